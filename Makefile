@@ -1,0 +1,36 @@
+# Set-up lives in scripts/setup.sh, which does nothing where .venv is already up to date.
+# The interpreter that makes .venv: make demo PYTHON=python3.12. More for pytest: make test ARGS='-k ledger -x'.
+PYTHON = python3
+ARGS =
+
+.NOTPARALLEL:
+.PHONY: help demo test check clean distclean
+
+help:
+	@echo 'make demo       the three stages on a small dataset, in a virtual environment of its own (.venv)'
+	@echo 'make test       every test                          (ARGS=... goes to pytest)'
+	@echo 'make check      lint, formatting and types          (ruff; mypy on the installed package)'
+	@echo 'make clean      remove what building and testing left behind'
+	@echo 'make distclean  the same, and .venv too'
+	@echo 'The first run installs everything into .venv with $(PYTHON); PYTHON=... names another interpreter.'
+
+demo:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh run
+	@.venv/bin/dpltm demo
+
+test:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
+	.venv/bin/pytest $(ARGS)
+
+check:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	@sh scripts/check_types.sh
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find dpltm tickets cli tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf .venv

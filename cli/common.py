@@ -1,0 +1,215 @@
+"""What several commands share: reading the dataset, public inputs, checks that come before any budget is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dpltm.cli.options import option
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from dpltm.tickets.ticket_set import TicketSet
+    from torch import Tensor
+
+    from dpltm.data import Dataset, Split
+    from dpltm.generation import Tickets
+    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
+    from dpltm.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which records, and the public facts about them."""
+
+    dataset: str | None = option(
+        None, "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
+    )
+    subset: str | None = option(
+        None, "Part of the training records, in file order: 0.5, 0.5:1.0, or 0:5000.", metavar="FRACTION|A:B"
+    )
+    label: str | None = option(None, "Label column of a .csv or .parquet file.", metavar="COLUMN")
+    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
+    classes: int | None = option(None, "Public number of classes.", metavar="K")
+    records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
+    test: str | None = option(None, "File with the test split, where the dataset has none.", metavar="FILE")
+
+
+def load_dataset(options: DataOptions) -> Dataset:
+    """The dataset that the options name.
+
+    Raises:
+        DpltmError: with one line about whatever is wrong.
+    """
+    from dpltm.data import load
+
+    if options.dataset is None:
+        raise InputError("--dataset is missing: name the records to use (dpltm datasets ls lists what is at hand)")
+    return load(
+        options.dataset,
+        label=options.label,
+        bounds=None if options.bounds is None else parse_pair("--bounds", options.bounds),
+        classes=options.classes,
+        records=options.records,
+        subset=options.subset,
+        test=options.test,
+    )
+
+
+def parse_pair(flag: str, text: str) -> tuple[float, float]:
+    """Two numbers from ``LO,HI``."""
+    values = parse_numbers(flag, text)
+    if len(values) != 2:
+        raise InputError(f"{flag}: {text!r} is not of the form LO,HI, such as 0,255")
+    return values[0], values[1]
+
+
+def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{flag}: {text!r} is not a list of numbers separated by commas") from None
+
+
+def tensors(split: Split, dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Features scaled by the public bounds, ``(n, features)`` float32, and labels."""
+    import torch
+
+    from dpltm.data import scale
+
+    return torch.from_numpy(scale(split.x, dataset.bounds)), torch.from_numpy(split.y)
+
+
+def public_input_notes(dataset: Dataset) -> list[str]:
+    """Sentences about public inputs that were only counted on the private data (PRIVACY.md section 1)."""
+    notes = []
+    if dataset.records_origin == "counted":
+        notes.append(
+            f"the number of records ({dataset.records}) was counted and is treated as public; declare a figure with"
+            " --records to keep it private"
+        )
+    if dataset.classes_origin == "counted":
+        notes.append(
+            f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (--classes)"
+        )
+    return notes
+
+
+def check_same_network(tickets: Tickets, dataset: Dataset, path: Path) -> None:
+    """Raises InputError unless the ticket's network takes these records."""
+    spec = tickets.spec
+    if spec.features != dataset.features:
+        raise InputError(
+            f"{path}: its network takes {spec.features} features, but {dataset.name} has {dataset.features}; use records of"
+            " the same shape, or generate tickets for this one"
+        )
+    if spec.classes != dataset.classes:
+        raise InputError(
+            f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
+            " same classes, or generate tickets for this one"
+        )
+
+
+def check_delta(delta: float, dataset: Dataset) -> None:
+    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass."""
+    if not 0 < delta < 1 / dataset.records:
+        raise InputError(
+            f"--delta: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} records; take"
+            " one well below it"
+        )
+
+
+def source_relation(tickets: TicketSet, reference: DatasetRef) -> Literal["same", "other", "unknown"]:
+    """Whether the tickets' masks come from records that ``reference`` shares."""
+    if tickets.source.key_id != reference.key_id:
+        return "unknown"
+    return "same" if tickets.source.may_overlap(reference) else "other"
+
+
+def provenance_event(tickets: TicketSet, reference: DatasetRef) -> ProvenanceEvent | None:
+    """The event that using these tickets on ``reference`` calls for, if any (PRIVACY.md section 2).
+
+    Raises:
+        InputError: records declared public for the tickets would now be treated as private.
+    """
+    from dpltm.privacy.events import ProvenanceEvent, now
+
+    relation = source_relation(tickets, reference)
+    if tickets.provenance == "public":
+        if relation == "same":
+            raise InputError(
+                f"{tickets.path}: its tickets were made from {tickets.source}, declared public, and {reference} shares"
+                " records with it; the same records cannot be private here: take another --subset or --dataset, or"
+                " generate with --provenance private"
+            )
+        return None
+    if relation == "other":
+        return None
+    return ProvenanceEvent(reference, now(), "add-remove", "record", tickets.provenance, tickets.id)
+
+
+def enter_provenance(ledger: Ledger, event: ProvenanceEvent | None) -> None:
+    """Enters where the tickets come from, unless the ledger knows already."""
+    from dpltm.privacy.events import ProvenanceEvent
+
+    if event is None:
+        return
+    for old in ledger.events:
+        if (
+            isinstance(old, ProvenanceEvent)
+            and old.ticket_set == event.ticket_set
+            and old.provenance == event.provenance
+        ) and old.dataset.may_overlap(event.dataset):
+            return
+    ledger.append(event)
+
+
+def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
+    """What a reader should know about where the tickets come from."""
+    relation = source_relation(tickets, reference)
+    if tickets.provenance == "private" and relation == "other":
+        return [
+            f"the tickets were made from {tickets.source} with no mechanism: nothing is certified for those records"
+        ]
+    if relation == "unknown":
+        return [
+            f"the tickets come from elsewhere ({tickets.source}, under another fingerprint key), so whether they share"
+            f" records with {reference} cannot be checked here; their provenance, {tickets.provenance}, is taken as declared"
+        ]
+    return []
+
+
+def describe_event(event: Event) -> str:
+    """One event in a few words, for tables."""
+    from dpltm.privacy import events
+
+    match event:
+        case events.ProvenanceEvent():
+            return f"tickets made, provenance {event.provenance}"
+        case events.SelectionEvent():
+            return f"winner drawn ({event.mechanism}, eps1 {event.eps1:g})"
+        case events.TrainingEvent():
+            return (
+                f"{event.steps} noisy steps ({event.filter}, noise multiplier {event.noise_multiplier:.4g},"
+                f" sampling rate {event.sampling_rate:.4g})"
+            )
+        case events.NonPrivateEvent():
+            return f"released without protection: {event.what}"
+    return type(event).__name__
+
+
+def figure(value: float) -> str:
+    """An epsilon for people: four digits, or inf."""
+    return f"{value:.4g}"
+
+
+def free_name(stem: str, suffix: str) -> Path:
+    """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
+    path, number = Path(stem + suffix), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}{suffix}")
+    return path

@@ -1,0 +1,70 @@
+"""The one place that prints: results to standard output, messages and progress to a terminal on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+Step = Callable[..., None]
+"""Progress so far: ``step(done)`` or ``step(done, note)``."""
+
+
+class Console:
+    """Where a command's words go.
+
+    Args:
+        as_json: print results as one JSON object.
+        quiet: print no messages and no tables; JSON is still printed if asked for.
+    """
+
+    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+        self._json, self._quiet = as_json, quiet
+
+    def say(self, text: str) -> None:
+        """A message for the person at the terminal; nothing elsewhere."""
+        if self._talks:
+            print(text, file=sys.stderr, flush=True)
+
+    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None]) -> None:
+        """Prints a command's answer: ``body`` as JSON, or whatever ``show`` draws for people."""
+        if self._json:
+            print(json.dumps(body, allow_nan=False))
+        elif not self._quiet:
+            from rich.console import Console as RichConsole
+
+            show(RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty()))
+
+    @contextlib.contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Step]:
+        """A progress bar over ``total`` steps, on a terminal only."""
+        if not self._talks:
+            yield _ignore
+            return
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            "{task.description}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=RichConsole(stderr=True), refresh_per_second=5) as bar:
+            task = bar.add_task(title, total=total, note="")
+            yield lambda done, note="": bar.update(task, completed=done, **({"note": note} if note else {}))
+
+    @property
+    def _talks(self) -> bool:
+        return not self._quiet and sys.stderr.isatty()
+
+
+def _ignore(done: int, note: str = "") -> None:
+    """Progress where nobody watches."""
+    del done, note

@@ -1,0 +1,203 @@
+"""``dpltm generate``: phase 1, writes a ticket set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import (
+    DataOptions,
+    check_delta,
+    free_name,
+    load_dataset,
+    parse_numbers,
+    public_input_notes,
+    tensors,
+)
+from dpltm.cli.console import Console
+from dpltm.cli.options import option
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from dpltm.tickets.ticket_set import TicketSet
+    from rich.console import Console as RichConsole
+
+    from dpltm.data import Dataset
+    from dpltm.generation import GenerationConfig
+    from dpltm.models import ModelSpec
+
+
+@dataclass(frozen=True)
+class GenerateOptions(DataOptions):
+    """Phase 1: make lottery tickets by iterative pruning (train, prune, rewind) and write them as a ticket set.
+
+    This training is ordinary, not private. Say what the masks are made from with --provenance: public if these
+    records are public; private if they are not, in which case nothing can be certified for them afterwards.
+    """
+
+    dataset: str | None = option(
+        "digits", "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
+    )
+    provenance: str | None = option(
+        None, "What the masks are made from; required.", choices=("public", "private"), metavar="public|private"
+    )
+    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...")
+    rounds: int = option(15, "Pruning rounds.", metavar="N")
+    prune: str = option(
+        "0.3,0.3,0.2", "Fraction of live weights dropped per round, per layer; the last repeats.", metavar="R,R,..."
+    )
+    iterations: int = option(5000, "Minibatch steps per round.", metavar="N")
+    batch_size: int = option(400, "Records per step.", metavar="N")
+    lr: float = option(0.1, "Step size.", metavar="X")
+    criterion: str = option("magnitude", "How weights are chosen.", choices=("magnitude",))
+    reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
+    seed: int = option(0, "Decides starting weights and batches.", metavar="N")
+    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
+    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    dry_run: bool = option(False, "Check everything and print what would be done.")
+
+
+def command(options: GenerateOptions, json: bool, quiet: bool) -> None:
+    """Runs ``dpltm generate`` and prints its answer."""
+    console = Console(json, quiet)
+    body = run(options, console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
+    """Makes and writes the ticket set; returns the JSON answer.
+
+    Raises:
+        DpltmError: bad input, before any training.
+    """
+    from dpltm.tickets.files import check_free
+    from dpltm.tickets.identity import reference
+
+    from dpltm.generation import generate
+
+    dataset, spec, config = plan(options)
+    out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
+    check_free(out)
+    source = reference(dataset)
+    if options.dry_run:
+        return _dry_run(options, dataset, spec, config, out)
+    from dpltm.tickets.ticket_set import save_ticket_set
+
+    x, y = tensors(dataset.train, dataset)
+    evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset)
+    total = (config.rounds + 1) * config.iterations
+    with console.progress(f"generating {config.rounds} tickets from {source}", total) as step:
+        tickets = generate(
+            spec, x, y, config, evaluation, lambda done, _: step(done, f"round {(done - 1) // config.iterations}")
+        )
+    saved = save_ticket_set(
+        out,
+        tickets,
+        name=options.name or dataset.name,
+        criterion=options.criterion,
+        provenance=options.provenance,  # type: ignore[arg-type]
+        source=source,
+        config=config,
+        reveal=options.reveal,
+    )
+    console.say(f"wrote {out}")
+    return _answer(saved, dataset, options)
+
+
+def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig]:
+    """Everything that is settled, and refused, before training."""
+    from dpltm.generation import GenerationConfig, check_schedule
+    from dpltm.models import ModelSpec
+
+    if options.provenance is None:
+        raise InputError(
+            "--provenance is missing: say public if these records are public, or private if they are not (then nothing can"
+            " be certified for them)"
+        )
+    config = GenerationConfig(
+        options.rounds,
+        parse_numbers("--prune", options.prune),
+        options.iterations,
+        options.batch_size,
+        options.lr,
+        options.seed,
+    )
+    dataset = load_dataset(options)
+    check_delta(options.delta, dataset)
+    spec = ModelSpec(options.model, dataset.features, dataset.classes)
+    check_schedule(spec, config)
+    if config.batch_size > len(dataset.train):
+        raise InputError(
+            f"--batch-size: {config.batch_size} is more than the {len(dataset.train)} records of {dataset.name}"
+        )
+    return dataset, spec, config
+
+
+def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dict[str, Any]:
+    """Enters the provenance in the ledger and puts the answer together."""
+    from dpltm.tickets.ledger_file import open_ledger
+
+    from dpltm.privacy.events import NonPrivateEvent, ProvenanceEvent, now
+    from dpltm.privacy.ledger import report
+
+    ledger = open_ledger(Path(options.ledger) if options.ledger else saved.ledger_path)
+    ledger.append(ProvenanceEvent(saved.source, now(), "add-remove", "record", saved.provenance, saved.id))
+    private = saved.provenance == "private"
+    if private and options.reveal:
+        what = "accuracies of the tickets' predictors"
+        ledger.append(NonPrivateEvent(saved.source, now(), "add-remove", "record", what))
+    notes = public_input_notes(dataset)
+    if private and not options.reveal:
+        notes.append(
+            f"accuracies are private and withheld; they are kept in {saved.path.name}.private.json (--reveal shows them)"
+        )
+    if not private:
+        notes.append(
+            f"{saved.source} was declared public: no guarantee is claimed for it, and the tickets cost nothing elsewhere"
+        )
+    privacy = report(ledger.touching(saved.source), options.delta, "add-remove", notes)
+    show = not private or options.reveal
+    return {
+        "ticket_set": str(saved.path),
+        "id": saved.id,
+        "provenance": saved.provenance,
+        "tickets": [
+            {
+                "round": ticket.round,
+                "density": ticket.mask.density,
+                "live": ticket.mask.live,
+                "accuracy": ticket.accuracy if show else None,
+            }
+            for ticket in saved.body.tickets
+        ],
+        "privacy": privacy.to_json(),
+    }
+
+
+def _dry_run(
+    options: GenerateOptions, dataset: Dataset, spec: ModelSpec, config: GenerationConfig, out: Path
+) -> dict[str, Any]:
+    return {
+        "dry_run": True,
+        "ticket_set": str(out),
+        "provenance": options.provenance,
+        "dataset": dataset.name,
+        "records": dataset.records,
+        "model": spec.text,
+        "steps": (config.rounds + 1) * config.iterations,
+        "epsilon": "inf" if options.provenance == "private" else 0.0,
+    }
+
+
+def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_pairs, show_privacy, show_tickets
+
+    if body.get("dry_run"):
+        show_pairs(rich, "would generate", body)
+        return
+    show_tickets(rich, body)
+    show_privacy(rich, body["privacy"])

@@ -1,0 +1,57 @@
+"""The Typer application and the one place that turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from dpltm.cli import generate, select, train
+from dpltm.cli.options import register
+
+from dpltm.errors import DpltmError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
+)
+register(app, "generate", generate.GenerateOptions, generate.command)
+register(app, "select", select.SelectOptions, select.command)
+register(app, "train", train.TrainOptions, train.command)
+
+
+def main() -> None:
+    """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad usage or input)."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code; errors become one line on standard error."""
+    try:
+        return app(arguments, prog_name="dpltm", standalone_mode=False) or 0
+    except DpltmError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.exceptions.TyperException as error:
+        message = error.format_message()
+        return _fail(message.rstrip("."), 2) if message else 2
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted; what the ledger entered stays entered", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get("DPLTM_DEBUG"):
+            raise
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; set DPLTM_DEBUG=1 and report what it prints", 1
+        )
+
+
+def _fail(message: str, code: int) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

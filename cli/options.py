@@ -1,0 +1,184 @@
+"""Options as dataclasses: one field is a command-line option, a key of the configuration file, and a setting on record.
+
+A command takes one frozen dataclass. Each value comes from the command line, else from ``--config``, else from the
+field's default, so that what a run records is complete, whichever way it was asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar
+
+import typer
+
+from dpltm.errors import InputError
+
+T = TypeVar("T")
+
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    choices: tuple[str, ...] = (),
+    metavar: str | None = None,
+    argument: bool = False,
+    shown: str | None = None,
+) -> Any:
+    """A dataclass field that is an option (or positional argument) of a command.
+
+    Args:
+        default: value if neither the command line nor the configuration file gives one.
+        help: one sentence for ``--help``.
+        flag: the flag, if it is not the field's name.
+        choices: the texts that are allowed.
+        metavar: what ``--help`` shows as the value.
+        argument: whether it is positional.
+        shown: what ``--help`` shows as the default, if not the default itself.
+    """
+    extra = {
+        "help": help,
+        "flag": flag,
+        "choices": choices,
+        "metavar": metavar or "|".join(choices) or None,
+        "argument": argument,
+        "shown": shown,
+    }
+    return field(default=default, metadata=extra)
+
+
+def flag_of(item: Field[Any]) -> str:
+    """``--batch-size`` for the field ``batch_size``; the metavar for a positional argument."""
+    if item.metadata["argument"]:
+        return str(item.metadata["metavar"])
+    return item.metadata["flag"] or "--" + item.name.replace("_", "-")
+
+
+def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, bool, bool], None]) -> None:
+    """Adds command ``name`` to ``app``: its options are the fields of ``cls``, and ``run(options, json, quiet)`` runs it.
+
+    The help text of the command is the docstring of ``cls``.
+    """
+
+    def command(**values: Any) -> None:
+        config, json, quiet = values.pop("config"), values.pop("json"), values.pop("quiet")
+        section = {} if config is None else read_section(Path(config), name)
+        run(resolve(cls, values, section, config), json, quiet)
+
+    parameters = [_parameter(item) for item in fields(cls)]  # type: ignore[arg-type]
+    parameters += _common()
+    parameters.sort(key=lambda parameter: not _is_argument(parameter))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name, help=inspect.cleandoc(cls.__doc__ or ""))(command)
+
+
+def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
+    """The options from what was given on the command line (None: not given), a configuration section, and defaults.
+
+    Raises:
+        InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
+    """
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in section.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            near = difflib.get_close_matches(name, list(known), n=1)
+            hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
+            raise InputError(
+                f"--config {source}: unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}"
+            )
+        values[name] = _typed(known[name], value, source)
+    values |= {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        choices = known[name].metadata["choices"]
+        if choices and value not in choices:
+            raise InputError(f"{flag_of(known[name])}: {value!r} is not one of {', '.join(choices)}")
+    for name, item in known.items():
+        if item.metadata["argument"] and item.metadata["metavar"].isupper() and values.get(name, item.default) is None:
+            raise InputError(f"{flag_of(item)} is missing: {item.metadata['help']}")
+    return cls(**values)
+
+
+def read_section(path: Path, name: str) -> dict[str, Any]:
+    """The table ``[name]`` of a TOML file, or the whole file where it has no tables.
+
+    Raises:
+        InputError: the file is missing or not TOML.
+    """
+    body = read_toml(path)
+    if any(isinstance(value, dict) for value in body.values()):
+        section = body.get(name, {})
+        if not isinstance(section, dict):
+            raise InputError(f"--config {path}: {name} must be a table, as in [{name}]")
+        return section
+    return body
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--config {path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"--config {path}: not valid TOML: {error}") from None
+
+
+def _typed(item: Field[Any], value: Any, source: str | None) -> Any:
+    """A value from TOML as the field's type; lists stand for comma-separated texts."""
+    wanted = _value_type(item)
+    if wanted is str and isinstance(value, list):
+        value = ",".join(str(part) for part in value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if wanted is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if type(value) is not wanted:
+        raise InputError(
+            f"--config {source}: {item.name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}"
+        )
+    return value
+
+
+def _value_type(item: Field[Any]) -> type:
+    return _TYPES[str(item.type).removesuffix(" | None")]
+
+
+def _parameter(item: Field[Any]) -> inspect.Parameter:
+    """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
+    meta = item.metadata
+    annotation: Any = Optional[_value_type(item)]  # noqa: UP045 - built at run time
+    if meta["argument"]:
+        info: Any = typer.Argument(help=meta["help"], metavar=meta["metavar"], show_default=False)
+    else:
+        silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
+        text = meta["shown"] or (False if silent else str(item.default))
+        info = typer.Option(flag_of(item), help=meta["help"], metavar=meta["metavar"], show_default=text)
+    return _keyword(item.name, Annotated[annotation, info])
+
+
+def _common() -> list[inspect.Parameter]:
+    config = typer.Option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
+    return [
+        _keyword("config", Annotated[Optional[str], config]),  # noqa: UP045
+        _keyword("json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
+        _keyword("quiet", Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")], False),
+    ]
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return isinstance(parameter.annotation.__metadata__[0], typer.models.ArgumentInfo)

@@ -1,0 +1,329 @@
+"""``dpltm select``: phase 2, draws the winner and enters eps1 in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import (
+    DataOptions,
+    check_delta,
+    check_same_network,
+    enter_provenance,
+    load_dataset,
+    provenance_event,
+    provenance_notes,
+    public_input_notes,
+    tensors,
+)
+from dpltm.cli.console import Console
+from dpltm.cli.options import option
+
+from dpltm.errors import DpltmError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from dpltm.tickets.ticket_set import TicketSet
+    from rich.console import Console as RichConsole
+
+    from dpltm.data import Dataset
+    from dpltm.generation import Ticket
+    from dpltm.privacy.events import DatasetRef, SelectionEvent
+    from dpltm.privacy.ledger import Ledger
+    from dpltm.selection import SelectionPlan
+
+
+@dataclass(frozen=True)
+class SelectOptions(DataOptions):
+    """Phase 2: draw the winning ticket on private records under differential privacy.
+
+    Only the winner is released. Scores, probabilities and accuracies on private records stay private unless --reveal.
+    Drawing again spends eps1 again.
+    """
+
+    set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True)
+    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E")
+    score: str = option(
+        "product",
+        "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
+        " accuracy for every ticket above 2 % density.",
+        choices=("product", "additive"),
+    )
+    nu: float = option(50.0, "Weight of the density C in the product score.", metavar="X")
+    lam: float = option(0.05, "Weight of the density C in the additive score.", flag="--lambda", metavar="X")
+    sensitivity: str | None = option(
+        None,
+        "Exact where it holds (tickets not made from these records); paper is DPLTM's |1 - nu|.",
+        choices=("exact", "paper"),
+        shown="exact where it holds",
+    )
+    mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
+    rule: str = option(
+        "mechanism",
+        "smallest-within is the paper's rule for public data: the sparsest ticket within the tolerance of the dense one.",
+        choices=("mechanism", "smallest-within"),
+    )
+    tolerance: float = option(0.01, "smallest-within: accuracy that may be lost.", metavar="X")
+    max_density: float = option(0.1, "smallest-within: density that may be kept.", metavar="X")
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as non-private.")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be spent.")
+
+
+def command(options: SelectOptions, json: bool, quiet: bool) -> None:
+    """Runs ``dpltm select`` and prints its answer."""
+    console = Console(json, quiet)
+    body = run(options, console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def run(options: SelectOptions, console: Console) -> dict[str, Any]:
+    """Draws a winner and remembers it; returns the JSON answer.
+
+    Raises:
+        DpltmError: bad input, before any budget is spent.
+    """
+    from dpltm.tickets.ticket_set import load_ticket_set
+
+    tickets = load_ticket_set(Path(options.set or ""))
+    if options.rule == "smallest-within":
+        return _smallest_within(options, tickets)
+    return _draw(options, tickets, console)
+
+
+def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[str, Any]:
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ledger_file import open_ledger
+
+    if options.eps1 is None:
+        raise InputError("--eps1 is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
+    dataset = load_dataset(options)
+    check_same_network(tickets.body, dataset, tickets.path)
+    check_delta(options.delta, dataset)
+    records = reference(dataset)
+    provenance = provenance_event(tickets, records)
+    candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
+    plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), provenance is None)
+    ledger = open_ledger(Path(options.ledger) if options.ledger else tickets.ledger_path)
+    event = _event(plan, records, tickets.id)
+    _announce(ledger, event, options, console)
+    if options.dry_run:
+        return _dry_run(options, ledger, event)
+    enter_provenance(ledger, provenance)
+    ledger.append(event)
+    return _release(options, tickets, candidates, plan, ledger, event, dataset, console)
+
+
+def make_plan(options: SelectOptions, dataset: Dataset, densities: tuple[float, ...], fixed: bool) -> SelectionPlan:
+    """The draw as planned: everything public about it, checked."""
+    from dpltm.selection import SelectionPlan
+
+    return SelectionPlan(
+        eps1=options.eps1 or 0.0,
+        densities=densities,
+        records=dataset.records,
+        score=options.score,  # type: ignore[arg-type]
+        nu=options.nu,
+        lam=options.lam,
+        rule=options.sensitivity or ("exact" if fixed or options.score == "additive" else "paper"),  # type: ignore[arg-type]
+        mechanism=options.mechanism,  # type: ignore[arg-type]
+        adjacency=options.adjacency,  # type: ignore[arg-type]
+        fixed_predictors=fixed,
+    )
+
+
+def _event(plan: SelectionPlan, records: DatasetRef, set_id: str) -> SelectionEvent:
+    from dpltm.privacy.events import SelectionEvent, now
+
+    return SelectionEvent(
+        dataset=records,
+        time=now(),
+        adjacency=plan.adjacency,
+        unit="record",
+        mechanism=plan.mechanism,
+        score=plan.score,
+        eps1=plan.eps1,
+        sensitivity_rule=plan.rule,
+        sensitivity=plan.sensitivity,
+        certified_epsilon=plan.certified_epsilon,
+        candidates=len(plan.densities),
+        ticket_set=set_id,
+    )
+
+
+def _announce(ledger: Ledger, event: SelectionEvent, options: SelectOptions, console: Console) -> None:
+    """Says what the draw will bring the total to, before it is entered."""
+    from dpltm.privacy.accountant import epsilon
+
+    before = ledger.touching(event.dataset)
+    now_at, then_at = epsilon(before, options.delta), epsilon((*before, event), options.delta)
+    console.say(
+        f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from {now_at:.4g}"
+        f" to {then_at:.4g}"
+    )
+
+
+def _release(
+    options: SelectOptions,
+    tickets: TicketSet,
+    candidates: list[Ticket],
+    plan: SelectionPlan,
+    ledger: Ledger,
+    event: SelectionEvent,
+    dataset: Dataset,
+    console: Console,
+) -> dict[str, Any]:
+    """Counts, draws, remembers. The event is on disk already."""
+    from dpltm.tickets.winner import save_winner
+
+    from dpltm.noise import SecureSource
+    from dpltm.privacy.events import NonPrivateEvent, SelectionEvent, now
+    from dpltm.privacy.ledger import report
+    from dpltm.selection import draw
+
+    correct = _count(tickets, candidates, dataset, console)
+    winner = candidates[draw(plan, correct, SecureSource())]
+    save_winner(tickets, winner.round, plan.mechanism, event.dataset)
+    revealed = None
+    if options.reveal:
+        what = "scores and probabilities of the candidates"
+        ledger.append(NonPrivateEvent(event.dataset, now(), plan.adjacency, "record", what))
+        revealed = _revealed(candidates, plan, correct)
+    touching = ledger.touching(event.dataset)
+    notes = [*provenance_notes(tickets, event.dataset), *public_input_notes(dataset)]
+    draws = sum(isinstance(old, SelectionEvent) for old in touching)
+    if draws > 1:
+        notes.append(f"{draws} draws on these records are in the ledger; each spent its own eps1")
+    body = {
+        "ticket_set": str(tickets.path),
+        "winner": {"round": winner.round, "density": winner.mask.density},
+        "eps1": plan.eps1,
+        "mechanism": plan.mechanism,
+        "score": plan.score,
+        "sensitivity": {"rule": plan.rule, "value": plan.sensitivity},
+        "privacy": report(touching, options.delta, plan.adjacency, notes).to_json(),
+    }
+    return body if revealed is None else {**body, "revealed": revealed}
+
+
+def _count(tickets: TicketSet, candidates: list[Ticket], dataset: Dataset, console: Console) -> np.ndarray:
+    """Right answers of each candidate's predictor on the private records: private."""
+    import numpy as np
+
+    from dpltm.generation import count_correct
+    from dpltm.models import build
+
+    model = build(tickets.body.spec)
+    x, y = tensors(dataset.train, dataset)
+    correct = []
+    with console.progress(f"scoring {len(candidates)} tickets", len(candidates)) as step:
+        for ticket in candidates:
+            model.load_state_dict(ticket.predictor)
+            correct.append(count_correct(model, x, y))
+            step(len(correct))
+    return np.array(correct)
+
+
+def _revealed(candidates: list[Ticket], plan: SelectionPlan, correct: np.ndarray) -> list[dict[str, Any]]:
+    from dpltm.selection import exponential_probabilities, permute_and_flip_probabilities
+
+    scores = plan.scores(correct)
+    exact = exponential_probabilities if plan.mechanism == "exponential" else permute_and_flip_probabilities
+    return [
+        {
+            "round": ticket.round,
+            "density": ticket.mask.density,
+            "accuracy": float(count / plan.records),
+            "score": float(score),
+            "probability": float(probability),
+        }
+        for ticket, count, score, probability in zip(
+            candidates, correct, scores, exact(scores, plan.exponent), strict=True
+        )
+    ]
+
+
+def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, Any]:
+    """The paper's rule, on accuracies that are public already: those in the set."""
+    from dpltm.tickets.winner import save_winner
+
+    from dpltm.privacy.ledger import report
+    from dpltm.selection import smallest_within
+
+    if tickets.provenance != "public":
+        raise InputError(
+            f"--rule: smallest-within looks at accuracies unprotected, so it needs public ones, and {tickets.path} has"
+            f" provenance {tickets.provenance}; use --rule mechanism --eps1 0.1"
+        )
+    if options.eps1 is not None:
+        raise InputError("--eps1: smallest-within draws nothing and spends nothing; leave --eps1 out")
+    dense, *candidates = tickets.body.tickets
+    accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
+    if any(value is None for value in accuracies):
+        raise InputError(f"--rule: {tickets.path} holds no accuracies to compare; use --rule mechanism --eps1 0.1")
+    index = smallest_within(
+        tuple(ticket.mask.density for ticket in candidates),
+        tuple(float(ticket.accuracy or 0) for ticket in candidates),
+        float(dense.accuracy or 0),
+        options.tolerance,
+        options.max_density,
+    )
+    if index is None:
+        raise DpltmError(
+            f"--rule: no ticket of at most {options.max_density:.0%} density is within {options.tolerance:g} of the dense"
+            f" accuracy {dense.accuracy:.4f}; raise --tolerance or --max-density"
+        )
+    winner = candidates[index]
+    if not options.dry_run:
+        save_winner(tickets, winner.round, "smallest-within", tickets.source)
+    privacy = report(
+        (), options.delta, "add-remove", [f"chosen on {tickets.source}, declared public: no private record was used"]
+    )
+    return {
+        "ticket_set": str(tickets.path),
+        "winner": {"round": winner.round, "density": winner.mask.density},
+        "eps1": 0.0,
+        "mechanism": "smallest-within",
+        "score": None,
+        "sensitivity": None,
+        "privacy": privacy.to_json(),
+    }
+
+
+def _dry_run(options: SelectOptions, ledger: Ledger, event: SelectionEvent) -> dict[str, Any]:
+    from dpltm.privacy.ledger import report
+
+    privacy = report((*ledger.touching(event.dataset), event), options.delta, event.adjacency)
+    return {
+        "dry_run": True,
+        "ticket_set": options.set,
+        "eps1": event.eps1,
+        "mechanism": event.mechanism,
+        "score": event.score,
+        "sensitivity": {"rule": event.sensitivity_rule, "value": event.sensitivity},
+        "privacy": privacy.to_json(),
+    }
+
+
+def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_pairs, show_privacy
+    from rich.table import Table
+
+    if body.get("dry_run"):
+        show_pairs(rich, "would draw", body)
+    else:
+        winner = body["winner"]
+        rich.print(
+            f"winner of {body['ticket_set']}: [bold]round {winner['round']}[/bold], density {winner['density']:.2%}"
+        )
+    if "revealed" in body:
+        table = Table("round", "density", "accuracy", "score", "probability")
+        for row in body["revealed"]:
+            table.add_row(
+                str(row["round"]), *(f"{row[key]:.4f}" for key in ("density", "accuracy", "score", "probability"))
+            )
+        rich.print(table)
+    show_privacy(rich, body["privacy"])

@@ -1,0 +1,488 @@
+"""``dpltm train``: phase 3, trains the winner under differential privacy."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import (
+    DataOptions,
+    check_delta,
+    check_same_network,
+    enter_provenance,
+    figure,
+    free_name,
+    load_dataset,
+    provenance_event,
+    provenance_notes,
+    public_input_notes,
+    tensors,
+)
+from dpltm.cli.console import Console
+from dpltm.cli.options import option
+
+from dpltm.errors import BudgetError, InputError
+
+if TYPE_CHECKING:
+    from dpltm.tickets.ticket_set import TicketSet
+    from rich.console import Console as RichConsole
+    from torch import nn
+
+    from dpltm.data import Dataset
+    from dpltm.filters import Filter
+    from dpltm.masks import Mask
+    from dpltm.models import ModelSpec
+    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, TrainingEvent
+    from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.training import TrainingConfig
+
+CHECKPOINTS = 10
+"""How often in a run the epsilon so far and the test accuracy are noted."""
+
+LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
+"""Default step sizes, for clip norm 1."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(DataOptions):
+    """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
+
+    SET trains the winner of its last selection, SET@ROUND the ticket of that round, --dense the whole network.
+    --epsilon is the whole budget: what the ledger already holds for these records is part of it.
+    """
+
+    ticket: str | None = option(None, "Ticket set to train from.", metavar="[SET[@ROUND]]", argument=True)
+    dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
+    model: str | None = option(None, "Network for --dense without SET.", metavar="mlp:W,W,...", shown="mlp:300,100")
+    filter: str = option("clip", "Gradient filter.", choices=("clip", "tanh"))
+    clip_norm: float = option(1.0, "Clip norm C; R of clip-then-tanh.", metavar="C")
+    tanh_scale: float = option(1.0, "Vertical range c of tanh.", metavar="c")
+    tanh_range: float = option(1.0, "Horizontal range k of tanh.", metavar="k")
+    no_pre_clip: bool = option(False, "tanh as printed in its paper, with no clipping before it.")
+    epsilon: float | None = option(
+        None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
+    )
+    noise_multiplier: float | None = option(None, "Noise over sensitivity, instead of --epsilon.", metavar="S")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
+    epochs: float | None = option(None, "Expected passes over the records.", metavar="N", shown="15")
+    steps: int | None = option(None, "Noisy steps, instead of --epochs.", metavar="T")
+    batch_size: float | None = option(
+        None,
+        "Expected batch size; each record enters with probability N/records.",
+        metavar="N",
+        shown="1600, at most records/4",
+    )
+    lr: float | None = option(
+        None, "Step size.", metavar="X", shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05"
+    )
+    optimizer: str = option(
+        "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
+    )
+    accountant: str = option("pld", "Accountant of the certified figure.", choices=("pld",))
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    noise: str = option(
+        "secure",
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
+        choices=("secure", "fast", "nominal"),
+    )
+    seed: int = option(0, "Decides starting weights of --dense; never the noise or the sampling.", metavar="N")
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
+    ledger: str | None = option(
+        None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl for --dense"
+    )
+    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What training starts from.
+
+    Attributes:
+        spec: the network.
+        model: holding its starting weights.
+        mask: live coordinates.
+        tickets, round: where it comes from; None for a dense network of no set.
+    """
+
+    spec: ModelSpec
+    model: nn.Sequential
+    mask: Mask
+    tickets: TicketSet | None
+    round: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run, settled before any budget is spent."""
+
+    start: Start
+    dataset: Dataset
+    records: DatasetRef
+    provenance: ProvenanceEvent | None
+    event: TrainingEvent
+    config: TrainingConfig
+    notes: tuple[str, ...]
+
+
+def command(options: TrainOptions, json: bool, quiet: bool) -> None:
+    """Runs ``dpltm train`` and prints its answer."""
+    console = Console(json, quiet)
+    body = run(options, console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def run(options: TrainOptions, console: Console) -> dict[str, Any]:
+    """Plans, enters the event, trains, writes the run; returns the JSON answer.
+
+    Raises:
+        DpltmError: bad input or too small a budget, before any budget is spent.
+    """
+    from dpltm.tickets.files import check_free, new_folder
+    from dpltm.tickets.ledger_file import open_ledger
+
+    check_exclusive(options)
+    start = find_start(options)
+    out = Path(options.out) if options.out else _default_out(options, start)
+    check_free(out)
+    shared = _shared_ledger(options, start)
+    before = () if shared is None else open_ledger(shared).events
+    plan = make_plan(options, start, before, console)
+    if options.dry_run:
+        return _dry_run(plan, before, options)
+    with new_folder(out) as folder:
+        ledger = open_ledger(shared or folder / "ledger.jsonl")
+        enter_provenance(ledger, plan.provenance)
+        earlier = ledger.touching(plan.records)
+        ledger.append(plan.event)
+        seconds, metrics = _train(plan, earlier, options, console)
+        privacy = _privacy(plan, ledger.touching(plan.records), options)
+        body = _answer(plan, out, seconds, metrics, privacy)
+        _write(folder, plan, options, metrics, ledger, body, shared is None)
+    console.say(f"wrote {out}")
+    return body
+
+
+def check_exclusive(options: TrainOptions) -> None:
+    """Raises InputError for options that contradict each other or lack their other half."""
+    if (options.epsilon is None) == (options.noise_multiplier is None):
+        raise InputError("--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1")
+    if options.epsilon is not None and not (options.epsilon > 0 and math.isfinite(options.epsilon)):
+        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number")
+    if options.noise_multiplier is not None and not (
+        options.noise_multiplier >= 0 and math.isfinite(options.noise_multiplier)
+    ):
+        raise InputError(f"--noise-multiplier: {options.noise_multiplier:g} is not a number >= 0")
+    if options.epochs is not None and options.steps is not None:
+        raise InputError("--epochs, --steps: give one of them")
+    if options.epochs is not None and not (options.epochs > 0 and math.isfinite(options.epochs)):
+        raise InputError(f"--epochs: {options.epochs:g} is not a positive number")
+    if options.steps is not None and options.steps < 1:
+        raise InputError(f"--steps: {options.steps} is not a positive whole number")
+    if options.filter != "tanh" and options.no_pre_clip:
+        raise InputError(f"--no-pre-clip: only for --filter tanh, not {options.filter}")
+    if options.filter != "tanh" and options.noise == "nominal":
+        raise InputError(
+            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh, not {options.filter}"
+        )
+    if options.ticket is None and not options.dense:
+        raise InputError(
+            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
+        )
+    if options.ticket is not None and options.model is not None:
+        raise InputError("--model: the ticket set decides the network; leave --model out")
+
+
+def find_start(options: TrainOptions) -> Start:
+    """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
+    from dpltm.tickets.ticket_set import load_ticket_set
+    from dpltm.tickets.winner import load_winner
+
+    from dpltm.masks import Mask
+    from dpltm.models import ModelSpec, build
+
+    if options.ticket is None:
+        dataset = load_dataset(options)
+        spec = ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes)
+        model = build(spec, options.seed)
+        return Start(spec, model, Mask.dense(model), None, None)
+    name, at, number = options.ticket.rpartition("@")
+    if not at:
+        name = options.ticket
+    elif not number.isdecimal():
+        raise InputError(f"SET@ROUND: {number!r} is not a round; write a whole number after @, such as {name}@10")
+    tickets = load_ticket_set(Path(name))
+    chosen = 0 if options.dense else int(number) if at else load_winner(tickets)
+    ticket = tickets.ticket(chosen)
+    model = build(tickets.body.spec)
+    model.load_state_dict(tickets.body.theta0)
+    return Start(tickets.body.spec, model, ticket.mask, tickets, chosen)
+
+
+def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
+    """Everything about the run that is settled, and refused, before budget is spent."""
+    from dpltm.tickets.identity import reference
+
+    from dpltm.filters import make_filter
+    from dpltm.privacy.events import TrainingEvent, now
+    from dpltm.training import TrainingConfig, sensitivity
+
+    dataset = load_dataset(options)
+    check_delta(options.delta, dataset)
+    records = reference(dataset)
+    provenance, notes = _lineage(options, start, dataset, records)
+    filter = make_filter(
+        options.filter,
+        clip_norm=options.clip_norm,
+        tanh_scale=options.tanh_scale,
+        tanh_range=options.tanh_range,
+        pre_clip=not options.no_pre_clip,
+    )
+    rate, steps, batch = _schedule(options, dataset)
+    delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
+    draft = TrainingEvent(
+        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, _nominal_bound(options, filter),  # type: ignore[arg-type]
+        str(filter), start.mask.live,
+    )  # fmt: skip
+    lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
+    TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
+    touching = tuple(event for event in before if event.dataset.may_overlap(records))
+    if provenance is not None:
+        touching = (provenance, *touching)
+    event = _with_noise(options, draft, touching, console)
+    std = event.noise_multiplier * event.sensitivity
+    config = TrainingConfig(filter, rate, steps, batch, std, lr, options.optimizer)  # type: ignore[arg-type]
+    return Plan(start, dataset, records, provenance, event, config, tuple(notes))
+
+
+def _lineage(
+    options: TrainOptions, start: Start, dataset: Dataset, records: DatasetRef
+) -> tuple[ProvenanceEvent | None, list[str]]:
+    """What the ticket's origin means for these records. A dense network with fresh weights comes from no data."""
+    notes = public_input_notes(dataset)
+    if start.tickets is None:
+        return None, notes
+    check_same_network(start.tickets.body, dataset, start.tickets.path)
+    if options.dense:  # theta0 is drawn from the seed alone and the dense mask keeps everything
+        return None, notes
+    return provenance_event(start.tickets, records), [*notes, *provenance_notes(start.tickets, records)]
+
+
+def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
+    """Sampling rate, steps, expected batch size, from public inputs only."""
+    batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
+    if not 0 < batch <= dataset.records:
+        raise InputError(
+            f"--batch-size: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
+        )
+    rate = batch / dataset.records
+    epochs = 15.0 if options.epochs is None else options.epochs
+    steps = options.steps if options.steps is not None else max(1, round(epochs / rate))
+    return rate, steps, batch
+
+
+def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
+    """The bound that the filter's source claims, where this run is one that the source describes."""
+    described = options.no_pre_clip or options.noise == "nominal"
+    return filter.nominal_bound if described else None
+
+
+def _with_noise(
+    options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
+) -> TrainingEvent:
+    """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.calibration import calibrate_noise
+
+    nominal = options.noise == "nominal"
+    claimed = (draft.nominal_sensitivity or draft.sensitivity) / draft.sensitivity if nominal else 1.0
+    if options.noise_multiplier is not None:
+        return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
+    budget = options.epsilon or 0.0
+    if nominal or math.isinf(epsilon(before, options.delta)):
+        budget, before = _nominal_remainder(budget, before)
+    console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
+    calibrated = calibrate_noise(budget, options.delta, draft, before)
+    return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
+
+
+def _nominal_remainder(budget: float, before: tuple[Event, ...]) -> tuple[float, tuple[Event, ...]]:
+    """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
+
+    Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
+    noise: the certified epsilon is then above the budget, and is printed.
+    """
+    from dpltm.privacy.events import SelectionEvent, TrainingEvent
+
+    spent = sum(event.eps1 for event in before if isinstance(event, SelectionEvent))
+    if spent >= budget:
+        raise BudgetError(f"budget: selections already spent {spent:g} of {budget:g}, nominally; raise --epsilon")
+    trained = [event for event in before if isinstance(event, TrainingEvent)]
+    return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)
+
+
+def _train(
+    plan: Plan, earlier: tuple[Event, ...], options: TrainOptions, console: Console
+) -> tuple[float, list[dict[str, Any]]]:
+    """Trains in place; returns seconds and what was noted on the way. The event is on disk already."""
+    from dpltm.generation import accuracy
+    from dpltm.noise import FastSource, SecureSource
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.training import train
+
+    x, y = tensors(plan.dataset.train, plan.dataset)
+    test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
+    steps, metrics = plan.event.steps, []
+    checkpoints = {math.ceil(steps * part / CHECKPOINTS) for part in range(1, CHECKPOINTS + 1)}
+
+    with console.progress(f"training under DP on {plan.records}", steps) as step:
+
+        def progress(done: int) -> None:
+            note = ""
+            if done in checkpoints:
+                spent = epsilon((*earlier, replace(plan.event, steps=done)), options.delta)
+                score = None if test is None else accuracy(plan.start.model, *test)
+                metrics.append({"step": done, "epsilon": "inf" if math.isinf(spent) else spent, "accuracy": score})
+                note = f"epsilon so far {figure(spent)}" + ("" if score is None else f", test accuracy {score:.2%}")
+            step(done, note)
+
+        noise = FastSource() if options.noise == "fast" else SecureSource()
+        began = time.perf_counter()
+        train(
+            plan.start.model,
+            plan.start.mask,
+            x,
+            y,
+            plan.config,
+            sampling=SecureSource(),
+            noise=noise,
+            progress=progress,
+        )
+        return time.perf_counter() - began, metrics
+
+
+def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions) -> PrivacyReport:
+    from dpltm.privacy.events import TrainingEvent
+    from dpltm.privacy.ledger import report
+
+    notes = list(plan.notes)
+    trained = sum(isinstance(event, TrainingEvent) for event in events)
+    if trained > 1:
+        notes.append(
+            f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
+        )
+    notes.append("other releases from these records add up: name one --ledger for all of them to have them counted")
+    if plan.dataset.test is not None:
+        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    if options.noise == "fast":
+        notes.append("--noise fast draws noise from a generator that is not cryptographic")
+    if options.noise == "nominal":
+        notes.append(
+            "--noise nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
+        )
+    return report(events, options.delta, plan.event.adjacency, notes)
+
+
+def _answer(
+    plan: Plan, out: Path, seconds: float, metrics: list[dict[str, Any]], privacy: PrivacyReport
+) -> dict[str, Any]:
+    return {
+        "run": str(out),
+        **_facts(plan),
+        "seconds": seconds,
+        "accuracy": metrics[-1]["accuracy"],
+        "privacy": privacy.to_json(),
+    }
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    """The public facts of a training that both an answer and a dry run give."""
+    tickets, event = plan.start.tickets, plan.event
+    return {
+        "ticket_set": None if tickets is None else str(tickets.path),
+        "round": plan.start.round,
+        "steps": event.steps,
+        "sampling_rate": event.sampling_rate,
+        "noise_multiplier": event.noise_multiplier,
+        "noise_std": plan.config.noise_std,
+        "filter": event.filter,
+        "sensitivity": event.sensitivity,
+        "live": event.live,
+        "density": plan.start.mask.density,
+        "optimizer": plan.config.optimizer,
+        "lr": plan.config.lr,
+    }
+
+
+def _dry_run(plan: Plan, before: tuple[Event, ...], options: TrainOptions) -> dict[str, Any]:
+    events = [event for event in before if event.dataset.may_overlap(plan.records)]
+    if plan.provenance is not None:
+        events.append(plan.provenance)
+    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, (*events, plan.event), options).to_json()}
+
+
+def _write(
+    folder: Path,
+    plan: Plan,
+    options: TrainOptions,
+    metrics: list[dict[str, Any]],
+    ledger: Ledger,
+    body: dict[str, Any],
+    own_ledger: bool,
+) -> None:
+    """Writes the run into its staging folder; the ledger's events on these records are copied where it lies elsewhere."""
+    from dpltm.tickets.files import write_json
+    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.run import write_run
+
+    spec, tickets = plan.start.spec, plan.start.tickets
+    config = {
+        "model": spec.text,
+        "features": spec.features,
+        "classes": spec.classes,
+        "bounds": list(plan.dataset.bounds),
+        "records": asdict(plan.records),
+        "ticket_set_id": None if tickets is None else tickets.id,
+        "round": plan.start.round,
+        "expected_batch": plan.config.expected_batch,
+        "options": asdict(options),
+        "resolved": _facts(plan),
+    }
+    write_run(folder, config, plan.start.model, plan.start.mask, metrics)
+    if not own_ledger:
+        copy = open_ledger(folder / "ledger.jsonl")
+        for event in ledger.touching(plan.records):
+            copy.append(event)
+    write_json(folder / "result.json", body)
+
+
+def _shared_ledger(options: TrainOptions, start: Start) -> Path | None:
+    """The ledger that outlives the run: the one that was named, or the ticket set's; None for the run's own."""
+    if options.ledger is not None:
+        return Path(options.ledger)
+    if start.tickets is None or options.dense:
+        return None
+    return start.tickets.ledger_path
+
+
+def _default_out(options: TrainOptions, start: Start) -> Path:
+    name = "dense" if options.dense else f"round{start.round}"
+    stem = (
+        Path(options.dataset or "data").stem
+        if start.tickets is None
+        else start.tickets.path.name.removesuffix(".tickets")
+    )
+    return free_name(f"{stem}-{name}", ".run")
+
+
+def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_pairs, show_privacy
+
+    show_pairs(
+        rich,
+        "would train" if body.get("dry_run") else f"trained {body['run']}",
+        {k: v for k, v in body.items() if k not in ("run", "dry_run")},
+    )
+    show_privacy(rich, body["privacy"])

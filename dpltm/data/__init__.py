@@ -1,0 +1,11 @@
+"""Datasets: known names and files, checked, with public bounds, a public size and an identity.
+
+``load`` is the way in; what it returns is a ``Dataset``. ``scale`` maps features into the unit range by public bounds.
+"""
+
+from dpltm.data.catalogue import Description, catalogue
+from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.load import data_home, load
+from dpltm.data.scaling import affine, scale
+
+__all__ = ["Dataset", "Description", "Origin", "Split", "affine", "catalogue", "data_home", "load", "scale"]

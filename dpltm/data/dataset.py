@@ -1,0 +1,94 @@
+"""What a dataset is here: records with labels, public bounds, a public size, and an identity.
+
+Features stay as they were stored (bytes stay bytes) until a batch is asked for. The bounds, the number of classes and
+the number of records ``n`` that sampling rates are computed from are *public inputs* (PRIVACY.md section 1): each
+says where it comes from, so that a report can name the ones that were only read off the private data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from dpltm.errors import DataError
+
+Origin = Literal["described", "declared", "counted"]
+"""Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Records of one split.
+
+    Attributes:
+        x: features, ``(n, ...)``, any real dtype, all finite.
+        y: labels, ``(n,)`` int64, in ``0..classes-1``.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset ready for use: checked, bounded, with a public size.
+
+    Attributes:
+        name: what the user asked for (a registry name or a path's stem).
+        train: the records that are generated from, selected on or trained on.
+        test: a split declared separate from the records above, or None when there is none.
+        classes: number of classes K; a public input.
+        bounds: public ``(low, high)`` of every feature; values outside saturate.
+        records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it.
+        classes_origin, records_origin: where those public inputs come from.
+        subset: half-open range ``(start, stop)`` of the full training split, in records.
+        source_digest: SHA-256 (hex) of the *full* training split's content, whatever the subset; private, since it would
+            confirm a guess of the data. Only its keyed form, ``fingerprint``, is ever written.
+    """
+
+    name: str
+    train: Split
+    test: Split | None
+    classes: int
+    bounds: tuple[float, float]
+    records: int
+    classes_origin: Origin
+    records_origin: Origin
+    subset: tuple[int, int]
+    source_digest: str
+
+    @property
+    def features(self) -> int:
+        """Number of features of one record, flattened."""
+        return int(np.prod(self.train.x.shape[1:]))
+
+    def fingerprint(self, key: bytes) -> str:
+        """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""
+        return hmac.new(key, self.source_digest.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def take(self, start: int, stop: int) -> Dataset:
+        """The records ``start..stop-1`` of this training split as a dataset of its own, same identity and bounds.
+
+        Raises:
+            DataError: the range is empty or outside the split.
+        """
+        if not 0 <= start < stop <= len(self.train):
+            raise DataError(
+                f"--subset {start}:{stop}: {self.name} has records 0 to {len(self.train)}; give a range inside"
+            )
+        cut = Split(self.train.x[start:stop], self.train.y[start:stop])
+        offset = self.subset[0]
+        return replace(
+            self,
+            train=cut,
+            records=stop - start,
+            records_origin="described" if self.records_origin == "described" else "counted",
+            subset=(offset + start, offset + stop),
+        )

@@ -1,0 +1,207 @@
+"""From a name or a path to a checked ``Dataset``."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpltm.data import checks, openml
+from dpltm.data.catalogue import Description, catalogue
+from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_test
+from dpltm.data.scaling import affine
+from dpltm.data.subset import parse_subset
+from dpltm.errors import DataError
+
+_DIGITS_TEST_EVERY = 5
+
+
+def load(
+    dataset: str,
+    *,
+    label: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    records: int | None = None,
+    subset: str | None = None,
+    test: str | None = None,
+    home: Path | None = None,
+) -> Dataset:
+    """Read a dataset, check every record and settle its public inputs.
+
+    A public input (bounds, classes, records) is the one declared here, else the one in the description of a known
+    dataset, else read off the data: the dtype's range for bytes and booleans, a count for classes and records.
+
+    Args:
+        dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
+            with a path separator or that ends in ``.npz``, ``.csv`` or ``.parquet``.
+        label: the label column of a ``.csv`` or ``.parquet`` file.
+        bounds: finite ``(low, high)`` of every feature.
+        classes: number of classes, 2 or more.
+        records: public number of training records, after ``subset``; 1 or more.
+        subset: the part of the training records to use, see ``parse_subset``.
+        test: path of the test split, of the same kind as ``dataset``, where that has none of its own.
+        home: the data home, instead of ``data_home()``.
+
+    Returns:
+        The dataset; ``x`` as stored, views where ``subset`` cuts.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    _check_declared(bounds, classes, records)
+    description, name, train, part = _read(dataset, label, home or data_home())
+    part = _test_split(dataset, train, part, test, label)
+    x, y = checks.checked_features(train), checks.checked_labels(train)
+    settled_bounds = _bounds(bounds, description, train, part)
+    settled_classes, classes_origin = _classes(classes, description, y, train)
+    checks.check_range(y, settled_classes, train)
+    whole = Dataset(
+        name=name,
+        train=Split(x, y),
+        test=None if part is None else _checked_test(train, part, settled_classes),
+        classes=settled_classes,
+        bounds=settled_bounds,
+        records=len(y),
+        classes_origin=classes_origin,
+        records_origin="described" if description and description.records == len(y) else "counted",
+        subset=(0, len(y)),
+        source_digest=_digest(x, y),
+    )
+    cut = whole if subset is None else whole.take(*parse_subset(subset, len(y), name))
+    checks.check_trainable(cut.train.y, settled_classes, name, subset)
+    return cut if records is None else replace(cut, records=records, records_origin="declared")
+
+
+def data_home() -> Path:
+    """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
+    declared = os.environ.get("DPLTM_DATA")
+    return Path(declared).expanduser() if declared else _cache()
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dpltm"
+
+
+def _check_declared(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> None:
+    if bounds is not None:
+        affine(bounds)
+    if classes is not None and classes < 2:
+        raise DataError(f"--classes {classes}: must be 2 or more; pass the number of classes K")
+    if records is not None and records < 1:
+        raise DataError(f"--records {records}: must be 1 or more; pass the public number of training records")
+
+
+def _read(dataset: str, label: str | None, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+    """Description if known, name, training split and its own test split if any."""
+    path = Path(dataset)
+    separators = {os.sep, os.altsep or os.sep}
+    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
+        return None, path.stem, *read_file(path, label)
+    if label is not None:
+        raise DataError(f"--label {label}: {dataset} is a name, not a .csv or .parquet file; drop --label")
+    description = catalogue().get(dataset)
+    if description is not None and description.refusal is not None:
+        raise DataError(f"{dataset}: {description.refusal}")
+    if dataset == "digits":
+        return description, dataset, *_digits()
+    file = home / f"{dataset}.npz"
+    if file.is_file():
+        return description, dataset, *read_file(file, None)
+    if description is None:
+        raise _unknown(dataset, home)
+    if description.openml is None:
+        raise DataError(f"{dataset}: no {dataset}.npz in {home}; put it there or set DPLTM_DATA to the folder with it")
+    return description, dataset, *openml.fetch(description, _cache(), home)
+
+
+def _digits() -> tuple[RawSplit, RawSplit]:
+    """The digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x, y = bunch.images.astype(np.uint8), bunch.target
+    held_out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+    return (
+        RawSplit(x[~held_out], y[~held_out], "digits"),
+        RawSplit(x[held_out], y[held_out], "digits", "x_test", "y_test"),
+    )
+
+
+def _unknown(dataset: str, home: Path) -> DataError:
+    names = list(catalogue())
+    close = difflib.get_close_matches(dataset.lower(), names, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return DataError(
+        f"--dataset {dataset}: no such dataset; {hint}known: {', '.join(names)}; or put {dataset}.npz into {home}, "
+        "or give a path that ends in .npz, .csv or .parquet"
+    )
+
+
+def _test_split(
+    dataset: str, train: RawSplit, own: RawSplit | None, test: str | None, label: str | None
+) -> RawSplit | None:
+    """The dataset's own test split, or the one in the file of ``--test``."""
+    if test is None:
+        return own
+    if own is not None:
+        raise DataError(f"--test {test}: {dataset} has a test split of its own; drop --test")
+    expected, given = Path(train.source).suffix.lower(), Path(test).suffix.lower()
+    if given != expected:
+        raise DataError(f"--test {test}: must be a {expected} file as {train.source} is; convert one of them")
+    return read_test(Path(test), label)
+
+
+def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
+    x, y = checks.checked_features(test), checks.checked_labels(test)
+    checks.check_same_features(train, test)
+    checks.check_range(y, classes, test)
+    return Split(x, y)
+
+
+def _bounds(
+    declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
+) -> tuple[float, float]:
+    if declared is not None:
+        return float(declared[0]), float(declared[1])
+    if description is not None and description.bounds is not None:
+        return description.bounds
+    dtype = train.x.dtype
+    if test is not None and test.x.dtype != dtype:
+        raise DataError(
+            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
+            "store both alike or pass --bounds LO,HI"
+        )
+    by_dtype = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}
+    if dtype.name not in by_dtype:
+        raise DataError(
+            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass --bounds LO,HI, "
+            "since scaling by the data's own minimum and maximum would leak them"
+        )
+    return by_dtype[dtype.name]
+
+
+def _classes(
+    declared: int | None, description: Description | None, y: np.ndarray, train: RawSplit
+) -> tuple[int, Origin]:
+    if declared is not None:
+        return declared, "declared"
+    if description is not None and description.classes is not None:
+        return description.classes, "described"
+    return checks.count_classes(y, train), "counted"
+
+
+def _digest(x: np.ndarray, y: np.ndarray) -> str:
+    """SHA-256 over little-endian dtype, shape and bytes of both arrays: the same on every machine."""
+    digest = hashlib.sha256()
+    for part in (x, y):
+        canonical = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
+        digest.update(f"{canonical.dtype.name} {canonical.shape}\n".encode())
+        digest.update(canonical.data if canonical.ndim else canonical.tobytes())
+    return digest.hexdigest()

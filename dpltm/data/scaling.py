@@ -1,0 +1,75 @@
+"""Public scaling: features into the unit range by declared bounds, never by the data's own.
+
+Every value depends on its own feature and on public bounds alone, so scaling one record reads no other record and
+costs no privacy (PRIVACY.md section 1).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpltm.errors import DataError
+
+
+def unit_range(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Where ``bounds`` are mapped to: ``(0, 1)`` when nothing is negative, else ``(-1, 1)``."""
+    return (0.0, 1.0) if bounds[0] >= 0 else (-1.0, 1.0)
+
+
+def affine(bounds: tuple[float, float]) -> tuple[float, float]:
+    """The multiplier and offset that take ``[low, high]`` onto the unit range.
+
+    Args:
+        bounds: finite ``(low, high)`` with ``low < high``.
+
+    Returns:
+        ``(multiplier, offset)``, both finite in single precision: ``x * multiplier + offset``, then clamped to
+        ``unit_range(bounds)``, is the scaled value.
+
+    Raises:
+        DataError: the bounds are not finite, not in order, or a single-precision number cannot tell them apart.
+    """
+    low, high = (float(b) for b in bounds)
+    option = "--bounds " + ",".join(repr(end).removesuffix(".0") for end in (low, high))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise DataError(f"{option}: both ends must be finite; pass the public range of the features, LO,HI")
+    if low >= high:
+        raise DataError(f"{option}: LO must be less than HI; swap or correct them")
+    bottom, top = unit_range((low, high))
+    multiplier = (top - bottom) / (high - low)
+    offset = 0.0 - low / (high - low) if bottom == 0 else 0.0 - (high + low) / (high - low)
+    limits = np.finfo(np.float32)
+    if not (limits.tiny <= multiplier <= limits.max and abs(offset) <= 2**23):
+        raise DataError(
+            f"{option}: too narrow or too wide for single precision; rescale the features and their bounds"
+        )
+    return multiplier, offset
+
+
+def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Features of ``x`` in the unit range, flattened record by record.
+
+    Args:
+        x: ``(n, ...)``, any real dtype, finite; left as it is.
+        bounds: public ``(low, high)``; features outside saturate.
+
+    Returns:
+        ``(n, features)`` float32 in ``[0, 1]`` when ``low >= 0``, else in ``[-1, 1]``.
+
+    Raises:
+        DataError: unusable bounds, see ``affine``.
+
+    Guarantees:
+        Row i depends on record i and on ``bounds`` only.
+    """
+    multiplier, offset = affine(bounds)
+    flat = x.reshape(len(x), math.prod(x.shape[1:]))
+    scaled = flat.astype(np.result_type(x.dtype, np.float32))
+    # A value far outside the bounds may overflow to infinity on its way to the clamp, which is where it belongs.
+    with np.errstate(over="ignore"):
+        scaled *= multiplier
+        scaled += offset
+    np.clip(scaled, *unit_range(bounds), out=scaled)
+    return scaled.astype(np.float32, copy=False)

@@ -1,0 +1,74 @@
+"""What a mask is: which coordinates of a network are live.
+
+A mask covers *every* parameter, so that its number of live coordinates is the number that gradients, noise and
+updates see. Only weights (two or more dimensions) are ever pruned; biases stay live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+
+
+class Mask(Mapping[str, Tensor]):
+    """Immutable map from parameter name to a boolean tensor of the parameter's shape, True where live."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.bool:
+                raise InputError(f"mask {name}: dtype is {tensor.dtype}, expected torch.bool")
+        self._tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @classmethod
+    def dense(cls, model: nn.Module) -> Mask:
+        """The mask that keeps everything."""
+        return cls({name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()})
+
+    @property
+    def live(self) -> int:
+        """Number of live coordinates, biases included: n of PRIVACY.md section 4."""
+        return sum(int(tensor.sum()) for tensor in self._tensors.values())
+
+    @property
+    def density(self) -> float:
+        """Fraction of prunable weights that are live: C of DPLTM's score; biases do not count."""
+        weights = [tensor for tensor in self._tensors.values() if tensor.ndim >= 2]
+        return sum(int(tensor.sum()) for tensor in weights) / sum(tensor.numel() for tensor in weights)
+
+    def same_as(self, other: Mask) -> bool:
+        """Whether both masks keep exactly the same coordinates of the same parameters."""
+        return self.keys() == other.keys() and all(torch.equal(self[name], other[name]) for name in self)
+
+    def nested_in(self, other: Mask) -> bool:
+        """Whether every coordinate that lives here lives in ``other`` as well."""
+        return self.keys() == other.keys() and all(not bool((self[name] & ~other[name]).any()) for name in self)
+
+    def check_fits(self, model: nn.Module) -> None:
+        """Raises InputError unless there is one tensor for each parameter, of its shape."""
+        shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+        mine = {name: tuple(value.shape) for name, value in self._tensors.items()}
+        if shapes != mine:
+            wrong = next(name for name in (*shapes, *mine) if shapes.get(name) != mine.get(name))
+            raise InputError(
+                f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network; they must match"
+            )
+
+    def apply(self, model: nn.Module) -> None:
+        """Sets every pruned parameter of ``model`` to exactly zero, whatever it was (NaN included)."""
+        self.check_fits(model)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.masked_fill_(~self._tensors[name], 0.0)

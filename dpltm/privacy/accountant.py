@@ -1,0 +1,116 @@
+"""The certified accountant: privacy loss distributions over a list of events.
+
+Each event becomes a privacy loss distribution (PLD) that dominates it, the PLDs are composed, and epsilon is read off
+at the asked delta. All discretisation is pessimistic (losses rounded up), so the figure is an upper bound. The
+arithmetic of PLDs is dp-accounting's; what each event means is said here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError
+from dpltm.privacy.events import Adjacency, Event, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+COARSE, FINE = 1e-4, 1e-5
+"""Widths of the grid that losses are rounded up to. The finer one is tried where the coarse rounding would show."""
+
+
+def epsilon(events: Iterable[Event], delta: float) -> float:
+    """Certified epsilon of all ``events`` together at ``delta``; infinite if any of them is non-private.
+
+    Args:
+        events: events on records that may overlap; the caller picks them. Their order does not matter.
+        delta: in (0, 1).
+
+    Raises:
+        InputError: delta out of range, or events stated for different neighbouring relations.
+
+    Guarantees:
+        Upper bound on the true epsilon of the adaptive composition of the events, add/remove or replace-one as they
+        state, unit one record, Poisson sampling.
+    """
+    if not 0 < delta < 1:
+        raise InputError(f"delta: {delta} is not between 0 and 1")
+    events = tuple(events)
+    if any(_is_non_private(event) for event in events):
+        return math.inf
+    private = [event for event in events if isinstance(event, (SelectionEvent, TrainingEvent))]
+    if not private:
+        return 0.0
+    if len({event.adjacency for event in private}) > 1:
+        raise InputError(
+            "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
+            " use one relation throughout, or separate ledgers"
+        )
+    value = _compose(private, COARSE).get_epsilon_for_delta(delta)
+    if value < 1000 * COARSE:  # both are upper bounds, so the smaller one is certified too
+        value = min(value, _compose(private, FINE).get_epsilon_for_delta(delta))
+    return float(value)
+
+
+def _is_non_private(event: Event) -> bool:
+    match event:
+        case NonPrivateEvent():
+            return True
+        case ProvenanceEvent():
+            return event.provenance == "private"
+        case SelectionEvent():
+            return math.isinf(event.certified_epsilon)
+        case TrainingEvent():
+            return event.noise_multiplier == 0
+    raise InputError(f"the accountant does not know the event {type(event).__name__}")
+
+
+def _compose(events: list[SelectionEvent | TrainingEvent], width: float) -> PrivacyLossDistribution:
+    """The PLD of the composition; equal training steps are counted first, so that each kind is composed once."""
+    pure = 0.0
+    steps: dict[tuple[float, float, Adjacency], int] = {}
+    for event in events:
+        if isinstance(event, SelectionEvent):
+            pure += event.certified_epsilon
+        else:
+            kind = (event.noise_multiplier, event.sampling_rate, event.adjacency)
+            steps[kind] = steps.get(kind, 0) + event.steps
+    parts = [_gaussian(*kind, width).self_compose(count) for kind, count in steps.items()]
+    if pure > 0:
+        parts.append(_pure(pure, width))
+    return functools.reduce(lambda left, right: left.compose(right), parts)
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian(
+    noise_multiplier: float, sampling_rate: float, adjacency: Adjacency, width: float
+) -> PrivacyLossDistribution:
+    """One Poisson-subsampled Gaussian step.
+
+    Under add/remove a neighbour moves the sum by at most the sensitivity. Under replace-one the sensitivity already
+    counts both records, so each single record is bounded by half of it and the pair is
+    (1-q) N(0) + q N(-s) against (1-q) N(0) + q N(+s), with s half the sensitivity.
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
+    replace = adjacency == "replace-one"
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier,
+        sensitivity=0.5 if replace else 1.0,
+        value_discretization_interval=width,
+        sampling_prob=sampling_rate,
+        neighboring_relation=(NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE),
+    )
+
+
+def _pure(eps: float, width: float) -> PrivacyLossDistribution:
+    """The worst case of pure eps-DP: randomised response. Pure epsilons of several draws simply add up."""
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    return privacy_loss_distribution.from_privacy_parameters(
+        common.DifferentialPrivacyParameters(eps, 0.0), value_discretization_interval=width
+    )

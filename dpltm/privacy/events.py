@@ -1,0 +1,245 @@
+"""Events: frozen records of what touched a dataset, kept apart from what it costs.
+
+An event states the mechanism, its parameters, the neighbouring relation, the unit, the delta-free facts that an
+accountant needs, and which records it touched. Events never change meaning once written: a ledger on disk must cost
+the same tomorrow. PRIVACY.md sections 1 to 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from dpltm.errors import ArtifactError
+
+Adjacency = Literal["add-remove", "replace-one"]
+ProvenanceKind = Literal["data-free", "public", "dp", "private"]
+
+
+def now() -> str:
+    """The present time, UTC, ISO 8601 to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """Which records an event touched.
+
+    Attributes:
+        name: the name the user knows the dataset by.
+        fingerprint: keyed identity of the full training split (``Dataset.fingerprint``).
+        key_id: short public identifier of the key; fingerprints under different keys cannot be compared.
+        start, stop: half-open range of records within the full split.
+    """
+
+    name: str
+    fingerprint: str
+    key_id: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise ArtifactError(f"dataset reference {self.name}: records {self.start}:{self.stop} are not a range")
+
+    def may_overlap(self, other: DatasetRef) -> bool:
+        """Whether some record may be in both: the same data with crossing ranges, or keys that cannot tell."""
+        if self.key_id != other.key_id:
+            return True
+        return self.fingerprint == other.fingerprint and self.start < other.stop and other.start < self.stop
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.start}:{self.stop}]"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What every event names.
+
+    Attributes:
+        dataset: the records that were touched.
+        time: when, UTC.
+        adjacency: the neighbouring relation that the parameters are stated for.
+        unit: what one neighbour differs in; one record in this version.
+    """
+
+    dataset: DatasetRef
+    time: str
+    adjacency: Adjacency
+    unit: Literal["record"]
+
+
+@dataclass(frozen=True)
+class ProvenanceEvent(Event):
+    """Where a ticket set's masks come from (PRIVACY.md section 2).
+
+    Attributes:
+        provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
+            non-private: masks made from the records with no mechanism.
+        ticket_set: content id of the ticket set.
+    """
+
+    provenance: ProvenanceKind
+    ticket_set: str
+
+
+@dataclass(frozen=True)
+class SelectionEvent(Event):
+    """A winner drawn from a ticket set on private scores (PRIVACY.md section 3).
+
+    Attributes:
+        mechanism: ``exponential`` or ``permute-and-flip``.
+        score: ``product`` or ``additive``.
+        eps1: the epsilon the draw was calibrated to, with ``sensitivity``.
+        sensitivity_rule: ``exact`` or ``paper``.
+        sensitivity: Delta as used in the draw.
+        certified_epsilon: the epsilon that is proven: eps1 scaled by true over used sensitivity, at least eps1 x 1
+            when the used one is an over-estimate; infinite when no finite bound holds.
+        candidates: number of tickets drawn from.
+        ticket_set: content id of the ticket set.
+    """
+
+    mechanism: Literal["exponential", "permute-and-flip"]
+    score: Literal["product", "additive"]
+    eps1: float
+    sensitivity_rule: Literal["exact", "paper"]
+    sensitivity: float
+    certified_epsilon: float
+    candidates: int
+    ticket_set: str
+
+    def __post_init__(self) -> None:
+        _positive("eps1", self.eps1)
+        _positive("sensitivity", self.sensitivity)
+        _positive("certified_epsilon", self.certified_epsilon, infinite=True)
+
+
+@dataclass(frozen=True)
+class TrainingEvent(Event):
+    """``steps`` Poisson-subsampled Gaussian releases of a filtered gradient sum (PRIVACY.md section 4).
+
+    Attributes:
+        sampling_rate: probability q with which each record enters a step.
+        steps: number of noisy sums released, T.
+        noise_multiplier: noise standard deviation over ``sensitivity``; 0 means no noise.
+        sensitivity: certified L2 bound of the change one neighbour makes to the sum (already doubled for replace-one).
+        nominal_sensitivity: the bound a source paper claims instead, or None where it claims none of its own.
+        filter: the gradient filter, as text.
+        live: number of live coordinates.
+    """
+
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    sensitivity: float
+    nominal_sensitivity: float | None
+    filter: str
+    live: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_rate <= 1:
+            raise ArtifactError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise ArtifactError(f"Expected steps={self.steps!r} to be a positive integer")
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
+            raise ArtifactError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
+        _positive("sensitivity", self.sensitivity)
+        if self.nominal_sensitivity is not None:
+            _positive("nominal_sensitivity", self.nominal_sensitivity)
+
+    @property
+    def nominal_noise_multiplier(self) -> float:
+        """Noise standard deviation over the claimed bound; the certified multiplier where there is no such claim."""
+        if self.nominal_sensitivity is None:
+            return self.noise_multiplier
+        return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
+
+
+@dataclass(frozen=True)
+class NonPrivateEvent(Event):
+    """Something was released from the records with no mechanism, at the user's explicit word.
+
+    Attributes:
+        what: what was released, in a few words.
+    """
+
+    what: str
+
+
+KINDS: dict[str, type[Event]] = {
+    "provenance": ProvenanceEvent,
+    "selection": SelectionEvent,
+    "training": TrainingEvent,
+    "non-private": NonPrivateEvent,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as a JSON object: ``kind`` first, then its fields; an infinite epsilon is the text ``inf``."""
+    body = asdict(event)
+    for name, value in body.items():
+        if isinstance(value, float) and math.isinf(value):
+            body[name] = "inf"
+    return {"kind": _NAMES[type(event)], **body}
+
+
+def from_json(body: object) -> Event:
+    """The event that :func:`to_json` wrote.
+
+    Raises:
+        ArtifactError: an unknown kind, a missing or unknown field, or a value of the wrong type or range. An event
+            that cannot be understood is never skipped: skipping would understate the cost.
+    """
+    if not isinstance(body, dict):
+        raise ArtifactError("an event must be a JSON object")
+    kind = body.get("kind")
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ArtifactError(f"unknown event {kind!r}: known are {', '.join(KINDS)}; a newer dpltm may have written it")
+    values = {name: value for name, value in body.items() if name != "kind"}
+    values["dataset"] = _decode(DatasetRef, values.get("dataset"), "dataset")
+    return _decode(cls, values, str(kind))
+
+
+def _decode(cls: type, values: object, where: str) -> Any:
+    """Builds the frozen dataclass ``cls`` from a JSON object, checking names and types."""
+    if not isinstance(values, dict):
+        raise ArtifactError(f"event field {where}: expected an object")
+    known = {field.name: str(field.type) for field in fields(cls)}
+    wrong = sorted(set(values) ^ set(known))
+    if wrong:
+        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r}")
+    return cls(**{name: _value(where, name, known[name], values[name]) for name in known})
+
+
+def _value(where: str, name: str, annotation: str, value: object) -> Any:
+    """Checks one field against its annotation; the annotations used in this module are the only ones handled."""
+    if annotation == "float | None":
+        if value is None:
+            return None
+        annotation = "float"
+    choices = get_args(globals().get(annotation)) if annotation in ("Adjacency", "ProvenanceKind") else ()
+    if annotation.startswith("Literal["):
+        choices = tuple(part.strip().strip("\"'") for part in annotation[len("Literal[") : -1].split(","))
+    if choices:
+        good = value in choices
+    elif annotation == "int":
+        good = isinstance(value, int) and not isinstance(value, bool)
+    elif annotation == "float":
+        value = math.inf if value == "inf" else value
+        good = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    elif annotation == "str":
+        good = isinstance(value, str)
+    else:
+        good = isinstance(value, DatasetRef)
+    if not good:
+        raise ArtifactError(f"{where} event: field {name}: bad value {value!r}, expected {annotation}")
+    return value
+
+
+def _positive(name: str, value: float, *, infinite: bool = False) -> None:
+    if not (value > 0 and (infinite or math.isfinite(value))):
+        raise ArtifactError(f"Expected {name}={value} > 0")

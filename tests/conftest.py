@@ -1,0 +1,41 @@
+"""What every test gets: a configuration folder of its own, few threads, and the data home where there is one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Examples are slow on a busy machine, which says nothing about the code.
+settings.register_profile("dpltm", deadline=None)
+settings.load_profile("dpltm")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps the user's fingerprint key out of the tests, in subprocesses too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config-home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_threads() -> None:
+    """Test modules that use torch have imported it by now; the others are not made to."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def data_home() -> Path:
+    """The folder of dataset files. Skips where DPLTM_DATA is not set; a wrong setting is an error, not a skip."""
+    value = os.environ.get("DPLTM_DATA")
+    if not value:
+        pytest.skip("DPLTM_DATA is not set: point it at a folder that holds mnist.npz and the other dataset files")
+    home = Path(value)
+    assert home.is_dir(), f"DPLTM_DATA={value} is not a folder"
+    return home

@@ -1,0 +1,508 @@
+"""load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.data import data_home as default_home
+from dpltm.data import load
+from dpltm.errors import DataError
+
+X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes t.npz, with X and Y where nothing else is given, and returns its path as text."""
+
+    def write_npz(name="t", **arrays):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **{"x_train": X, "y_train": Y} | arrays)
+        return str(path)
+
+    return write_npz
+
+
+def refused(dataset, **options):
+    with pytest.raises(DataError) as caught:
+        load(dataset, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# --- known datasets ---
+
+
+def test_digits():
+    digits = load("digits")
+    assert digits.train.x.shape == (1438, 8, 8)
+    assert digits.test.x.shape == (359, 8, 8)
+    assert digits.train.x.dtype == np.uint8
+    assert np.bincount(digits.train.y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
+    assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
+    assert (digits.classes_origin, digits.records_origin, digits.subset) == ("described", "described", (0, 1438))
+
+
+def test_digits_test_split_is_every_fifth_record():
+    from sklearn.datasets import load_digits
+
+    everything, digits = load_digits(), load("digits")
+    assert np.array_equal(digits.test.x, everything.images[4::5])
+    assert np.array_equal(digits.test.y, everything.target[4::5])
+    assert np.array_equal(digits.train.x[:5], everything.images[[0, 1, 2, 3, 5]])
+
+
+def test_digest_golden():
+    """Ledgers name datasets by this digest: it must stay the same across versions and machines."""
+    assert load("digits").source_digest == "56c027311e6bfa87466d159cec71e4a7d8fa84d536e9ddb48381c33008776b60"
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "dtype", "bounds", "classes"),
+    [
+        ("mnist", (60000, 28, 28), 10000, np.uint8, (0, 255), 10),
+        ("kmnist-7k", (7011, 28, 28), 10000, np.uint8, (0, 255), 10),
+        ("cifar10-12k", (10000, 32, 32, 3), 2000, np.uint8, (0, 255), 10),
+        ("isolet", (6238, 617), 1559, np.float32, (-1, 1), 26),
+        ("a9a", (32561, 123), 16281, np.uint8, (0, 1), 2),
+        ("har-signals", (2400, 128, 9), 2947, np.float32, (-2, 2), 6),
+    ],
+)
+def test_files_of_the_data_home(data_home, name, train, test, dtype, bounds, classes):
+    if not (data_home / f"{name}.npz").is_file():
+        pytest.skip(f"{name}.npz is not in the data home")
+    known = load(name, home=data_home)
+    assert known.train.x.shape == train
+    assert known.test.x.shape == (test, *train[1:])
+    assert known.train.x.dtype == known.test.x.dtype == dtype
+    assert (known.bounds, known.classes, known.records) == (bounds, classes, train[0])
+    assert (known.classes_origin, known.records_origin) == ("described", "described")
+    assert len(np.unique(known.train.y)) == classes
+
+
+def test_mnist_is_as_published(data_home):
+    if not (data_home / "mnist.npz").is_file():
+        pytest.skip("mnist.npz is not in the data home")
+    mnist = load("mnist", home=data_home)
+    assert np.bincount(mnist.train.y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert mnist.train.y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert mnist.train.x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("imdb", "holds word indices, and this version trains on vectors and images only; use another, such as a9a"),
+        ("movielens", "holds ratings, and this version trains on vectors and images only; use another, such as a9a"),
+        ("adult", "mixes numbers and categories, which this version does not encode; use a9a, its binary form"),
+    ],
+)
+def test_known_but_not_loadable(tmp_path, name, reason):
+    assert refused(name, home=tmp_path) == f"{name}: {reason}"
+
+
+# --- names and paths ---
+
+
+def test_data_home(tmp_path, monkeypatch, write):
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path))
+    write("mine")
+    assert default_home() == tmp_path
+    assert load("mine").name == "mine"
+    monkeypatch.delenv("DPLTM_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    assert default_home() == tmp_path / "c" / "dpltm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "h"))
+    assert default_home() == tmp_path / "h" / ".cache" / "dpltm"
+
+
+KNOWN = (
+    "known: digits, mnist, kmnist, kmnist-7k, fashion-mnist, cifar10, cifar10-12k, har, har-signals, isolet, a9a, "
+    "adult, imdb, movielens"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("fashon-mnist", "did you mean fashion-mnist? "), ("MNIST", "did you mean mnist? "), ("zzz", ""), ("", "")],
+)
+def test_unknown_name(tmp_path, name, hint):
+    assert refused(name, home=tmp_path) == (
+        f"--dataset {name}: no such dataset; {hint}{KNOWN}; or put {name}.npz into {tmp_path}, "
+        "or give a path that ends in .npz, .csv or .parquet"
+    )
+
+
+def test_known_name_without_its_file(tmp_path):
+    assert refused("a9a", home=tmp_path) == (
+        f"a9a: no a9a.npz in {tmp_path}; put it there or set DPLTM_DATA to the folder with it"
+    )
+
+
+def test_path_has_no_description(write):
+    """A file that happens to be called mnist.npz is not taken for MNIST unless it lies in the data home."""
+    ds = load(write("mnist"))
+    assert (ds.name, ds.classes, ds.classes_origin) == ("mnist", 3, "counted")
+
+
+def test_relative_path_by_its_ending(write, tmp_path, monkeypatch):
+    write()
+    monkeypatch.chdir(tmp_path)
+    assert load("t.npz").name == "t"
+    assert refused("u.NPZ") == "--dataset u.NPZ: no such file; correct the path"
+    assert refused("./t") == ("--dataset t: unknown kind of file; give one that ends in .npz, .csv or .parquet")
+
+
+def test_label_with_a_name(tmp_path):
+    assert refused("digits", label="y", home=tmp_path) == (
+        "--label y: digits is a name, not a .csv or .parquet file; drop --label"
+    )
+
+
+# --- public inputs ---
+
+
+def test_inputs_of_an_unknown_file(write):
+    ds = load(write())
+    assert (ds.bounds, ds.classes, ds.records) == ((0, 255), 3, 6)
+    assert (ds.classes_origin, ds.records_origin) == ("counted", "counted")
+    assert ds.test is None
+
+
+def test_declared_inputs_win():
+    ds = load("digits", bounds=(0, 20), classes=12, records=1400)
+    assert (ds.bounds, ds.classes, ds.records) == ((0, 20), 12, 1400)
+    assert (ds.classes_origin, ds.records_origin) == ("declared", "declared")
+    assert len(ds.train) == 1438
+
+
+def test_described_size_is_used_only_where_it_is_true(write, tmp_path):
+    write("kmnist-7k", x_train=np.zeros((20, 2), dtype=np.uint8), y_train=np.arange(20) % 10)
+    ds = load("kmnist-7k", home=tmp_path)
+    assert (ds.records, ds.records_origin) == (20, "counted")
+    assert (ds.classes, ds.classes_origin) == (10, "described")
+
+
+def test_bool_features(write):
+    assert load(write(x_train=X > 3)).bounds == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.uint16])
+def test_other_dtypes_need_bounds(write, dtype):
+    path = write(x_train=X.astype(dtype))
+    assert refused(path) == (
+        f"{path}: x_train is {np.dtype(dtype)}, which has no public range; pass --bounds LO,HI, "
+        "since scaling by the data's own minimum and maximum would leak them"
+    )
+    ds = load(path, bounds=(-3, 30))
+    assert ds.bounds == (-3, 30)
+    assert ds.train.x.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": (3, 1)}, "--bounds 3,1: LO must be less than HI; swap or correct them"),
+        ({"classes": 1}, "--classes 1: must be 2 or more; pass the number of classes K"),
+        ({"records": 0}, "--records 0: must be 1 or more; pass the public number of training records"),
+    ],
+)
+def test_impossible_declarations(options, message):
+    assert refused("digits", **options) == message
+
+
+# --- subset ---
+
+
+def test_subset():
+    whole, part = load("digits"), load("digits", subset="100:400")
+    assert part.subset == (100, 400)
+    assert np.array_equal(part.train.x, whole.train.x[100:400])
+    assert np.array_equal(part.train.y, whole.train.y[100:400])
+    assert (part.records, part.records_origin) == (300, "described")
+    assert part.source_digest == whole.source_digest
+    assert len(part.test) == 359
+
+
+def test_declared_size_is_that_of_the_subset():
+    part = load("digits", subset="0.5", records=700)
+    assert (len(part.train), part.records, part.records_origin) == (719, 700, "declared")
+
+
+def test_halves_of_a_dataset_are_disjoint_and_cover():
+    first, second = load("digits", subset=":0.5"), load("digits", subset="0.5:1.0")
+    whole = load("digits").train
+    assert np.array_equal(np.concatenate([first.train.x, second.train.x]), whole.x)
+    assert np.array_equal(np.concatenate([first.train.y, second.train.y]), whole.y)
+
+
+def test_subset_errors(write):
+    assert refused("digits", subset="x").startswith("--subset 'x': expected FRACTION in (0, 1] such as 0.1, or")
+    assert refused("digits", subset="0:1439") == (
+        "--subset 0:1439: means records 0 to 1439, but digits has records 0 to 1438; "
+        "give a range inside that is not empty"
+    )
+    path = write(y_train=np.array([0, 0, 0, 0, 1, 1]))
+    assert refused(path, subset="0:4") == (
+        "--subset 0:4: t has label 0 in all of its 4 records; "
+        "rows may be grouped by label: shuffle the file or take a wider subset"
+    )
+    assert refused(path, subset="0:1") == (
+        "--subset 0:1: t has 1 records for 2 classes; give as many records as classes or more"
+    )
+
+
+# --- identity ---
+
+
+def test_digest_is_of_the_content(write):
+    digest = load(write()).source_digest
+    assert load(write("again")).source_digest == digest
+    assert load(write(x_train=X.astype(">i4")), bounds=(0, 1)).source_digest == (
+        load(write(x_train=X.astype("<i4")), bounds=(0, 1)).source_digest
+    )
+    assert load(write(x_train=np.asfortranarray(X))).source_digest == digest
+    assert load(write(y_train=Y.astype(np.float32))).source_digest == digest
+    assert load(write(x_test=X, y_test=Y)).source_digest == digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x_train": X + np.eye(6, 4, dtype=np.uint8).reshape(6, 2, 2)},
+        {"x_train": X.reshape(6, 4)},
+        {"x_train": X.astype(np.int16)},
+        {"y_train": Y[::-1]},
+        {"x_train": X[:5], "y_train": Y[:5]},
+    ],
+)
+def test_digest_sees_every_change(write, changes):
+    assert load(write(**changes), bounds=(0, 1)).source_digest != load(write(), bounds=(0, 1)).source_digest
+
+
+# --- checks of the records ---
+
+
+def test_big_endian_becomes_native(write):
+    ds = load(write(x_train=X.astype(">f4")), bounds=(0, 30))
+    assert ds.train.x.dtype.isnative
+    assert np.array_equal(ds.train.x, X)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.uint64, np.float16, np.float64])
+def test_label_dtypes(write, dtype):
+    labels = np.array([0, 1, 1, 0, 1, 0])
+    ds = load(write(y_train=labels.astype(dtype)))
+    assert ds.train.y.dtype == np.int64
+    assert np.array_equal(ds.train.y, labels)
+
+
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=30), st.sampled_from([np.uint8, np.int32, np.float32]))
+def test_labels_are_accepted_exactly_when_they_are_zero_to_k(tmp_path_factory, labels, dtype):
+    path = tmp_path_factory.mktemp("labels") / "t.npz"
+    np.savez(path, x_train=np.zeros((len(labels), 1), dtype=np.uint8), y_train=np.array(labels, dtype=dtype))
+    classes = len(set(labels))
+    if set(labels) == set(range(classes)) and classes > 1:
+        ds = load(str(path))
+        assert ds.classes == classes
+        assert ds.train.y.tolist() == labels
+    else:
+        refused(str(path))
+
+
+def holes(value, dtype=np.float32):
+    x = np.zeros((6, 2, 2), dtype=dtype)
+    x[3, 1, 0] = value
+    x[4, 0, 0] = value
+    return x
+
+
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_features_that_are_not_finite(write, value, shown, split):
+    arrays = {"x_train": X.astype(np.float32), "x_test": X.astype(np.float32), "y_test": Y}
+    path = write(**arrays | {f"x_{split}": holes(value)})
+    assert refused(path, bounds=(0, 1)) == (
+        f"{path}: x_{split} has {shown} at record 3, feature 2 (counted from 0); features must be finite; "
+        "replace the value or drop the record"
+    )
+
+
+LABELS = "labels must be integers 0 to K-1; number the classes from 0"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}"),
+        ({"y_train": Y - 1}, f"y_train has label -1 at record 0; {LABELS}"),
+        ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}"),
+        ({"y_train": np.where(Y == 2, 1e30, Y)}, f"y_train has label 1e+30 at record 2; {LABELS}"),
+        ({"y_train": Y.astype(np.uint64) + 2**63}, f"y_train has label 9223372036854775808 at record 0; {LABELS}"),
+        ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
+        ({"y_train": Y.reshape(6, 1)}, "y_train has shape (6, 1); expected (records,); give one label a record"),
+        (
+            {"y_train": np.array([0, 1, 3, 0, 1, 3])},
+            "y_train goes up to 3, but no record has label 2; number the classes without gaps or pass --classes 4",
+        ),
+        (
+            {"y_train": Y + 1},
+            "y_train goes up to 3, but no record has label 0; number the classes without gaps or pass --classes 4",
+        ),
+        (
+            {"x_train": X.astype(str)},
+            "x_train has dtype <U3; expected bool, integers or floats of 64 bits or fewer; convert it",
+        ),
+        (
+            {"x_train": X.astype(np.complex64)},
+            "x_train has dtype complex64; expected bool, integers or floats of 64 bits or fewer; convert it",
+        ),
+        (
+            {"x_train": X.astype("datetime64[s]")},
+            "x_train has dtype datetime64[s]; expected bool, integers or floats of 64 bits or fewer; convert it",
+        ),
+        (
+            {"x_train": np.zeros(6, dtype=np.uint8)},
+            "x_train has shape (6,); expected (records, features...); reshape it, one record a row",
+        ),
+        (
+            {"x_train": X[:0], "y_train": Y[:0]},
+            "x_train has shape (0, 2, 2) and holds no data; give a file with records and features",
+        ),
+        (
+            {"x_train": X[:, :0]},
+            "x_train has shape (6, 0, 2) and holds no data; give a file with records and features",
+        ),
+        ({"y_train": Y[:5]}, "x_train has 6 records but y_train has 5 labels; give one label a record"),
+        (
+            {"x_test": X, "y_test": Y[:5]},
+            "x_test has 6 records but y_test has 5 labels; give one label a record",
+        ),
+        (
+            {"x_test": X[:0], "y_test": Y[:0]},
+            "x_test has shape (0, 2, 2) and holds no data; give a file with records and features",
+        ),
+        ({"x_test": X, "y_test": Y - 1}, f"y_test has label -1 at record 0; {LABELS}"),
+        (
+            {"x_test": X, "y_test": Y + 1},
+            "y_test has label 3 at record 2, but there are 3 classes, numbered from 0; "
+            "correct the label or pass --classes",
+        ),
+        (
+            {"x_test": X.reshape(6, 4), "y_test": Y},
+            "x_test has records of shape (4,) but x_train of shape (2, 2); give both splits the same features",
+        ),
+    ],
+)
+def test_bad_arrays(write, arrays, message):
+    path = write(**arrays)
+    assert refused(path) == f"{path}: {message}"
+
+
+def test_splits_of_different_dtypes_share_no_range(write):
+    """Bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word."""
+    path = write(x_test=X / np.float32(255), y_test=Y)
+    assert refused(path) == (
+        f"{path}: x_test is float32 but x_train is uint8; store both alike or pass --bounds LO,HI"
+    )
+    assert load(path, bounds=(0, 255)).test.x.dtype == np.float32
+
+
+def test_label_above_the_declared_classes(write):
+    path = write()
+    assert refused(path, classes=2) == (
+        f"{path}: y_train has label 2 at record 2, but there are 2 classes, numbered from 0; "
+        "correct the label or pass --classes"
+    )
+    assert load(path, classes=4).classes == 4
+
+
+def test_one_class_and_too_few_records(write):
+    path = write(y_train=np.zeros(6, dtype=int))
+    assert refused(path) == "t has label 0 in all of its 6 records; give a file with two classes or more"
+    assert refused(path, classes=7) == "t has 6 records for 7 classes; give as many records as classes or more"
+
+
+# --- tables and --test ---
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write_csv(name, content):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(content)
+        return str(path)
+
+    return write_csv
+
+
+def test_csv_with_test_split(table):
+    train, test = table("train", "a,b,y\n1,2,0\n3,4,1\n"), table("test", "a,y,b\n5,1,6\n")
+    ds = load(train, label="y", test=test, bounds=(0, 10))
+    assert ds.train.x.tolist() == [[1, 2], [3, 4]]
+    assert ds.test.x.tolist() == [[5, 6]]
+    assert ds.test.y.tolist() == [1]
+    assert ds.name == "train"
+
+
+def test_csv_needs_bounds(table):
+    path = table("train", "a,y\n1,0\n3,1\n")
+    assert refused(path, label="y") == (
+        f"{path}: the feature table is float64, which has no public range; pass --bounds LO,HI, "
+        "since scaling by the data's own minimum and maximum would leak them"
+    )
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf"])
+def test_csv_names_the_column_of_a_hole(table, cell):
+    path = table("train", f"a,y,b\n1,0,2\n3,1,{cell}\n")
+    assert refused(path, label="y", bounds=(0, 1)) == (
+        f"{path}: the feature table has {cell} at record 1, column 'b' (counted from 0); features must be finite; "
+        "replace the value or drop the record"
+    )
+
+
+def test_csv_without_records_or_features(table):
+    header, labels = table("header", "a,y\n"), table("labels", "y\n0\n1\n")
+    empty = "and holds no data; give a file with records and features"
+    assert refused(header, label="y", bounds=(0, 1)) == f"{header}: the feature table has shape (0, 1) {empty}"
+    assert refused(labels, label="y", bounds=(0, 1)) == f"{labels}: the feature table has shape (2, 0) {empty}"
+
+
+def test_test_split_with_other_columns(table):
+    train = table("train", "a,b,y\n1,2,0\n3,4,1\n")
+    other, order = table("other", "a,c,y\n5,6,1\n"), table("order", "b,a,y\n5,6,1\n")
+    assert refused(train, label="y", test=other, bounds=(0, 9)) == (
+        f"{other}: its feature columns differ from those of {train}, it has columns that are in one of the two only "
+        "('b', 'c'); give both files the same columns in the same order"
+    )
+    assert refused(train, label="y", test=order, bounds=(0, 9)) == (
+        f"{order}: its feature columns differ from those of {train}, it has them in another order; "
+        "give both files the same columns in the same order"
+    )
+
+
+def test_npz_with_test_option(write):
+    path, test = write(), write("held-out", x_train=X[:2], y_train=Y[:2])
+    assert len(load(path, test=test).test) == 2
+    both = write("both", x_test=X, y_test=Y)
+    assert refused(both, test=test) == f"--test {test}: {both} has a test split of its own; drop --test"
+    assert refused("digits", test=test) == f"--test {test}: digits has a test split of its own; drop --test"
+    assert refused(path, test="held-out.csv") == (
+        f"--test held-out.csv: must be a .npz file as {path} is; convert one of them"
+    )
+    assert refused(path, test="none.npz") == "--test none.npz: no such file; correct the path"
+
+
+def test_parquet_with_bytes_needs_nothing_more(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": np.array([1, 2, 3], dtype=np.uint8), "y": [0, 1, 0]}), path)
+    ds = load(str(path), label="y")
+    assert (ds.bounds, ds.classes, ds.train.x.tolist()) == ((0, 255), 2, [[1], [2], [3]])

@@ -1,0 +1,252 @@
+"""What the design promises about the source, read off the syntax trees.
+
+Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``dpltm/data`` opens files within
+``dpltm``; and nothing unpickles or runs text as code.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}  # folder: installed name
+LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
+
+PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
+IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
+PRINTERS = {"print", "builtins.print", "sys.stdout", "sys.stderr"}
+OPENERS = {
+    *("open", "builtins.open", "io.open", "os.open", "os.fdopen", "codecs.open", "gzip.open", "bz2.open", "lzma.open"),
+    *("zipfile.ZipFile", "tarfile.open", "tempfile.NamedTemporaryFile", "tempfile.TemporaryFile", "sqlite3.connect"),
+    *("numpy.load", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.loadtxt", "numpy.savetxt"),
+    *("numpy.genfromtxt", "numpy.fromfile", "numpy.memmap", "numpy.lib.format.open_memmap"),
+    *("safetensors.safe_open", "safetensors.torch.load_file", "safetensors.torch.save_file"),
+    *("safetensors.numpy.load_file", "safetensors.numpy.save_file"),
+}
+# methods that open a file whatever they are called on, a Path as a rule
+OPENING_METHODS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "tofile"}
+
+
+def layer(name: str) -> int | None:
+    """The layer a dotted name lies in; None for a library."""
+    return next((LAYERS[top] for top in reversed(LAYERS) if name == top or name.startswith(top + ".")), None)
+
+
+class Checker(ast.NodeVisitor):
+    """Collects the violations in one module.
+
+    Args:
+        module: Its installed dotted name, for example ``dpltm.tickets.store``.
+        is_package: Whether it is an ``__init__.py``, which moves relative imports by one.
+    """
+
+    def __init__(self, module: str, *, is_package: bool) -> None:
+        self.found: list[str] = []
+        self.module = module
+        self.package = module if is_package else module.rpartition(".")[0]
+        self.layer = layer(module)
+        self.names: dict[str, str] = {}  # local name: the dotted name it was imported from
+
+    def flag(self, node: ast.AST, what: str) -> None:
+        self.found.append(f"{self.module}:{node.lineno}: {what}")  # type: ignore[attr-defined]
+
+    def dotted(self, node: ast.AST) -> str | None:
+        """``np.load`` as ``numpy.load``; None for anything but names joined by dots."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, node.id)
+        if isinstance(node, ast.Attribute) and (base := self.dotted(node.value)):
+            return f"{base}.{node.attr}"
+        return None
+
+    def reaches(self, node: ast.AST, name: str) -> None:
+        """Judges one imported dotted name."""
+        top = name.partition(".")[0]
+        if top in PICKLERS:
+            self.flag(node, f"uses {top}")
+        if top in ("tickets", "cli"):
+            self.flag(node, f"imports the bare name {top}: it is installed as dpltm.{top}")
+        target = layer(name)
+        if target is not None and self.layer is not None and target > self.layer:
+            self.flag(node, f"imports {name}, but imports point cli -> tickets -> dpltm")
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.reaches(node, alias.name)
+            self.names[alias.asname or alias.name.partition(".")[0]] = (
+                alias.name if alias.asname else alias.name.partition(".")[0]
+            )
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = node.module or ""
+        if node.level:
+            parents = self.package.split(".")
+            if node.level > len(parents):
+                self.flag(node, "relative import beyond the top")
+                return
+            base = ".".join(parents[: len(parents) - node.level + 1] + ([base] if base else []))
+        for alias in node.names:
+            full = f"{base}.{alias.name}"
+            self.reaches(node, full if layer(full) is not None else base)
+            self.names[alias.asname or alias.name] = full
+            if full in NEVER:
+                self.flag(node, f"uses {full}")
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.judge_use(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.judge_use(node)
+        self.generic_visit(node)
+
+    def judge_use(self, node: ast.Name | ast.Attribute) -> None:
+        """A forbidden function is forbidden under an alias and uncalled too (``f = eval``)."""
+        name = self.dotted(node)
+        if name is None:
+            return
+        if name in NEVER:
+            self.flag(node, f"uses {name}")
+        if name in PRINTERS and self.layer != LAYERS["dpltm.cli"]:
+            self.flag(node, f"uses {name}, but only cli prints")
+        if isinstance(node, ast.Attribute) and name in LAYERS:
+            self.reaches(node, name)  # dpltm.tickets reached through a plain `import dpltm`
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        name = self.dotted(node.func)
+        if name in IMPORTERS:
+            target = node.args[0] if node.args else None
+            if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                self.reaches(node, target.value)
+            else:
+                self.flag(node, f"{name} of a name that is not a literal")
+        for keyword in node.keywords:
+            if keyword.arg == "allow_pickle" and not (
+                isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+            ):
+                self.flag(node, "allow_pickle is not False")
+        if self.layer == 0 and not f"{self.module}.".startswith("dpltm.data."):
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            if name in OPENERS or method in OPENING_METHODS:
+                self.flag(node, f"opens a file ({name or method}), but within dpltm only data does")
+
+
+def check(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    """The violations in a module's source, as lines ``module:line: what``."""
+    checker = Checker(module, is_package=is_package)
+    checker.visit(ast.parse(source))
+    return checker.found
+
+
+def modules(folder: str) -> Iterator[tuple[Path, str]]:
+    """Each source file of one folder with its installed name."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        parts = path.relative_to(ROOT / folder).with_suffix("").parts
+        yield path, ".".join([PACKAGES[folder], *(part for part in parts if part != "__init__")])
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_source(folder: str) -> None:
+    found = []
+    count = 0
+    for path, module in modules(folder):
+        found += check(path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py")
+        count += 1
+    assert count > 0
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "what"),
+    [
+        ("dpltm.masks", "import dpltm.tickets", "imports dpltm.tickets, but"),
+        ("dpltm.masks", "from dpltm.tickets.store import save", "imports dpltm.tickets.store.save, but"),
+        ("dpltm.masks", "from dpltm import cli", "imports dpltm.cli, but"),
+        ("dpltm.masks", "from . import tickets", "imports dpltm.tickets, but"),
+        ("dpltm.models.mlp", "from ..cli.main import main", "imports dpltm.cli.main.main, but"),
+        ("dpltm.masks", "def f():\n    from .tickets import store", "imports dpltm.tickets.store, but"),
+        ("dpltm.masks", "import dpltm\ndpltm.tickets.store.save()", "imports dpltm.tickets, but"),
+        ("dpltm.masks", "import importlib\nimportlib.import_module('dpltm.cli')", "imports dpltm.cli, but"),
+        ("dpltm.tickets.store", "import dpltm.cli.main as m", "imports dpltm.cli.main, but"),
+        ("dpltm.tickets.store", "from .. import cli", "imports dpltm.cli, but"),
+        ("dpltm.tickets.store", "from .... import cli", "beyond the top"),
+        ("dpltm.cli.main", "import tickets", "bare name tickets"),
+        ("dpltm.cli.main", "from cli.main import main", "bare name cli"),
+        ("dpltm.masks", "print(1)", "only cli prints"),
+        ("dpltm.tickets.store", "emit = print", "only cli prints"),
+        ("dpltm.tickets.store", "import sys\nsys.stdout.write('')", "only cli prints"),
+        ("dpltm.cli.main", "import pickle", "uses pickle"),
+        ("dpltm.cli.main", "from pickle import loads", "uses pickle"),
+        ("dpltm.cli.main", "import joblib", "uses joblib"),
+        ("dpltm.cli.main", "__import__('pickle')", "uses pickle"),
+        ("dpltm.cli.main", "eval('1')", "uses eval"),
+        ("dpltm.cli.main", "run = exec", "uses exec"),
+        ("dpltm.tickets.store", "import torch\ntorch.load('x')", "uses torch.load"),
+        ("dpltm.tickets.store", "import torch as t\nt.load('x')", "uses torch.load"),
+        ("dpltm.tickets.store", "from torch import load", "uses torch.load"),
+        ("dpltm.tickets.store", "import torch\ntorch.save({}, 'x')", "uses torch.save"),
+        ("dpltm.cli.main", "import importlib\nimportlib.import_module(name)", "not a literal"),
+        ("dpltm.cli.main", "from importlib import import_module as m\nm(f'{x}')", "not a literal"),
+        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=True)", "allow_pickle is not False"),
+        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=flag)", "allow_pickle is not False"),
+        ("dpltm.masks", "open('x')", "opens a file (open)"),
+        ("dpltm.masks", "from pathlib import Path\nPath('x').read_text()", "opens a file (read_text)"),
+        ("dpltm.masks", "import numpy as np\nnp.load('x')", "opens a file (numpy.load)"),
+        ("dpltm.database", "open('x')", "opens a file (open)"),
+    ],
+)
+def test_checker_flags(module: str, source: str, what: str) -> None:
+    found = check(source, module)
+    assert len(found) == 1, found
+    assert what in found[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dpltm.cli.main", "from dpltm.tickets import store\nimport dpltm.masks\nprint(store)"),
+        (
+            "dpltm.tickets.store",
+            "from dpltm.masks import density\nfrom . import card\nfrom ..errors import DpltmError",
+        ),
+        ("dpltm.tickets.store", "open('x', 'w')"),
+        ("dpltm.data", "from .npz import read\nopen('x')"),
+        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=False)"),
+        ("dpltm.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),
+        ("dpltm.models", "import importlib\nimportlib.import_module('torch.func')"),
+    ],
+)
+def test_checker_lets_pass(module: str, source: str) -> None:
+    assert check(source, module, is_package=module == "dpltm.data") == []
+
+
+def test_checker_resolves_relative_imports_of_a_package() -> None:
+    """``from . import x`` means another package in an ``__init__.py`` than in a module beside it."""
+    assert check("from .. import cli", "dpltm.tickets", is_package=True) != []
+    assert check("from . import cli", "dpltm.tickets", is_package=True) == []
+    assert check("from . import cli", "dpltm.tickets", is_package=False) != []
+
+
+@pytest.mark.parametrize("name", ["tickets", "cli"])
+def test_bare_import_is_refused(name: str, tmp_path: Path) -> None:
+    script = f"import sys; sys.path = [{str(ROOT)!r}, *sys.path]; import {name}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError:"), done.stderr
+    assert f"dpltm.{name}" in last
+
+
+@pytest.mark.parametrize("place", ["repository root", "elsewhere"])
+def test_mapped_packages_import(place: str, tmp_path: Path) -> None:
+    """``dpltm.tickets`` and ``dpltm.cli`` come from their own folders, wherever Python is started."""
+    script = "import dpltm.tickets, dpltm.cli; print(dpltm.tickets.__name__, dpltm.cli.__name__)"
+    where = ROOT if place == "repository root" else tmp_path
+    done = subprocess.run([sys.executable, "-c", script], cwd=where, capture_output=True, text=True, check=False)
+    assert done.stdout == "dpltm.tickets dpltm.cli\n", done.stderr

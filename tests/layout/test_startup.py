@@ -1,0 +1,37 @@
+"""Help costs no heavy import: those are what would make the command line slow to answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = ["torch", "sklearn", "scipy", "dp_accounting"]
+
+SCRIPT = f"""
+import json, sys
+sys.argv = ["dpltm", "--help"]
+try:
+    from dpltm.cli.main import main
+    main()
+    code = 0
+except SystemExit as leaving:
+    code = leaving.code or 0
+print(json.dumps({{"code": code, "heavy": [name for name in {HEAVY!r} if name in sys.modules]}}), file=sys.stderr)
+"""
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+    assert json.loads(done.stderr.splitlines()[-1]) == {"code": 0, "heavy": []}

@@ -1,0 +1,59 @@
+"""The fingerprint key, and references to records that may be written down."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from dpltm.data import Dataset
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import DatasetRef
+
+
+def key_path() -> Path:
+    """Where the key lies: ``DPLTM_KEY``, else ``dpltm/key`` in the user's configuration folder."""
+    if named := os.environ.get("DPLTM_KEY"):
+        return Path(named)
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "dpltm" / "key"
+
+
+def load_key() -> bytes:
+    """The 32-byte key, made on first use and readable by its owner only.
+
+    Raises:
+        ArtifactError: it can be neither read nor made, or is not 64 hexadecimal digits.
+    """
+    path = key_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            text = path.read_text(encoding="ascii", errors="replace").strip()
+        else:
+            text = secrets.token_hex(32)
+            with os.fdopen(handle, "w") as stream:
+                stream.write(text + "\n")
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: the fingerprint key cannot be read or made ({error.strerror}); point DPLTM_KEY at a file that can"
+        ) from None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ArtifactError(
+            f"{path}: not a fingerprint key (64 hexadecimal digits); restore it or point DPLTM_KEY at one"
+        )
+    return key
+
+
+def reference(dataset: Dataset) -> DatasetRef:
+    """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records."""
+    key = load_key()
+    key_id = hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
+    return DatasetRef(dataset.name, dataset.fingerprint(key), key_id, *dataset.subset)

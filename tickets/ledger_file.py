@@ -1,0 +1,112 @@
+"""Ledgers on disk: JSON Lines, chained by digests, appended and synced one event at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from dpltm.tickets.files import check_schema, sync
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import Event, from_json, to_json
+from dpltm.privacy.ledger import Ledger
+
+FORMAT, SCHEMA = "dpltm-ledger", 1
+_HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
+
+
+def open_ledger(path: Path) -> Ledger:
+    """The ledger in ``path``; a missing file is an empty ledger and appears with its first event.
+
+    Raises:
+        ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know. The
+            message names the line; nothing is skipped.
+    """
+    file = _LedgerFile(path)
+    return Ledger(file.read(), persist=file.append)
+
+
+class _LedgerFile:
+    """One ledger file, and how far it has been read: appending after somebody else has is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest, self._count, self._size = "", 0, 0
+
+    def read(self) -> list[Event]:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}") from None
+        self._size = len(data)
+        if not data:
+            return []
+        if not data.endswith(b"\n"):
+            number = data.count(b"\n") + 1
+            raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
+        lines = data.split(b"\n")[:-1]
+        check_schema(self._path, self._parse(1, lines[0]), FORMAT, SCHEMA)
+        return [self._event(number, line) for number, line in enumerate(lines[1:], start=2)]
+
+    def append(self, event: Event) -> None:
+        """Writes, flushes and syncs ``event``; returns only when it is on disk."""
+        body = to_json(event)
+        digest = _digest(self._digest, body)
+        line = json.dumps({"sequence": self._count + 1, "event": body, "digest": digest}) + "\n"
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                if os.fstat(stream.fileno()).st_size != self._size:
+                    raise ArtifactError(
+                        f"{self._path}: another process has written to the ledger meanwhile; run again"
+                    )
+                data = (line if self._size else _HEADER + line).encode()
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if not self._size:
+                sync(self._path.parent)
+        except OSError as error:
+            raise ArtifactError(
+                f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"
+            ) from None
+        self._digest, self._count, self._size = digest, self._count + 1, self._size + len(data)
+
+    def _event(self, number: int, line: bytes) -> Event:
+        entry = self._parse(number, line)
+        if not isinstance(entry, dict) or set(entry) != {"sequence", "event", "digest"}:
+            raise self._bad(number, "expected sequence, event and digest")
+        if entry["sequence"] != self._count + 1:
+            raise self._bad(
+                number, f"sequence {entry['sequence']!r}, expected {self._count + 1}; a line is missing or moved"
+            )
+        if entry["digest"] != _digest(self._digest, entry["event"]):
+            raise self._bad(
+                number, "the digest does not match: this line, or one before it, was changed after the fact"
+            )
+        self._digest, self._count = entry["digest"], self._count + 1
+        try:
+            return from_json(entry["event"])
+        except ArtifactError as error:
+            raise self._bad(number, str(error)) from None
+
+    def _parse(self, number: int, line: bytes) -> Any:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._bad(number, "not valid JSON") from None
+
+    def _bad(self, number: int, what: str) -> ArtifactError:
+        return ArtifactError(f"{self._path}: line {number}: {what}")
+
+
+def _digest(previous: str, event: object) -> str:
+    text = previous + json.dumps(event, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""Runs on disk: a trained network with everything that says how it came about and what it cost."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from dpltm.tickets.files import read_json, write_json
+from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
+from torch import nn
+
+from dpltm.errors import ArtifactError, DpltmError
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+
+FORMAT, SCHEMA = "dpltm-run", 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained ticket: its settings, network and mask."""
+
+    path: Path
+    config: Mapping[str, Any]
+    model: nn.Sequential
+    mask: Mask
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Public bounds that inputs are scaled by."""
+        low, high = self.config["bounds"]
+        return float(low), float(high)
+
+
+def write_run(
+    folder: Path, config: Mapping[str, Any], model: nn.Module, mask: Mask, metrics: Iterable[Mapping[str, Any]]
+) -> None:
+    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``)."""
+    write_json(folder / "config.json", {"format": FORMAT, "schema": SCHEMA, **config})
+    write_tensors(
+        folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
+    )
+    write_masks(folder / "mask.safetensors", {"": mask})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
+    write_json(folder / "environment.json", environment())
+
+
+def environment() -> dict[str, str]:
+    """Versions that results depend on."""
+    libraries = {name: version(name) for name in ("dpltm", "torch", "numpy", "dp-accounting", "safetensors")}
+    return {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}", **libraries}
+
+
+def load_run(path: Path) -> Run:
+    """The run in ``path``.
+
+    Raises:
+        ArtifactError: not a run, a newer format, or files that do not fit each other.
+    """
+    if not (path / "config.json").is_file():
+        raise ArtifactError(
+            f"{path}: not a run (no config.json in it); name a folder made by dpltm train --out {path}"
+        )
+    config = read_json(path / "config.json", FORMAT, SCHEMA)
+    try:
+        spec = ModelSpec(config["model"], config["features"], config["classes"])
+        low, high = config["bounds"]
+        if not float(low) < float(high):
+            raise ValueError
+    except (DpltmError, KeyError, TypeError, ValueError):
+        raise ArtifactError(
+            f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"
+        ) from None
+    model = build(spec)
+    values = read_tensors(path / "model.safetensors", spec.shapes(), "float32")
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
+    mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
+    return Run(path, config, model, mask)

@@ -1,0 +1,123 @@
+"""Tensors on disk: safetensors files read with every name, shape and dtype checked, packed masks, content ids."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_bytes
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from dpltm.errors import ArtifactError
+from dpltm.masks import Mask
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_SLACK = 2**20
+"""Room for the header of a safetensors file beyond the bytes of its tensors."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
+    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path)
+    path.chmod(0o644)
+
+
+def read_tensors(path: Path, shapes: Shapes, dtype: str) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
+
+    Raises:
+        ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
+            dtype; nothing larger than the expected size is read.
+    """
+    expected = sum(int(np.prod(shape)) for shape in shapes.values()) * np.dtype(dtype).itemsize
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(expected + _SLACK + 1)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > expected + _SLACK:
+        raise ArtifactError(
+            f"{path}: larger than its tensors can be ({expected} bytes); the file is not what it claims"
+        )
+    try:
+        tensors = load_bytes(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
+        raise ArtifactError(f"{path}: not a valid safetensors file") from None
+    found = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
+    wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
+    if found != wanted:
+        wrong = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
+        raise ArtifactError(
+            f"{path}: tensor {wrong!r}: found {found.get(wrong, 'none')}, expected {wanted.get(wrong, 'none')}"
+        )
+    return {name: tensors[name] for name in shapes}
+
+
+def pack(mask: Tensor) -> np.ndarray:
+    """Bits of a boolean tensor in row-major order, eight to a byte, most significant first."""
+    return np.packbits(mask.numpy().reshape(-1))
+
+
+def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of :func:`pack` for a tensor of ``shape``."""
+    return (-(-int(np.prod(shape)) // 8),)
+
+
+def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
+    """The boolean tensor that :func:`pack` packed; padding bits must be zero, so that each mask has one form."""
+    size = int(np.prod(shape))
+    bits = np.unpackbits(packed)
+    if bits[size:].any():
+        raise ArtifactError(f"{path}: mask {name!r}: padding bits are set")
+    return torch.from_numpy(bits[:size].astype(bool).reshape(shape))
+
+
+def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
+    """Writes several masks into one file, parameter names behind ``PREFIX/`` (nothing before an empty prefix)."""
+    write_tensors(
+        path, {join(prefix, name): pack(value) for prefix, mask in masks.items() for name, value in mask.items()}
+    )
+
+
+def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str, Mask]:
+    """The masks that :func:`write_masks` wrote for parameters of ``shapes``."""
+    prefixes = tuple(prefixes)
+    packed = read_tensors(
+        path,
+        {join(prefix, name): packed_shape(shape) for prefix in prefixes for name, shape in shapes.items()},
+        "uint8",
+    )
+    return {
+        prefix: Mask(
+            {
+                name: unpack(packed[join(prefix, name)], shape, path, join(prefix, name))
+                for name, shape in shapes.items()
+            }
+        )
+        for prefix in prefixes
+    }
+
+
+def join(prefix: str, name: str) -> str:
+    """``PREFIX/NAME``, or the name alone."""
+    return f"{prefix}/{name}" if prefix else name
+
+
+def content_id(tensors: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 (hex) over names, shapes and little-endian bytes, in order of name (``docs/formats.md``)."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors, key=str.encode):
+        value = tensors[name]
+        data = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).tobytes()
+        text = name.encode()
+        digest.update(struct.pack("<Q", len(text)) + text)
+        digest.update(struct.pack(f"<{value.ndim + 1}Q", value.ndim, *value.shape))
+        digest.update(struct.pack("<Q", len(data)) + data)
+    return digest.hexdigest()
