@@ -51,7 +51,7 @@ class Console:
 
         columns = (
             "{task.description}",
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),

@@ -16,7 +16,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.options import option
+from dpltm.cli.options import Call, option
 
 from dpltm.errors import InputError
 
@@ -61,9 +61,9 @@ class GenerateOptions(DataOptions):
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
 
-def command(options: GenerateOptions, json: bool, quiet: bool) -> None:
+def command(options: GenerateOptions, call: Call) -> None:
     """Runs ``dpltm generate`` and prints its answer."""
-    console = Console(json, quiet)
+    console = Console(call.json, call.quiet)
     body = run(options, console)
     console.result(body, lambda rich: _show(rich, body))
 
@@ -90,7 +90,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     x, y = tensors(dataset.train, dataset)
     evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset)
     total = (config.rounds + 1) * config.iterations
-    with console.progress(f"generating {config.rounds} tickets from {source}", total) as step:
+    with console.progress(f"generating {config.rounds} tickets", total) as step:
         tickets = generate(
             spec, x, y, config, evaluation, lambda done, _: step(done, f"round {(done - 1) // config.iterations}")
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
-from dpltm.cli import generate, select, train
+from dpltm.cli import datasets, demo, evaluate, generate, select, train
+from dpltm.cli import run as run_all
 from dpltm.cli.options import register
 
 from dpltm.errors import DpltmError
@@ -19,6 +21,30 @@ app = typer.Typer(
 register(app, "generate", generate.GenerateOptions, generate.command)
 register(app, "select", select.SelectOptions, select.command)
 register(app, "train", train.TrainOptions, train.command)
+register(app, "run", run_all.RunOptions, run_all.command)
+register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
+data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
+register(data, "ls", datasets.ListOptions, datasets.list_command)
+register(data, "info", datasets.InfoOptions, datasets.info_command)
+app.add_typer(data, name="datasets")
+register(app, "demo", demo.DemoOptions, demo.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from dpltm import __version__
+
+        print(f"dpltm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before the command."""
 
 
 def main() -> None:

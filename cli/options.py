@@ -10,7 +10,7 @@ import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
@@ -21,6 +21,15 @@ from dpltm.errors import InputError
 T = TypeVar("T")
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a command was called: what every command accepts beside its own options."""
+
+    json: bool
+    quiet: bool
+    config: str | None
 
 
 def option(
@@ -62,16 +71,16 @@ def flag_of(item: Field[Any]) -> str:
     return item.metadata["flag"] or "--" + item.name.replace("_", "-")
 
 
-def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, bool, bool], None]) -> None:
-    """Adds command ``name`` to ``app``: its options are the fields of ``cls``, and ``run(options, json, quiet)`` runs it.
+def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call], None]) -> None:
+    """Adds command ``name`` to ``app``: its options are the fields of ``cls``, and ``run(options, call)`` runs it.
 
     The help text of the command is the docstring of ``cls``.
     """
 
     def command(**values: Any) -> None:
-        config, json, quiet = values.pop("config"), values.pop("json"), values.pop("quiet")
-        section = {} if config is None else read_section(Path(config), name)
-        run(resolve(cls, values, section, config), json, quiet)
+        call = Call(values.pop("json"), values.pop("quiet"), values.pop("config"))
+        section = {} if call.config is None else read_section(Path(call.config), name)
+        run(resolve(cls, values, section, call.config), call)
 
     parameters = [_parameter(item) for item in fields(cls)]  # type: ignore[arg-type]
     parameters += _common()

@@ -18,7 +18,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.options import option
+from dpltm.cli.options import Call, option
 
 from dpltm.errors import DpltmError, InputError
 
@@ -73,9 +73,9 @@ class SelectOptions(DataOptions):
     dry_run: bool = option(False, "Check everything and print what would be spent.")
 
 
-def command(options: SelectOptions, json: bool, quiet: bool) -> None:
+def command(options: SelectOptions, call: Call) -> None:
     """Runs ``dpltm select`` and prints its answer."""
-    console = Console(json, quiet)
+    console = Console(call.json, call.quiet)
     body = run(options, console)
     console.result(body, lambda rich: _show(rich, body))
 

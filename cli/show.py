@@ -25,11 +25,13 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
-    """Names and values, one pair a line; nested values are left out."""
+    """Names and values, one pair a line; objects inside, and what is not there, are left out."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
-        if value is not None and not isinstance(value, (dict, list)):
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        if value is not None and not isinstance(value, dict):
+            parts = value if isinstance(value, list) else [value]
+            text = ", ".join(f"{part:.6g}" if isinstance(part, float) else str(part) for part in parts)
+            table.add_row(name.replace("_", " "), text)
     rich.print(table)
 
 
@@ -48,3 +50,28 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
 
 def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The three stages in one table: what each made, and the certified epsilon after it."""
+    made, drawn, trained = body["generate"], body["select"], body["train"]
+    first, last = made["tickets"][0], made["tickets"][-1]
+    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
+    table.add_row(
+        "1 generate",
+        f"{len(made['tickets']) - 1} tickets, density {first['density']:.0%} to {last['density']:.1%}, {made['provenance']}",
+        "inf" if made["provenance"] == "private" else "0",
+    )
+    winner = drawn["winner"]
+    table.add_row(
+        "2 select",
+        f"round {winner['round']}, density {winner['density']:.1%}, by {drawn['mechanism']}",
+        _number(drawn["privacy"]["certified"]["epsilon"]),
+    )
+    accuracy = "not measured" if trained["accuracy"] is None else f"{trained['accuracy']:.2%}"
+    table.add_row(
+        "3 train",
+        f"{trained['live']:,} live coordinates, {trained['steps']} steps, test accuracy {accuracy}",
+        _number(trained["privacy"]["certified"]["epsilon"]),
+    )
+    rich.print(table)

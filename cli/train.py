@@ -22,7 +22,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.options import option
+from dpltm.cli.options import Call, option
 
 from dpltm.errors import BudgetError, InputError
 
@@ -127,9 +127,9 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def command(options: TrainOptions, json: bool, quiet: bool) -> None:
+def command(options: TrainOptions, call: Call) -> None:
     """Runs ``dpltm train`` and prints its answer."""
-    console = Console(json, quiet)
+    console = Console(call.json, call.quiet)
     body = run(options, console)
     console.result(body, lambda rich: _show(rich, body))
 
@@ -200,14 +200,11 @@ def find_start(options: TrainOptions) -> Start:
     from dpltm.tickets.ticket_set import load_ticket_set
     from dpltm.tickets.winner import load_winner
 
-    from dpltm.masks import Mask
     from dpltm.models import ModelSpec, build
 
     if options.ticket is None:
         dataset = load_dataset(options)
-        spec = ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes)
-        model = build(spec, options.seed)
-        return Start(spec, model, Mask.dense(model), None, None)
+        return fresh_start(ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes), options.seed)
     name, at, number = options.ticket.rpartition("@")
     if not at:
         name = options.ticket
@@ -219,6 +216,15 @@ def find_start(options: TrainOptions) -> Start:
     model = build(tickets.body.spec)
     model.load_state_dict(tickets.body.theta0)
     return Start(tickets.body.spec, model, ticket.mask, tickets, chosen)
+
+
+def fresh_start(spec: ModelSpec, seed: int) -> Start:
+    """A dense network with weights drawn from ``seed`` alone."""
+    from dpltm.masks import Mask
+    from dpltm.models import build
+
+    model = build(spec, seed)
+    return Start(spec, model, Mask.dense(model), None, None)
 
 
 def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
@@ -337,7 +343,7 @@ def _train(
     steps, metrics = plan.event.steps, []
     checkpoints = {math.ceil(steps * part / CHECKPOINTS) for part in range(1, CHECKPOINTS + 1)}
 
-    with console.progress(f"training under DP on {plan.records}", steps) as step:
+    with console.progress("training under DP", steps) as step:
 
         def progress(done: int) -> None:
             note = ""
@@ -345,7 +351,7 @@ def _train(
                 spent = epsilon((*earlier, replace(plan.event, steps=done)), options.delta)
                 score = None if test is None else accuracy(plan.start.model, *test)
                 metrics.append({"step": done, "epsilon": "inf" if math.isinf(spent) else spent, "accuracy": score})
-                note = f"epsilon so far {figure(spent)}" + ("" if score is None else f", test accuracy {score:.2%}")
+                note = f"epsilon so far {figure(spent)}" + ("" if score is None else f", accuracy {score:.2%}")
             step(done, note)
 
         noise = FastSource() if options.noise == "fast" else SecureSource()

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 COARSE, FINE = 1e-4, 1e-5
 """Widths of the grid that losses are rounded up to. The finer one is tried where the coarse rounding would show."""
 
+LARGEST_GRID = 1e6
+"""Grid points that the losses of one step may take; with very little noise the grid is widened to keep to it."""
+
+
+LEAST_NOISE = 1e-3
+"""Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
+
 
 def epsilon(events: Iterable[Event], delta: float) -> float:
     """Certified epsilon of all ``events`` together at ``delta``; infinite if any of them is non-private.
@@ -49,8 +56,9 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
             "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
             " use one relation throughout, or separate ledgers"
         )
-    value = _compose(private, COARSE).get_epsilon_for_delta(delta)
-    if value < 1000 * COARSE:  # both are upper bounds, so the smaller one is certified too
+    width = _width(private)
+    value = _compose(private, width).get_epsilon_for_delta(delta)
+    if width == COARSE and value < 1000 * COARSE:  # both are upper bounds, so the smaller one is certified too
         value = min(value, _compose(private, FINE).get_epsilon_for_delta(delta))
     return float(value)
 
@@ -64,8 +72,18 @@ def _is_non_private(event: Event) -> bool:
         case SelectionEvent():
             return math.isinf(event.certified_epsilon)
         case TrainingEvent():
-            return event.noise_multiplier == 0
+            return event.noise_multiplier < LEAST_NOISE
     raise InputError(f"the accountant does not know the event {type(event).__name__}")
+
+
+def _width(events: list[SelectionEvent | TrainingEvent]) -> float:
+    """``COARSE``, or the power of ten above it that keeps the losses of the least noisy step on ``LARGEST_GRID``.
+
+    A Gaussian step's losses spread over about 1/(2 s^2) + 10/s. Any width gives an upper bound.
+    """
+    noise = [event.noise_multiplier for event in events if isinstance(event, TrainingEvent)]
+    spread = max((0.5 / s**2 + 10 / s for s in noise), default=0.0)
+    return max(COARSE, 10.0 ** math.ceil(math.log10(max(spread, 1e-9) / LARGEST_GRID)))
 
 
 def _compose(events: list[SelectionEvent | TrainingEvent], width: float) -> PrivacyLossDistribution:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpltm.errors import BudgetError
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.accountant import LEAST_NOISE, epsilon
 from dpltm.privacy.events import (
     Adjacency,
     DatasetRef,
@@ -98,20 +97,6 @@ class Ledger:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""
         return tuple(event for event in self._events if event.dataset.may_overlap(dataset))
 
-    def check_budget(self, dataset: DatasetRef, planned: Event, budget: float, delta: float) -> None:
-        """Refuses ``planned`` if with it the certified epsilon on ``dataset`` would exceed ``budget``.
-
-        Raises:
-            BudgetError: naming what is already spent, what the event would bring it to, and what to do.
-        """
-        before = self.touching(dataset)
-        total = epsilon((*before, planned), delta)
-        if total > budget:
-            raise BudgetError(
-                f"budget: this would bring the certified epsilon on {dataset} to {total:.4g}, over the budget of"
-                f" {budget:g} ({epsilon(before, delta):.4g} is already in the ledger); raise the budget or do less"
-            )
-
 
 def report(events: Iterable[Event], delta: float, adjacency: Adjacency, notes: Iterable[str] = ()) -> PrivacyReport:
     """Both figures and the notes for events on one dataset (see :meth:`Ledger.touching`).
@@ -166,6 +151,6 @@ def _event_notes(events: tuple[Event, ...]) -> list[str]:
                 f"the {event.sensitivity_rule} sensitivity {event.sensitivity:g} is below the true one: the selection"
                 f" at eps1 {event.eps1:g} is certified as {event.certified_epsilon:g}"
             )
-        elif isinstance(event, TrainingEvent) and event.noise_multiplier == 0:
-            notes.append("training added no noise: nothing is certified")
+        elif isinstance(event, TrainingEvent) and event.noise_multiplier < LEAST_NOISE:
+            notes.append(f"training at noise multiplier {event.noise_multiplier:.3g}: nothing is certified")
     return notes

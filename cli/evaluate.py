@@ -1,0 +1,60 @@
+"""``dpltm evaluate``: use the model of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpltm.cli.common import DataOptions, load_dataset, tensors
+from dpltm.cli.console import Console
+from dpltm.cli.options import Call, option
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+
+@dataclass(frozen=True)
+class EvaluateOptions(DataOptions):
+    """Accuracy of a run's model on the test split of a dataset.
+
+    The test split is declared separate from the private records: nothing is spent, and nothing is promised for it.
+    """
+
+    run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True)
+
+
+def command(options: EvaluateOptions, call: Call) -> None:
+    """Runs ``dpltm evaluate`` and prints its answer."""
+    from dpltm.tickets.run import load_run
+
+    from dpltm.generation import accuracy
+
+    run = load_run(Path(options.run or ""))
+    dataset = load_dataset(options)
+    if dataset.test is None:
+        raise InputError(f"--dataset: {dataset.name} has no test split; name a file with one by --test")
+    if dataset.features != run.config["features"]:
+        raise InputError(
+            f"{run.path}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"
+            " use records of the same shape"
+        )
+    if dataset.bounds != run.bounds:
+        raise InputError(
+            f"--bounds: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
+        )
+    body = {
+        "run": str(run.path),
+        "dataset": dataset.name,
+        "records": len(dataset.test),
+        "accuracy": accuracy(run.model, *tensors(dataset.test, dataset)),
+    }
+    Console(call.json, call.quiet).result(body, lambda rich: _show(rich, body))
+
+
+def _show(rich: RichConsole, body: dict[str, object]) -> None:
+    from dpltm.cli.show import show_pairs
+
+    show_pairs(rich, "evaluated", body)

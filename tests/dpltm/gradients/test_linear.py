@@ -1,0 +1,325 @@
+"""Filtered gradient sums against the naive loop: one record at a time, plain autograd, the filter written out anew."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Filter, Tanh
+from dpltm.gradients import LinearGradients, linear
+from dpltm.masks import Mask
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def dot(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss whose output gradient is the label itself, so that tests decide every gradient."""
+    return (outputs * labels).sum(1)
+
+
+def record_gradient(model: nn.Module, mask: Mask, loss, x: Tensor, y: Tensor) -> Tensor:
+    """Float64 gradient of one record at the live coordinates, parameters in their order."""
+    gradients = torch.autograd.grad(loss(model(x[None]), y[None]).sum(), list(model.parameters()))
+    named = zip(model.named_parameters(), gradients, strict=True)
+    return torch.cat([gradient.flatten()[mask[name].flatten()].double() for (name, _), gradient in named])
+
+
+def naive_filter(gradient: Tensor, filter: Filter, rounding: float) -> Tensor:
+    """The table of PRIVACY.md section 4, radial factors rounded outward as LinearGradients states."""
+
+    def clip(values: Tensor, to: float) -> Tensor:
+        norm = math.sqrt(sum(value * value for value in values.tolist()))
+        return values * (min(1.0, to / norm) if norm > 0 else 1.0) * rounding
+
+    if isinstance(filter, Clip):
+        return clip(gradient, filter.clip_norm)
+    if filter.before is not None:
+        gradient = clip(gradient, filter.before.clip_norm)
+    return torch.tensor([filter.scale * math.tanh(value / filter.range) for value in gradient.tolist()]).double()
+
+
+@dataclass
+class Case:
+    model: nn.Sequential
+    mask: Mask
+    x: Tensor
+    y: Tensor
+    filter: Filter
+
+    def gradients(self) -> list[Tensor]:
+        return [
+            record_gradient(self.model, self.mask, cross_entropy, *pair) for pair in zip(self.x, self.y, strict=True)
+        ]
+
+    def naive_sum(self, rounding: float) -> Tensor:
+        filtered = [naive_filter(gradient, self.filter, rounding) for gradient in self.gradients()]
+        return sum(filtered, torch.zeros(self.mask.live, dtype=torch.float64))
+
+
+filters = st.one_of(
+    st.builds(Clip, st.floats(1e-3, 10)),
+    st.builds(Tanh, st.floats(0.1, 10), st.floats(0.1, 10), st.builds(Clip, st.floats(1e-2, 10))),
+    st.builds(Tanh, st.floats(0.1, 10), st.floats(0.1, 10), st.none()),
+)
+
+
+@st.composite
+def cases(draw, dtype: torch.dtype):
+    """A network of drawn widths, with or without biases, under a mask that prunes all sorts of things."""
+    widths = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
+    records = draw(st.sampled_from([0, 1, 1, 2, 9]))
+    scale = draw(st.sampled_from([0.01, 1.0, 30.0]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    layers: list[nn.Module] = []
+    for number, (before, after) in enumerate(itertools.pairwise(widths)):
+        if number:
+            layers.append(draw(st.sampled_from([nn.ReLU(), nn.Tanh(), nn.Identity()])))
+        layers.append(nn.Linear(before, after, bias=draw(st.booleans()), dtype=torch.float64))
+    model = nn.Sequential(*layers)
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(normal(*parameter.shape))
+        density = draw(st.sampled_from([0.3, 0.7, 1.0]))
+        keep = torch.rand(parameter.shape, generator=generator) < density
+        if parameter.ndim == 2:
+            match draw(st.sampled_from(["row", "column", "all", "none"])):
+                case "row":  # no incoming weight is live while the bias may be
+                    keep[draw(st.integers(0, len(keep) - 1))] = False
+                case "column":
+                    keep[:, draw(st.integers(0, keep.shape[1] - 1))] = False
+                case "all":
+                    keep[:] = False
+        tensors[name] = keep
+    mask = Mask(tensors)
+    mask.apply(model)
+    x = scale * normal(records, widths[0])
+    y = torch.randint(0, widths[-1], (records,), generator=generator)
+    return Case(model.to(dtype), mask, x.to(dtype), y, draw(filters))
+
+
+def live_bound(case: Case) -> float:
+    return math.sqrt(case.mask.live) * case.filter.scale if isinstance(case.filter, Tanh) else case.filter.clip_norm
+
+
+@settings(max_examples=150)
+@given(cases(torch.float64))
+def test_equals_the_naive_loop_in_float64(case):
+    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    result = gradients.filtered_sum(case.x, case.y, case.filter)
+    assert result.skipped == 0
+    assert result.values.shape == (case.mask.live,)
+    torch.testing.assert_close(
+        result.values.double(), case.naive_sum(gradients.rounding), rtol=1e-10, atol=1e-10 * live_bound(case)
+    )
+
+
+@settings(max_examples=100)
+@given(cases(torch.float32))
+def test_equals_the_naive_loop_in_float32(case):
+    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    result = gradients.filtered_sum(case.x, case.y, case.filter)
+    assert result.values.dtype == torch.float32
+    expected = case.naive_sum(gradients.rounding)
+    # A float32 gradient is off by about 1e-6 of its norm. A filter moves that error by at most its Lipschitz constant.
+    slope = case.filter.scale / case.filter.range if isinstance(case.filter, Tanh) else 1.0
+    size = sum(float(torch.linalg.vector_norm(gradient)) for gradient in case.gradients())
+    tolerance = 1e-5 * (slope * size + live_bound(case))
+    if isinstance(case.filter, Clip):
+        tolerance = 1e-5 * len(case.x) * live_bound(case)
+    torch.testing.assert_close(result.values.double(), expected, rtol=1e-5, atol=tolerance)
+
+
+@settings(max_examples=50)
+@given(cases(torch.float64))
+def test_order_is_that_of_the_parameters_row_by_row(case):
+    """With nothing clipped the values are the plain gradient of the batch at the live coordinates."""
+    if len(case.x) == 0:
+        return
+    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    values = gradients.filtered_sum(case.x, case.y, Clip(1e6)).values
+    summed = torch.autograd.grad(cross_entropy(case.model(case.x), case.y).sum(), list(case.model.parameters()))
+    for (name, _), gradient in zip(case.model.named_parameters(), summed, strict=True):
+        part, values = values[: int(case.mask[name].sum())], values[int(case.mask[name].sum()) :]
+        expected = (gradient * gradients.rounding)[case.mask[name]]
+        torch.testing.assert_close(part, expected, rtol=1e-10, atol=1e-10)
+    assert len(values) == 0
+
+
+@settings(max_examples=50)
+@given(cases(torch.float64))
+def test_one_record_moves_the_sum_by_at_most_the_bound(case):
+    """Leave one out: the definition of add/remove sensitivity, in float64 where summation error is out of sight."""
+    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    everything = gradients.filtered_sum(case.x, case.y, case.filter).values
+    for left_out in range(len(case.x)):
+        rest = torch.arange(len(case.x)) != left_out
+        without = gradients.filtered_sum(case.x[rest], case.y[rest], case.filter).values
+        moved = torch.linalg.vector_norm(everything - without).item()
+        assert moved <= case.filter.certified_bound(max(1, case.mask.live)) * (1 + 1e-12)
+
+
+def by_hand() -> tuple[nn.Sequential, Mask, Tensor, Tensor]:
+    """Two records through one 2 x 2 layer; the gradients are outer products that fit in the head."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    keep = torch.tensor([[True, False], [True, True]])
+    mask = Mask({"0.weight": keep, "0.bias": torch.tensor([False, True])})
+    return model, mask, torch.tensor([[1.0, 2.0], [0.0, 4.0]]), torch.tensor([[3.0, 5.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        # record 1: weight [[3, 6], [5, 10]], bias [3, 5], live (3, 5, 10, 5) of norm sqrt(159); record 2: live all 0
+        (Clip(100.0), [3.0, 5.0, 10.0, 5.0]),
+        (Clip(1.0), [value / math.sqrt(159) for value in (3, 5, 10, 5)]),
+        (Tanh(2.0, 5.0, None), [2 * math.tanh(value / 5) for value in (3, 5, 10, 5)]),
+        (Tanh(1.0, 0.1, Clip(1.0)), [math.tanh(value / math.sqrt(159) / 0.1) for value in (3, 5, 10, 5)]),
+    ],
+)
+def test_golden(filter, expected):
+    model, mask, x, y = by_hand()
+    values = LinearGradients(model, mask, dot).filtered_sum(x, y, filter).values
+    torch.testing.assert_close(values, torch.tensor(expected), rtol=2e-5, atol=0.0)
+
+
+def test_pruned_coordinates_do_not_enter_the_norm():
+    """A norm over all coordinates would be sqrt(204) here, and would clip more than the definition says."""
+    model, mask, x, y = by_hand()
+    values = LinearGradients(model, mask, dot).filtered_sum(x, y, Clip(1.0)).values
+    assert torch.linalg.vector_norm(values).item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_live_bias_behind_a_pruned_row_has_a_gradient():
+    model = nn.Sequential(nn.Linear(3, 2))
+    mask = Mask({"0.weight": torch.zeros(2, 3, dtype=torch.bool), "0.bias": torch.tensor([True, True])})
+    values = LinearGradients(model, mask, dot).filtered_sum(torch.ones(1, 3), torch.tensor([[3.0, 4.0]]), Clip(1e3))
+    assert values.values.tolist() == pytest.approx([3.0, 4.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [1, 300, 5000])
+def test_outward_rounding_is_slight(width):
+    model = nn.Sequential(nn.Linear(1, width))
+    rounding = LinearGradients(model, Mask.dense(model), dot).rounding
+    assert 1 - 1e-3 < rounding < 1 - width * 2.0**-24
+
+
+class CountingTanh(Tanh):
+    """The filter itself; it notes how many values it was given at a time."""
+
+    def map(self, values: Tensor) -> Tensor:
+        shapes.append(tuple(values.shape))
+        return super().map(values)
+
+
+shapes: list[tuple[int, ...]] = []
+
+
+@pytest.mark.parametrize("before", [None, Clip(0.5)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_chunks_change_nothing(monkeypatch, before, dtype):
+    generator = torch.Generator().manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).to(dtype)
+    mask = Mask({name: torch.rand(p.shape, generator=generator) < 0.7 for name, p in model.named_parameters()})
+    mask.apply(model)
+    gradients = LinearGradients(model, mask, cross_entropy)
+    x = torch.randn(11, 5, generator=generator).to(dtype)
+    y = torch.randint(0, 3, (11,), generator=generator)
+    whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, before)).values
+    weights = [int(mask[name].sum()) for name in ("0.weight", "2.weight")]
+    for chunk, records in ((1, (1, 1)), (2 * weights[0], (2, 2 * weights[0] // weights[1])), (10**9, (11, 11))):
+        monkeypatch.setattr(linear, "CHUNK", chunk)
+        shapes.clear()
+        chunked = gradients.filtered_sum(x, y, CountingTanh(1.0, 0.1, before)).values
+        largest = [max(rows for rows, columns in shapes if columns == count) for count in weights]
+        assert largest == [min(11, size) for size in records], "the chunks are not of the size that was asked for"
+        tolerance = 1e-14 if dtype == torch.float64 else 1e-6
+        torch.testing.assert_close(chunked, whole, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("filter", [Clip(1.0), Tanh(1.0, 1.0, Clip(1.0)), Tanh(1.0, 1.0, None)])
+def test_an_empty_batch_is_zero_everywhere(filter):
+    model, mask, x, y = by_hand()
+    result = LinearGradients(model, mask, dot).filtered_sum(x[:0], y[:0], filter)
+    assert result.values.tolist() == [0.0] * mask.live
+    assert result.skipped == 0
+
+
+def test_zero_gradients_stay_zero():
+    model, mask, x, y = by_hand()
+    for filter in (Clip(1.0), Tanh(1.0, 1.0, Clip(1.0)), Tanh(1.0, 1.0, None)):
+        values = LinearGradients(model, mask, dot).filtered_sum(x, torch.zeros_like(y), filter).values
+        assert values.tolist() == [0.0] * mask.live
+
+
+def test_leaves_the_network_as_it_was():
+    model, mask, x, y = by_hand()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():  # a caller's no_grad must not switch the gradients off
+        values = LinearGradients(model, mask, dot).filtered_sum(x, y, Clip(100.0)).values
+    assert values.count_nonzero() == 4
+    assert not values.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not model[0]._forward_hooks
+
+
+def test_parameters_outside_linear_layers_are_refused():
+    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+    with pytest.raises(InputError) as error:
+        LinearGradients(model, Mask.dense(model), dot)
+    assert str(error.value) == (
+        "model parameter 1.weight: no per-record gradient rule outside nn.Linear in this version"
+    )
+
+
+def test_a_mask_that_does_not_fit_is_refused():
+    model = nn.Sequential(nn.Linear(3, 2))
+    with pytest.raises(InputError) as error:
+        LinearGradients(model, Mask.dense(nn.Sequential(nn.Linear(2, 3))), dot)
+    assert str(error.value) == ("mask 0.weight: shape (3, 2) in the mask, (2, 3) in the network; they must match")
+
+
+class Twice(nn.Module):
+    """One layer that each record goes through two times: its gradient is a sum of two outer products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "x"), [(Twice(), torch.ones(2, 3)), (nn.Sequential(nn.Linear(3, 3)), torch.ones(2, 4, 3))]
+)
+def test_layers_used_twice_or_on_many_rows_are_refused(model, x):
+    with pytest.raises(InputError) as error:
+        LinearGradients(model, Mask.dense(model), lambda out, _: out.flatten(1).sum(1)).filtered_sum(
+            x, torch.zeros(2), Clip(1.0)
+        )
+    assert str(error.value) == (
+        "model: each Linear layer must see one row per record and be used once in this version"
+    )
+
+
+def test_a_loss_that_mixes_records_by_its_shape_is_refused():
+    model, mask, x, y = by_hand()
+    with pytest.raises(InputError) as error:
+        LinearGradients(model, mask, lambda out, label: dot(out, label).mean()).filtered_sum(x, y, Clip(1.0))
+    assert str(error.value) == "loss: shape (), expected one value for each of 2 records; use reduction='none'"

@@ -1,0 +1,153 @@
+"""Masks: counts, nesting, immutability, fit, and zeroing, checked against plain loops over positions."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from dpltm.errors import InputError
+from dpltm.masks import Mask
+
+
+def network(*widths: int) -> nn.Sequential:
+    return nn.Sequential(*[nn.Linear(before, after) for before, after in itertools.pairwise(widths)])
+
+
+@st.composite
+def nested_masks(draw):
+    """Two masks of the same shapes as nested lists of booleans, and as Mask; each entry drawn on its own."""
+    shapes = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3))
+    pairs = []
+    for number, (rows, columns) in enumerate(shapes):
+        for name, shape in ((f"w{number}", (rows, columns)), (f"b{number}", (rows,))):
+            size = rows * columns if len(shape) == 2 else rows
+            bits = st.lists(st.booleans(), min_size=size, max_size=size)
+            pairs.append((name, shape, draw(bits), draw(bits)))
+    return pairs
+
+
+def as_mask(pairs, which: int) -> Mask:
+    return Mask({name: torch.tensor(bits[which]).view(shape) for name, shape, *bits in pairs})
+
+
+@given(nested_masks())
+def test_live_counts_every_true_and_density_only_those_of_weights(pairs):
+    mask = as_mask(pairs, 0)
+    assert mask.live == sum(sum(bits) for _, _, bits, _ in pairs)
+    weights = [bits for _, shape, bits, _ in pairs if len(shape) == 2]
+    assert mask.density == sum(map(sum, weights)) / sum(map(len, weights))
+
+
+@given(nested_masks())
+def test_nested_and_same_agree_with_a_loop_over_positions(pairs):
+    first, second = as_mask(pairs, 0), as_mask(pairs, 1)
+    implied = all(b or not a for _, _, bits, others in pairs for a, b in zip(bits, others, strict=True))
+    assert first.nested_in(second) == implied
+    assert first.same_as(second) == all(bits == others for _, _, bits, others in pairs)
+    both = Mask({name: first[name] & second[name] for name in first})
+    assert both.nested_in(first)
+    assert both.nested_in(second)
+    assert first.nested_in(both) == first.same_as(both)
+
+
+def test_density_ignores_biases_and_live_includes_them():
+    weight = torch.zeros(2, 5, dtype=torch.bool)
+    weight[0, :3] = True
+    mask = Mask({"fc1.weight": weight, "fc1.bias": torch.tensor([True, True])})
+    assert mask.density == 0.3
+    assert mask.live == 5
+    without = Mask({"fc1.weight": weight, "fc1.bias": torch.tensor([False, True])})
+    assert without.density == 0.3
+    assert without.live == 4
+
+
+def test_dense_keeps_every_parameter():
+    model = network(7, 4, 3)
+    mask = Mask.dense(model)
+    assert list(mask) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert mask.live == 7 * 4 + 4 + 4 * 3 + 3
+    assert mask.density == 1.0
+
+
+def test_masks_of_other_parameters_are_neither_nested_nor_the_same():
+    one = Mask({"a": torch.tensor([True])})
+    other = Mask({"b": torch.tensor([True])})
+    assert not one.nested_in(other)
+    assert not one.same_as(other)
+
+
+def test_changing_the_input_afterwards_changes_no_mask():
+    tensor = torch.ones(3, 2, dtype=torch.bool)
+    tensors = {"w": tensor}
+    mask = Mask(tensors)
+    tensor[0, 0] = False
+    tensors["v"] = tensor
+    assert mask.live == 6
+    assert list(mask) == ["w"]
+
+
+def test_has_no_item_assignment():
+    mask = Mask({"w": torch.ones(2, 2, dtype=torch.bool)})
+    with pytest.raises(TypeError):
+        mask["w"] = torch.zeros(2, 2, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_other_dtypes_are_refused(dtype):
+    with pytest.raises(InputError) as error:
+        Mask({"fine": torch.ones(2, dtype=torch.bool), "w": torch.ones(2, 2, dtype=dtype)})
+    assert str(error.value) == f"mask w: dtype is {dtype}, expected torch.bool"
+
+
+def test_apply_zeroes_pruned_values_whatever_they_were_and_no_other():
+    model = network(4, 3)
+    with torch.no_grad():
+        model[0].weight[0] = torch.tensor([torch.nan, torch.inf, -torch.inf, -1e30])
+        model[0].bias[1] = torch.nan
+    weight = torch.tensor([[False] * 4, [True] * 4, [True, False, True, False]])
+    bias = torch.tensor([True, False, True])
+    before = copy.deepcopy(model)
+    Mask({"0.weight": weight, "0.bias": bias}).apply(model)
+    for now, was, keep in ((model[0].weight, before[0].weight, weight), (model[0].bias, before[0].bias, bias)):
+        assert now[~keep].tolist() == [0.0] * int((~keep).sum())
+        assert torch.equal(now[keep], was[keep])
+
+
+def test_apply_refuses_a_misfit_before_it_changes_anything():
+    model = network(4, 3)
+    before = copy.deepcopy(model.state_dict())
+    mask = Mask({"0.weight": torch.zeros(3, 4, dtype=torch.bool), "0.bias": torch.zeros(4, dtype=torch.bool)})
+    with pytest.raises(InputError):
+        mask.apply(model)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (
+            {"0.weight": (4, 3), "0.bias": (3,)},
+            "mask 0.weight: shape (4, 3) in the mask, (3, 4) in the network; they must match",
+        ),
+        ({"0.weight": (3, 4)}, "mask 0.bias: shape None in the mask, (3,) in the network; they must match"),
+        (
+            {"0.weight": (3, 4), "0.bias": (3,), "1.bias": (1,)},
+            "mask 1.bias: shape (1,) in the mask, None in the network; they must match",
+        ),
+    ],
+)
+def test_misfits_are_named(shapes, message):
+    mask = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()})
+    with pytest.raises(InputError) as error:
+        mask.check_fits(network(4, 3))
+    assert str(error.value) == message
+
+
+def test_fits_in_any_order_of_names():
+    mask = Mask({"0.bias": torch.ones(3, dtype=torch.bool), "0.weight": torch.ones(3, 4, dtype=torch.bool)})
+    mask.check_fits(network(4, 3))
+    assert mask.same_as(Mask.dense(network(4, 3)))
