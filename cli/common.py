@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.cli.options import option
-
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
-    from dpltm.tickets.ticket_set import TicketSet
     from torch import Tensor
 
     from dpltm.data import Dataset, Split
     from dpltm.generation import Tickets
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.privacy.ledger import Ledger
+    from dpltm.tickets.ticket_set import TicketSet
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class ListOptions:
 class InfoOptions(DataOptions):
     """The public facts about a dataset, checked by loading it. Nothing is computed from its private values."""
 
-    dataset: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True)
+    dataset: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
 
 
 def list_command(options: ListOptions, call: Call) -> None:

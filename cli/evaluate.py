@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dpltm.cli.common import DataOptions, load_dataset, tensors
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,14 +22,13 @@ class EvaluateOptions(DataOptions):
     The test split is declared separate from the private records: nothing is spent, and nothing is promised for it.
     """
 
-    run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True)
+    run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)
 
 
 def command(options: EvaluateOptions, call: Call) -> None:
     """Runs ``dpltm evaluate`` and prints its answer."""
-    from dpltm.tickets.run import load_run
-
     from dpltm.generation import accuracy
+    from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))
     dataset = load_dataset(options)

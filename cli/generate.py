@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,15 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
-    from dpltm.tickets.ticket_set import TicketSet
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
     from dpltm.generation import GenerationConfig
     from dpltm.models import ModelSpec
+    from dpltm.tickets.ticket_set import TicketSet
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,11 @@ class GenerateOptions(DataOptions):
     )
     model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...")
     rounds: int = option(15, "Pruning rounds.", metavar="N")
-    prune: str = option(
-        "0.3,0.3,0.2", "Fraction of live weights dropped per round, per layer; the last repeats.", metavar="R,R,..."
+    prune: str | None = option(
+        None,
+        "Fraction of live weights dropped per round, per layer; the last repeats.",
+        metavar="R,R,...",
+        shown="0.3, output layer 0.2",
     )
     iterations: int = option(5000, "Minibatch steps per round.", metavar="N")
     batch_size: int = option(400, "Records per step.", metavar="N")
@@ -74,14 +76,16 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     Raises:
         DpltmError: bad input, before any training.
     """
+    from dpltm.generation import generate
     from dpltm.tickets.files import check_free
     from dpltm.tickets.identity import reference
-
-    from dpltm.generation import generate
+    from dpltm.tickets.ledger_file import open_ledger
 
     dataset, spec, config = plan(options)
     out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
     check_free(out)
+    if options.ledger:
+        open_ledger(Path(options.ledger))  # a ledger that cannot be read is refused before the work, not after it
     source = reference(dataset)
     if options.dry_run:
         return _dry_run(options, dataset, spec, config, out)
@@ -120,7 +124,7 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
         )
     config = GenerationConfig(
         options.rounds,
-        parse_numbers("--prune", options.prune),
+        None if options.prune is None else parse_numbers("--prune", options.prune),
         options.iterations,
         options.batch_size,
         options.lr,
@@ -129,20 +133,19 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
     dataset = load_dataset(options)
     check_delta(options.delta, dataset)
     spec = ModelSpec(options.model, dataset.features, dataset.classes)
-    check_schedule(spec, config)
+    rates = check_schedule(spec, config)
     if config.batch_size > len(dataset.train):
         raise InputError(
             f"--batch-size: {config.batch_size} is more than the {len(dataset.train)} records of {dataset.name}"
         )
-    return dataset, spec, config
+    return dataset, spec, replace(config, prune=tuple(rates.values()))
 
 
 def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dict[str, Any]:
     """Enters the provenance in the ledger and puts the answer together."""
-    from dpltm.tickets.ledger_file import open_ledger
-
     from dpltm.privacy.events import NonPrivateEvent, ProvenanceEvent, now
     from dpltm.privacy.ledger import report
+    from dpltm.tickets.ledger_file import open_ledger
 
     ledger = open_ledger(Path(options.ledger) if options.ledger else saved.ledger_path)
     ledger.append(ProvenanceEvent(saved.source, now(), "add-remove", "record", saved.provenance, saved.id))

@@ -7,10 +7,10 @@ import sys
 from typing import Annotated
 
 import typer
+
 from dpltm.cli import datasets, demo, evaluate, generate, select, train
 from dpltm.cli import run as run_all
 from dpltm.cli.options import register
-
 from dpltm.errors import DpltmError
 
 app = typer.Typer(

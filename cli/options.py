@@ -40,6 +40,7 @@ def option(
     choices: tuple[str, ...] = (),
     metavar: str | None = None,
     argument: bool = False,
+    required: bool = False,
     shown: str | None = None,
 ) -> Any:
     """A dataclass field that is an option (or positional argument) of a command.
@@ -51,6 +52,7 @@ def option(
         choices: the texts that are allowed.
         metavar: what ``--help`` shows as the value.
         argument: whether it is positional.
+        required: whether the command cannot do without it.
         shown: what ``--help`` shows as the default, if not the default itself.
     """
     extra = {
@@ -59,6 +61,7 @@ def option(
         "choices": choices,
         "metavar": metavar or "|".join(choices) or None,
         "argument": argument,
+        "required": required,
         "shown": shown,
     }
     return field(default=default, metadata=extra)
@@ -87,7 +90,8 @@ def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call],
     parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command(name, help=inspect.cleandoc(cls.__doc__ or ""))(command)
+    paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
 
 
 def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
@@ -113,7 +117,7 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
         if choices and value not in choices:
             raise InputError(f"{flag_of(known[name])}: {value!r} is not one of {', '.join(choices)}")
     for name, item in known.items():
-        if item.metadata["argument"] and item.metadata["metavar"].isupper() and values.get(name, item.default) is None:
+        if item.metadata["required"] and values.get(name, item.default) is None:
             raise InputError(f"{flag_of(item)} is missing: {item.metadata['help']}")
     return cls(**values)
 
@@ -171,8 +175,9 @@ def _parameter(item: Field[Any]) -> inspect.Parameter:
         info: Any = typer.Argument(help=meta["help"], metavar=meta["metavar"], show_default=False)
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
-        text = meta["shown"] or (False if silent else str(item.default))
-        info = typer.Option(flag_of(item), help=meta["help"], metavar=meta["metavar"], show_default=text)
+        text = meta["shown"] or ("" if silent else str(item.default))
+        help = meta["help"] + (f" Default: {text}." if text else "")
+        info = typer.Option(flag_of(item), help=help, metavar=meta["metavar"], show_default=False)
     return _keyword(item.name, Annotated[annotation, info])
 
 

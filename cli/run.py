@@ -11,7 +11,6 @@ from dpltm.cli import generate, select, train
 from dpltm.cli.common import DataOptions, check_delta, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option, read_toml, resolve
-
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:

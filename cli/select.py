@@ -19,12 +19,10 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-
 from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
-    from dpltm.tickets.ticket_set import TicketSet
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from dpltm.privacy.events import DatasetRef, SelectionEvent
     from dpltm.privacy.ledger import Ledger
     from dpltm.selection import SelectionPlan
+    from dpltm.tickets.ticket_set import TicketSet
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class SelectOptions(DataOptions):
     Drawing again spends eps1 again.
     """
 
-    set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True)
+    set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True, required=True)
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E")
     score: str = option(
         "product",
@@ -177,12 +176,11 @@ def _release(
     console: Console,
 ) -> dict[str, Any]:
     """Counts, draws, remembers. The event is on disk already."""
-    from dpltm.tickets.winner import save_winner
-
     from dpltm.noise import SecureSource
     from dpltm.privacy.events import NonPrivateEvent, SelectionEvent, now
     from dpltm.privacy.ledger import report
     from dpltm.selection import draw
+    from dpltm.tickets.winner import save_winner
 
     correct = _count(tickets, candidates, dataset, console)
     winner = candidates[draw(plan, correct, SecureSource())]
@@ -248,10 +246,9 @@ def _revealed(candidates: list[Ticket], plan: SelectionPlan, correct: np.ndarray
 
 def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, Any]:
     """The paper's rule, on accuracies that are public already: those in the set."""
-    from dpltm.tickets.winner import save_winner
-
     from dpltm.privacy.ledger import report
     from dpltm.selection import smallest_within
+    from dpltm.tickets.winner import save_winner
 
     if tickets.provenance != "public":
         raise InputError(
@@ -309,8 +306,9 @@ def _dry_run(options: SelectOptions, ledger: Ledger, event: SelectionEvent) -> d
 
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
-    from dpltm.cli.show import show_pairs, show_privacy
     from rich.table import Table
+
+    from dpltm.cli.show import show_pairs, show_privacy
 
     if body.get("dry_run"):
         show_pairs(rich, "would draw", body)

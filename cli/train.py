@@ -23,11 +23,9 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-
 from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
-    from dpltm.tickets.ticket_set import TicketSet
     from rich.console import Console as RichConsole
     from torch import nn
 
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, TrainingEvent
     from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.tickets.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
 CHECKPOINTS = 10
@@ -54,7 +53,7 @@ class TrainOptions(DataOptions):
     --epsilon is the whole budget: what the ledger already holds for these records is part of it.
     """
 
-    ticket: str | None = option(None, "Ticket set to train from.", metavar="[SET[@ROUND]]", argument=True)
+    ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
     model: str | None = option(None, "Network for --dense without SET.", metavar="mlp:W,W,...", shown="mlp:300,100")
     filter: str = option("clip", "Gradient filter.", choices=("clip", "tanh"))
@@ -197,10 +196,9 @@ def check_exclusive(options: TrainOptions) -> None:
 
 def find_start(options: TrainOptions) -> Start:
     """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
+    from dpltm.models import ModelSpec, build
     from dpltm.tickets.ticket_set import load_ticket_set
     from dpltm.tickets.winner import load_winner
-
-    from dpltm.models import ModelSpec, build
 
     if options.ticket is None:
         dataset = load_dataset(options)
@@ -229,16 +227,15 @@ def fresh_start(spec: ModelSpec, seed: int) -> Start:
 
 def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
     """Everything about the run that is settled, and refused, before budget is spent."""
-    from dpltm.tickets.identity import reference
-
     from dpltm.filters import make_filter
     from dpltm.privacy.events import TrainingEvent, now
+    from dpltm.tickets.identity import reference
     from dpltm.training import TrainingConfig, sensitivity
 
     dataset = load_dataset(options)
     check_delta(options.delta, dataset)
     records = reference(dataset)
-    provenance, notes = _lineage(options, start, dataset, records)
+    provenance, notes = _lineage(start, dataset, records)
     filter = make_filter(
         options.filter,
         clip_norm=options.clip_norm,
@@ -263,16 +260,15 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     return Plan(start, dataset, records, provenance, event, config, tuple(notes))
 
 
-def _lineage(
-    options: TrainOptions, start: Start, dataset: Dataset, records: DatasetRef
-) -> tuple[ProvenanceEvent | None, list[str]]:
-    """What the ticket's origin means for these records. A dense network with fresh weights comes from no data."""
+def _lineage(start: Start, dataset: Dataset, records: DatasetRef) -> tuple[ProvenanceEvent | None, list[str]]:
+    """What the ticket's origin means for these records; a fresh network comes from no data.
+
+    With ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
+    """
     notes = public_input_notes(dataset)
     if start.tickets is None:
         return None, notes
     check_same_network(start.tickets.body, dataset, start.tickets.path)
-    if options.dense:  # theta0 is drawn from the seed alone and the dense mask keeps everything
-        return None, notes
     return provenance_event(start.tickets, records), [*notes, *provenance_notes(start.tickets, records)]
 
 

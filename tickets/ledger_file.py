@@ -9,11 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dpltm.tickets.files import check_schema, sync
-
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import Event, from_json, to_json
 from dpltm.privacy.ledger import Ledger
+from dpltm.tickets.files import check_schema, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 1
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"

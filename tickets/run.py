@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dpltm.tickets.files import read_json, write_json
-from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 from torch import nn
 
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.tickets.files import read_json, write_json
+from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-run", 1
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from dpltm.tickets.card import card
-from dpltm.tickets.files import new_folder, read_json, write_json
-from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 from torch import Tensor
 
 import dpltm
@@ -21,6 +18,9 @@ from dpltm.generation import GenerationConfig, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import DatasetRef, ProvenanceKind, now
+from dpltm.tickets.card import card
+from dpltm.tickets.files import new_folder, read_json, write_json
+from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-ticket-set", 1
 LARGEST_ROUND = 10_000
@@ -122,10 +122,10 @@ def save_ticket_set(
         write_tensors(folder / "predictors.safetensors", predictors)
         write_json(folder / "tickets.json", document)
         (folder / "README.md").write_text(card(document), encoding="utf-8")
-        if withheld:
-            accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets}
-            side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": accuracies}
-            write_json(path.with_name(path.name + ".private.json"), side, mode=0o600)
+    if withheld:
+        accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets}
+        side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": accuracies}
+        write_json(path.with_name(path.name + ".private.json"), side, mode=0o600)
     return TicketSet(path, document["id"], name, criterion, provenance, source, document["config"], tickets)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from dpltm.tickets.files import read_json, write_json
-from dpltm.tickets.ticket_set import TicketSet
-
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import DatasetRef, now
+from dpltm.tickets.files import read_json, write_json
+from dpltm.tickets.ticket_set import TicketSet
 
 FORMAT, SCHEMA = "dpltm-selection", 1
 

@@ -1,0 +1,293 @@
+"""The certified bound, under attack: what one record contributes in float32, whatever the record and the network hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.filters import Clip, Filter, Tanh
+from dpltm.gradients import LinearGradients
+from dpltm.masks import Mask
+
+TINY, LARGEST = 1e-45, 3.4028234663852886e38  # the ends of float32, denormals included
+
+
+def dot(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss whose output gradient is the label itself: the last layer's gradients are whatever a test wants."""
+    return (outputs * labels).sum(1)
+
+
+def norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.double()))
+
+
+def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[LinearGradients, int]:
+    model = nn.Sequential(nn.Linear(inputs, outputs, bias=bias))
+    nn.init.zeros_(model[0].weight)
+    mask = Mask.dense(model)
+    return LinearGradients(model, mask, dot), mask.live
+
+
+def powers(low: float, high: float) -> st.SearchStrategy[float]:
+    """Both signs, even in the exponent."""
+    exponent = st.floats(math.log10(low), math.log10(high))
+    return st.builds(lambda sign, power: sign * 10**power, st.sampled_from([-1.0, 1.0]), exponent)
+
+
+edges = st.sampled_from(
+    [0.0, -0.0, 1.0, TINY, -1e-40, 1.1754944e-38, LARGEST, -LARGEST]
+    + [sign * 2.0**power * step for sign in (1, -1) for power in (-60, 20, 60) for step in (1, 1 + 2**-23, 1 - 2**-24)]
+)
+finite = st.one_of(powers(1e-30, 1e30), edges, st.floats(-10, 10)).map(lambda value: float(np.float32(value)))
+anything = st.one_of(finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
+parameter = powers(1e-6, 1e6).map(abs).map(lambda value: min(max(value, 1e-6), 1e6))
+filters = st.one_of(
+    st.builds(Clip, parameter),
+    st.builds(Tanh, parameter, parameter, st.builds(Clip, parameter)),
+    st.builds(Tanh, parameter, parameter, st.none()),
+)
+
+
+@st.composite
+def attacks(draw, values):
+    """A network whose parameters, mask and one record are all the attacker's."""
+    widths = draw(st.lists(st.integers(1, 5), min_size=2, max_size=4))
+    layers: list[nn.Module] = []
+    tensors = {}
+    for number in range(len(widths) - 1):
+        if number:
+            layers.append(draw(st.sampled_from([nn.ReLU(), nn.Identity()])))
+        layers.append(nn.Linear(widths[number], widths[number + 1], bias=draw(st.booleans())))
+    model = nn.Sequential(*layers)
+    # columns of equal or of separate values, so that cancellation and the worst case of equal coordinates are common
+    elements = st.one_of(st.just(values), values.map(st.just))
+    for name, weight in model.named_parameters():
+        shape = tuple(weight.shape)
+        weight.data.copy_(torch.from_numpy(draw(hnp.arrays(np.float32, shape, elements=draw(elements)))))
+        keep = draw(st.one_of(st.just(np.ones(shape, bool)), hnp.arrays(bool, shape)))
+        tensors[name] = torch.from_numpy(keep)
+    x = draw(hnp.arrays(np.float32, (1, widths[0]), elements=draw(elements)))
+    y = draw(hnp.arrays(np.float32, (1, widths[-1]), elements=draw(elements)))
+    return model, Mask(tensors), torch.from_numpy(x), torch.from_numpy(y)
+
+
+@settings(max_examples=600)
+@given(attacks(anything), filters)
+def test_no_record_contributes_more_than_the_bound(attack, filter):
+    model, mask, x, y = attack
+    result = LinearGradients(model, mask, dot).filtered_sum(x, y, filter)
+    assert result.skipped in (0, 1)
+    if mask.live == 0:
+        assert result.values.tolist() == []
+        return
+    assert norm(result.values) <= filter.certified_bound(mask.live)  # false for NaN as well
+    if result.skipped:
+        assert result.values.count_nonzero() == 0
+
+
+@settings(max_examples=150)
+@given(attacks(anything), filters, st.integers(0, 4))
+def test_nor_does_it_with_cross_entropy(attack, filter, label):
+    model, mask, x, y = attack
+    gradients = LinearGradients(
+        model, mask, lambda outputs, labels: functional.cross_entropy(outputs, labels, reduction="none")
+    )
+    result = gradients.filtered_sum(x, torch.tensor([label % y.shape[1]]), filter)
+    assert norm(result.values) <= (filter.certified_bound(mask.live) if mask.live else 0)
+
+
+wide_shapes = [(1, 4096), (4096, 1), (3000, 300), (300, 3000)]
+
+
+@pytest.mark.parametrize("shape", wide_shapes)
+@pytest.mark.parametrize("size", [2.0**-59, 1e-6, 0.1, 1 / 3, 1.0, 1000.0, 2.0**19.9, 2.0**20.1, 2.0**59])
+def test_many_equal_coordinates(shape, size):
+    """Equal coordinates are the worst case of clip-then-tanh, and sums of equal squares round all in one direction.
+
+    Activations and output gradients are as far apart as float32 allows: one is ``size``, the other its inverse.
+    """
+    gradients, live = single_layer(*shape, bias=False)
+    x, y = torch.full((1, shape[0]), size), torch.full((1, shape[1]), 1 / size)
+    root = math.sqrt(live)  # the norm of the gradient; every coordinate is 1
+    for clip_norm in (1e-6, 1.0, root * (1 - 1e-6), root, root * (1 + 1e-6), 1e6):
+        contribution = norm(gradients.filtered_sum(x, y, Clip(clip_norm)).values)
+        assert contribution <= clip_norm
+        assert contribution >= min(clip_norm, root) * (1 - 2e-3)
+    for scale, range_, clip_norm in ((1.0, 1.0, 1.0), (3.0, 1e-3, 1.0), (0.1, 10.0, 1e4), (1e-6, 1e6, 1e-6)):
+        filter = Tanh(scale, range_, Clip(clip_norm))
+        contribution = norm(gradients.filtered_sum(x, y, filter).values)
+        assert contribution <= filter.certified_bound(live)
+        if clip_norm <= root:
+            assert contribution >= filter.certified_bound(live) * (1 - 2e-3)
+    printed = Tanh(2.0, 0.01, None)
+    contribution = norm(gradients.filtered_sum(x, y, printed).values)
+    assert printed.certified_bound(live) * (1 - 1e-5) <= contribution <= printed.certified_bound(live)
+
+
+@pytest.mark.parametrize("small_layer", [2, 8])
+def test_equal_coordinates_attain_the_bound_of_clip_then_tanh(small_layer):
+    gradients, live = single_layer(small_layer, small_layer, bias=False)
+    ones = torch.ones(1, small_layer)
+    for range_ in (0.01, 0.1, 1.0, 10.0):
+        filter = Tanh(1.5, range_, Clip(1.0))
+        contribution = norm(gradients.filtered_sum(ones, ones, filter).values)
+        assert filter.certified_bound(live) * (1 - 1.5e-5) <= contribution <= filter.certified_bound(live)
+
+
+@pytest.mark.parametrize("count", [1000, 30000])
+@pytest.mark.parametrize("as_inputs", [True, False])
+@pytest.mark.parametrize("first", [1.0, 2.0**19])
+def test_squares_that_float32_loses_are_covered(count, as_inputs, first):
+    """One large coordinate, then many whose squares lie below half a unit in the last place of the running sum."""
+    many = torch.full((1, count), first * 2.0**-12.6)
+    many[0, 0] = first
+    one = torch.ones(1, 1)
+    shape = (count, 1) if as_inputs else (1, count)
+    gradients, live = single_layer(*shape, bias=False)
+    x, y = (many, one) if as_inputs else (one, many)
+    assert norm(gradients.filtered_sum(x, y, Clip(0.5)).values) <= 0.5
+    filter = Tanh(1.0, 1.0, Clip(1e-3))
+    assert norm(gradients.filtered_sum(x, y, filter).values) <= filter.certified_bound(live)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_heavy_tails_in_deep_networks(seed):
+    """Random networks of several layers; inputs, weights and output gradients of very different sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(200, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    mask = Mask({name: torch.rand(p.shape, generator=generator) < 0.5 for name, p in model.named_parameters()})
+    for weight in model.parameters():
+        weight.data.copy_(torch.randn(weight.shape, generator=generator) ** 5)
+    mask.apply(model)
+    gradients = LinearGradients(model, mask, dot)
+    for size in (1e-15, 1e-3, 1.0, 1e3, 1e10):
+        x = torch.randn(1, 200, generator=generator) ** 7 * size
+        y = torch.randn(1, 10, generator=generator) ** 7 * size
+        for filter in (Clip(1.0), Clip(1e-5), Tanh(1.0, 0.01, Clip(1.0)), Tanh(1.0, 1.0, None)):
+            result = gradients.filtered_sum(x, y, filter)
+            assert result.skipped == 0
+            assert norm(result.values) <= filter.certified_bound(mask.live)
+
+
+# Ways for a record to have no usable gradient, as (feature, label) of a network that is linear in both.
+BAD = {
+    "nan feature": (math.nan, 1.0),
+    "infinite feature": (math.inf, 1.0),
+    "nan label": (1.0, math.nan),
+    "infinite label": (1.0, -math.inf),
+    "overflow": (3e38, 1.0),
+    "beyond reach": (2.0**61, 2.0**-61),
+    "beyond reach the other way": (2.0**-61, -(2.0**61)),
+}
+
+
+def mixed_batch(poison: str) -> tuple[LinearGradients, Mask, Tensor, Tensor, Tensor]:
+    """Records of which the first, two in the middle and the last are bad."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    mask = Mask({name: torch.rand(p.shape, generator=generator) < 0.8 for name, p in model.named_parameters()})
+    for weight in model.parameters():
+        weight.data.copy_(torch.randn(weight.shape, generator=generator))
+    mask.apply(model)
+    x, y = torch.randn(13, 3, generator=generator), torch.randn(13, 2, generator=generator)
+    good = torch.ones(13, dtype=torch.bool)
+    good[[0, 5, 6, 12]] = False
+    x[~good, 1], y[~good, 0] = BAD[poison]
+    return LinearGradients(model, mask, dot), mask, x, y, good
+
+
+every_filter = pytest.mark.parametrize(
+    "filter", [Clip(1.0), Clip(1e6), Tanh(1.0, 0.1, Clip(1.0)), Tanh(1.0, 0.1, None)], ids=str
+)
+
+
+@every_filter
+@pytest.mark.parametrize("poison", BAD)
+def test_records_without_a_usable_gradient_change_only_the_counter(poison, filter):
+    """To 1e-6 and not bit for bit: without them the batch is shorter, and BLAS may add the others in another order."""
+    gradients, mask, x, y, good = mixed_batch(poison)
+    result = gradients.filtered_sum(x, y, filter)
+    without = gradients.filtered_sum(x[good], y[good], filter)
+    assert (result.skipped, without.skipped) == (4, 0)
+    assert norm(without.values) > 0.1
+    torch.testing.assert_close(result.values, without.values, rtol=1e-6, atol=1e-6 * norm(without.values))
+    assert len(result.values) == mask.live
+
+
+@every_filter
+def test_which_way_a_record_is_unusable_makes_no_bit_of_difference(filter):
+    """In a batch of one length the order of summation is one; now every bit must agree."""
+    sums = []
+    for poison in BAD:
+        gradients, _, x, y, _ = mixed_batch(poison)
+        sums.append(gradients.filtered_sum(x, y, filter).values)
+    assert all(torch.equal(sums[0], other) for other in sums[1:])
+
+
+@every_filter
+def test_a_batch_of_bad_records_alone_is_exactly_zero(filter):
+    gradients, mask, x, y, good = mixed_batch("nan feature")
+    result = gradients.filtered_sum(x[~good], y[~good], filter)
+    assert result.skipped == 4
+    assert result.values.tolist() == [0.0] * mask.live
+
+
+@pytest.mark.parametrize("filter", [Clip(1.0), Tanh(1.0, 0.1, Clip(1.0)), Tanh(1.0, 0.1, None)], ids=str)
+def test_weights_that_are_not_finite_silence_every_record(filter):
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    mask = Mask.dense(model)
+    for value in (math.nan, math.inf):
+        model[0].weight.data[1, 1] = value
+        model[2].weight.data[1, 1] = value
+        result = LinearGradients(model, mask, dot).filtered_sum(torch.ones(5, 3), torch.ones(5, 2), filter)
+        assert result.skipped == 5
+        assert result.values.tolist() == [0.0] * mask.live
+
+
+def test_a_record_within_reach_is_not_skipped():
+    """The largest usable record: its products reach 2^120, its norm must not overflow."""
+    gradients, _ = single_layer(4, 4, bias=False)
+    x = torch.full((1, 4), 2.0**60)
+    result = gradients.filtered_sum(x, x, Clip(1.0))
+    assert result.skipped == 0
+    torch.testing.assert_close(result.values, torch.full((16,), 0.25), rtol=2e-5, atol=0.0)
+
+
+def test_one_huge_record_does_not_spoil_the_others():
+    """Norms of a batch are taken in one precision; a record of 2^59 must leave the others' factors as they were."""
+    gradients, _ = single_layer(3, 2)
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(20, 3, generator=generator), torch.randn(20, 2, generator=generator)
+    alone = gradients.filtered_sum(x, y, Clip(1.0)).values
+    huge_x, huge_y = torch.full((1, 3), 2.0**59), torch.full((1, 2), 2.0**59)
+    single = gradients.filtered_sum(huge_x, huge_y, Clip(1.0)).values
+    together = gradients.filtered_sum(torch.cat([x, huge_x]), torch.cat([y, huge_y]), Clip(1.0)).values
+    assert norm(single) == pytest.approx(1.0, abs=1e-4)
+    torch.testing.assert_close(together, alone + single, rtol=1e-5, atol=1e-5)
+
+
+def every_filter_within_reach() -> list[Filter]:
+    return [Clip(0.7), Tanh(1.0, 0.3, Clip(0.7)), Tanh(0.5, 2.0, None)]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(every_filter_within_reach()), st.sampled_from([1e-20, 1.0, 1e6, 1e12]))
+def test_leaving_one_record_out_of_a_small_float32_batch(seed, filter, size):
+    """Add/remove sensitivity as released, in float32; the slack is for the summation of eight records."""
+    generator = torch.Generator().manual_seed(seed)
+    gradients, live = single_layer(4, 3)
+    x, y = torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)
+    x[3] *= size
+    everything = gradients.filtered_sum(x, y, filter).values
+    for left_out in (0, 3, 7):
+        rest = torch.arange(8) != left_out
+        without = gradients.filtered_sum(x[rest], y[rest], filter).values
+        assert norm(everything.double() - without.double()) <= filter.certified_bound(live) * (1 + 1e-5)

@@ -1,0 +1,329 @@
+"""Phase 3: noise where it belongs and as large as it should be, exact zeros, public divisors, optimizers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Tanh
+from dpltm.gradients import LinearGradients
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.noise import FastSource
+from dpltm.sampling import poisson_sample
+from dpltm.training import OPTIMIZERS, TrainingConfig, noisy_mean, sensitivity, train
+
+SPEC = ModelSpec("mlp:8,6", 5, 3)
+UNCLIPPED = Clip(1e6)
+
+
+def config(**changes) -> TrainingConfig:
+    """Plain SGD on everything: nothing clipped, no noise, every record in every step."""
+    plain = TrainingConfig(UNCLIPPED, sampling_rate=1.0, steps=1, expected_batch=10.0, noise_std=0.0, lr=0.5)
+    return dataclasses.replace(plain, **changes)
+
+
+def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(records, features, generator=generator), torch.randint(0, 3, (records,), generator=generator)
+
+
+def random_mask(model: nn.Module, density: float = 0.6) -> Mask:
+    generator = torch.Generator().manual_seed(4)
+    return Mask({name: torch.rand(p.shape, generator=generator) < density for name, p in model.named_parameters()})
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def flat_mask(model: nn.Module, mask: Mask) -> Tensor:
+    return torch.cat([mask[name].flatten() for name, _ in model.named_parameters()])
+
+
+def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: TrainingConfig, seed: int = 0) -> Tensor:
+    """Trains in place with seeded sources; returns the change of all parameters from their masked start."""
+    mask.apply(model)
+    before = flat(model)
+    train(model, mask, *data, settings, sampling=FastSource(seed), noise=FastSource(seed + 1000))
+    return flat(model) - before
+
+
+def summed_gradient(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(functional.cross_entropy(model(x), y, reduction="sum"), list(model.parameters())))
+
+
+# Noise
+
+
+def empty_steps(steps: int = 1, noise_std: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Steps of which no record is part: what SGD adds to the parameters is noise alone. And where it may be."""
+    spec = ModelSpec("mlp:100,100", 100, 10)
+    model = build(spec, 0)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)  # so that no rounding hides in the difference
+    mask = random_mask(model)
+    settings = config(sampling_rate=1e-9, steps=steps, noise_std=noise_std, expected_batch=7.0, lr=1.0)
+    assert len(poisson_sample(FastSource(0), 40, 1e-9)) == 0
+    return run(model, mask, toy_data(features=100), settings), flat_mask(model, mask)
+
+
+def test_an_empty_batch_still_adds_noise_of_the_right_size_on_live_coordinates_and_none_elsewhere():
+    change, live = empty_steps()
+    assert change[~live].count_nonzero() == 0
+    noise = change[live].double().numpy()
+    assert len(noise) > 12_000
+    assert np.count_nonzero(noise) == len(noise)
+    std = 3.0 / 7.0
+    # the seed is fixed; four standard errors of the standard deviation and of the mean
+    assert abs(noise.std() - std) < 4 * std / math.sqrt(2 * len(noise))
+    assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
+    assert stats.kstest(noise / std, "norm").pvalue > 1e-3
+    assert len(np.unique(noise)) > 0.99 * len(noise)
+
+
+def test_noise_is_fresh_in_every_step():
+    """Variances of independent steps add up; the same noise four times would quadruple the deviation instead."""
+    (once, live), (four, _) = empty_steps(1), empty_steps(4)
+    assert float(four[live].std() / once[live].std()) == pytest.approx(2.0, abs=0.05)
+    assert abs(float(torch.corrcoef(torch.stack([once[live], four[live]]))[0, 1]) - 0.5) < 0.04
+
+
+def test_noise_of_the_coordinates_is_uncorrelated():
+    change, live = empty_steps()
+    noise = change[live]
+    half = len(noise) // 2
+    for shift in (1, 2, half):  # Box and Muller make pairs that are one half apart
+        correlation = torch.corrcoef(torch.stack([noise[shift:], noise[:-shift]]))[0, 1]
+        assert abs(float(correlation)) < 4 / math.sqrt(len(noise) - shift)
+        squares = torch.corrcoef(torch.stack([noise[shift:] ** 2, noise[:-shift] ** 2]))[0, 1]
+        assert abs(float(squares)) < 5 / math.sqrt(len(noise) - shift)
+
+
+def test_noise_comes_on_top_of_the_gradient():
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    clean = run(build(SPEC, 0), mask, toy_data(), config())
+    residuals = []
+    for seed in range(200):
+        change = run(build(SPEC, 0), mask, toy_data(), config(noise_std=2.0), seed)
+        residuals.append((change - clean)[flat_mask(model, mask)])
+    residual = torch.cat(residuals).double().numpy()
+    std = 0.5 * 2.0 / 10.0
+    assert abs(residual.std() - std) < 4 * std / math.sqrt(2 * len(residual))
+    assert abs(residual.mean()) < 4 * std / math.sqrt(len(residual))
+
+
+def test_noisy_mean_by_hand():
+    """Without noise the quotient is exact up to one rounding to float32; with it, its deviation is std / batch."""
+    total = torch.tensor([1.0, -3.0, 16777217.0, 0.0])
+    mean = noisy_mean(total, 0.0, 3.0, FastSource(0))
+    assert mean.dtype == torch.float32
+    assert mean.tolist() == [float(np.float32(Fraction(value) / 3)) for value in total.tolist()]
+    noisy = noisy_mean(torch.full((50_000,), 9.0), 0.6, 3.0, FastSource(0)).double()
+    assert abs(float(noisy.mean()) - 3.0) < 4 * 0.2 / math.sqrt(50_000)
+    assert abs(float(noisy.std()) - 0.2) < 4 * 0.2 / math.sqrt(100_000)
+
+
+def test_noise_is_calibrated_with_the_bound_of_the_neighbouring_relation():
+    for filter in (Clip(1.5), Tanh(1.0, 0.5, Clip(1.5)), Tanh(2.0, 1.0, None)):
+        assert sensitivity(filter, 100, "add-remove") == filter.certified_bound(100)
+        assert sensitivity(filter, 100, "replace-one") == 2 * filter.certified_bound(100)
+    assert sensitivity(Clip(1.5), 100, "replace-one") == 3.0
+
+
+# Pruned weights
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    with torch.no_grad():  # whatever the network holds at pruned places, NaN included, is gone
+        for name, parameter in model.named_parameters():
+            parameter[~mask[name]] = math.nan
+    live = flat_mask(model, mask)
+    settings = config(
+        filter=Tanh(1.0, 1.0, Clip(1.0)), steps=12, noise_std=0.5, sampling_rate=0.5, optimizer=optimizer
+    )
+    train(model, mask, *toy_data(), settings, sampling=FastSource(0), noise=FastSource(1))
+    assert flat(model)[~live].count_nonzero() == 0
+    assert flat(model).isfinite().all()
+    start = build(SPEC, 0)
+    mask.apply(start)
+    assert ((flat(model) - flat(start))[live] != 0).all()
+
+
+def test_pruned_places_hold_no_gradient_of_other_places():
+    """One live coordinate alone: all that training may change is there."""
+    model = build(SPEC, 0)
+    keep = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in model.named_parameters()}
+    keep["fc3.bias"][1] = True
+    change = run(model, Mask(keep), toy_data(), config(noise_std=1.0))
+    assert change.nonzero().squeeze(1).tolist() == [len(change) - 2]
+
+
+# The mean
+
+
+def test_one_step_is_the_plain_sgd_step_on_the_summed_gradient_over_the_expected_batch():
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    mask.apply(model)
+    gradients = summed_gradient(model, *toy_data())
+    masked = torch.cat([g.flatten() for g in gradients]) * flat_mask(model, mask)
+    # 40 records take part; 10 was expected, and 10 is what counts
+    torch.testing.assert_close(run(model, mask, toy_data(), config()), -0.5 * masked / 10, rtol=1e-4, atol=1e-6)
+
+
+def test_sums_are_divided_by_the_expected_batch_and_not_by_the_realised_one():
+    x, y = toy_data()
+    model = build(SPEC, 0)
+    index = torch.from_numpy(poisson_sample(FastSource(3), 40, 0.5))
+    assert len(index) not in (0, 20, 40)
+    gradients = torch.cat([g.flatten() for g in summed_gradient(model, x[index], y[index])])
+    change = run(model, Mask.dense(model), (x, y), config(sampling_rate=0.5, expected_batch=20.0), seed=3)
+    torch.testing.assert_close(change, -0.5 * gradients / 20, rtol=1e-4, atol=1e-6)
+    assert (change + 0.5 * gradients / len(index)).abs().max() > 1e-3, "the realised size would do as well"
+
+
+def test_every_step_draws_records_anew():
+    """With a sum of so few records, two steps on the same sample would be easy to tell from two on their own."""
+    x, y = toy_data()
+    source, model = FastSource(5), build(SPEC, 0)
+    for _ in range(2):
+        index = torch.from_numpy(poisson_sample(source, 40, 0.1))
+        gradients = summed_gradient(model, x[index], y[index])
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter -= 0.5 * gradient / 4
+    other = build(SPEC, 0)
+    run(other, Mask.dense(other), (x, y), config(sampling_rate=0.1, expected_batch=4.0, steps=2), seed=5)
+    torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
+
+
+def test_records_that_are_not_finite_take_no_part():
+    x, y = toy_data()
+    spoiled = x.clone()
+    spoiled[[3, 39], 2] = math.nan
+    fine = torch.ones(40, dtype=torch.bool)
+    fine[[3, 39]] = False
+    settings = config(filter=Clip(0.1), steps=5)
+    with_them, without = build(SPEC, 0), build(SPEC, 0)
+    first = run(with_them, Mask.dense(with_them), (spoiled, y), settings)
+    second = run(without, Mask.dense(without), (x[fine], y[fine]), settings)
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+
+
+# Optimizers
+
+BY_HAND = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
+}
+
+
+def test_every_optimizer_is_tested():
+    assert set(BY_HAND) == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
+    x, y = toy_data()
+    model, expected = build(SPEC, 0), build(SPEC, 0)
+    mask = random_mask(model, 0.8)
+    run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
+    mask.apply(expected)
+    rounding = LinearGradients(expected, mask, functional.cross_entropy).rounding
+    steps = BY_HAND[optimizer](expected.parameters())
+    for _ in range(6):
+        gradients = summed_gradient(expected, x, y)
+        for (name, parameter), gradient in zip(expected.named_parameters(), gradients, strict=True):
+            parameter.grad = gradient * rounding / 40 * mask[name]
+        steps.step()
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-4, atol=1e-5)
+    start = build(SPEC, 0)
+    mask.apply(start)
+    assert (flat(model) - flat(start)).abs().max() > 0.01
+
+
+# Everything else
+
+
+def test_seeded_sources_give_the_same_bits_and_others_do_not():
+    settings = config(filter=Tanh(1.0, 1.0, Clip(1.0)), steps=5, sampling_rate=0.3, noise_std=1.0)
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    first, again, other = (run(build(SPEC, 0), mask, toy_data(), settings, seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_global_random_state_is_neither_read_nor_changed():
+    settings = config(steps=3, sampling_rate=0.3, noise_std=1.0)
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        model = build(SPEC, 0)
+        results.append(run(model, Mask.dense(model), toy_data(), settings))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(*results)
+
+
+def test_no_gradient_is_left_behind_and_progress_counts_steps():
+    model = build(SPEC, 0)
+    steps: list[int] = []
+    settings = config(steps=3, noise_std=1.0)
+    train(
+        model,
+        Mask.dense(model),
+        *toy_data(),
+        settings,
+        sampling=FastSource(0),
+        noise=FastSource(1),
+        progress=steps.append,
+    )
+    assert steps == [1, 2, 3]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_no_records_at_all_is_legal():
+    """Under add/remove the neighbour of one record is none; it must look the same from outside."""
+    model = build(SPEC, 0)
+    change = run(model, Mask.dense(model), toy_data(records=0), config(noise_std=1.0, sampling_rate=0.5, steps=2))
+    assert (change != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling_rate": 0.0}, "Expected 0 < sampling_rate=0.0 <= 1"),
+        ({"sampling_rate": 1.5}, "Expected 0 < sampling_rate=1.5 <= 1"),
+        ({"sampling_rate": math.nan}, "Expected 0 < sampling_rate=nan <= 1"),
+        ({"steps": 0}, "--steps: 0 is not a positive whole number"),
+        ({"expected_batch": 0.0}, "--batch-size: 0.0 is not positive"),
+        ({"expected_batch": math.nan}, "--batch-size: nan is not positive"),
+        ({"noise_std": -1.0}, "Expected finite noise_std=-1.0 >= 0"),
+        ({"noise_std": math.nan}, "Expected finite noise_std=nan >= 0"),
+        ({"noise_std": math.inf}, "Expected finite noise_std=inf >= 0"),
+        ({"lr": 0.0}, "--lr: 0.0 is not a positive number"),
+        ({"lr": math.inf}, "--lr: inf is not a positive number"),
+        ({"optimizer": "lion"}, "--optimizer: unknown optimizer 'lion'; known: sgd, momentum, adam, adagrad"),
+    ],
+)
+def test_bad_configurations(changes, message):
+    with pytest.raises(InputError) as error:
+        config(**changes)
+    assert str(error.value) == message
