@@ -130,11 +130,16 @@ def read_section(path: Path, name: str) -> dict[str, Any]:
     """
     body = read_toml(path)
     if any(isinstance(value, dict) for value in body.values()):
-        section = body.get(name, {})
-        if not isinstance(section, dict):
-            raise InputError(f"--config {path}: {name} must be a table, as in [{name}]")
-        return section
+        return table(path, body, name)
     return body
+
+
+def table(path: Path, body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The table ``[name]`` of a TOML document; empty if it has none."""
+    section = body.get(name, {})
+    if not isinstance(section, dict):
+        raise InputError(f"--config {path}: {name} must be a table, as in [{name}]")
+    return section
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli import generate, select, train
 from dpltm.cli.common import DataOptions, check_delta, load_dataset
 from dpltm.cli.console import Console
-from dpltm.cli.options import Call, option, read_toml, resolve
+from dpltm.cli.options import Call, option, read_toml, resolve, table
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
             f"--config {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
         )
     out = Path(options.out)
-    public_rule = isinstance(body.get("select"), dict) and body["select"].get("rule") == "smallest-within"
+    public_rule = table(path, body, "select").get("rule") == "smallest-within"
     eps1 = None if public_rule else options.epsilon * (1 - options.split)
     decided: dict[str, dict[str, Any]] = {
         "generate": {"out": str(out / "tickets"), "ledger": str(out / "ledger.jsonl"), "seed": options.seed},
@@ -87,18 +87,17 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
     }
     for values in decided.values():
         values |= {"delta": options.delta, "dry_run": False}
-    trained_on = body.get("train") if isinstance(body.get("train"), dict) else {}
-    shared = {key: value for key, value in trained_on.items() if key in DataOptions.__dataclass_fields__}
-    stages = {}
+    records = {
+        key: value for key, value in table(path, body, "train").items() if key in DataOptions.__dataclass_fields__
+    }
+    stages: dict[str, Any] = {}
     for name, cls in STAGES.items():
-        section = body.get(name, {})
-        if not isinstance(section, dict):
-            raise InputError(f"--config {path}: {name} must be a table, as in [{name}]")
+        section = table(path, body, name)
         clash = sorted(key for key in section if decided[name].get(key.replace("-", "_")) is not None)
         if clash:
             raise InputError(f"--config {path}: [{name}] {clash[0]}: decided by [run] here; set it there")
         if name == "select":
-            section = {**shared, **section}
+            section = {**records, **section}
         stages[name] = resolve(cls, decided[name], section, str(path))
     return Stages(**stages)
 

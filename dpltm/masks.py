@@ -24,7 +24,7 @@ class Mask(Mapping[str, Tensor]):
         self._tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
+        return self._tensors[name].clone()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

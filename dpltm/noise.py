@@ -44,9 +44,9 @@ class FastSource:
 
 
 def uniform(source: RandomSource, count: int) -> np.ndarray:
-    """``count`` float64 values, uniform on the grid (j + 1/2) / 2^53 with 0 <= j < 2^53: never 0, never 1."""
-    words = np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(11)
-    return (words.astype(np.float64) + 0.5) * 2.0**-53
+    """``count`` float64 values, uniform on the grid (j + 1/2) / 2^52 with 0 <= j < 2^52: all exact, never 0, never 1."""
+    words = np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(12)
+    return (words.astype(np.float64) + 0.5) * 2.0**-52
 
 
 def gaussian(source: RandomSource, count: int) -> np.ndarray:

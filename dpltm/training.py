@@ -62,7 +62,7 @@ class TrainingConfig:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
         if self.steps < 1:
             raise InputError(f"--steps: {self.steps} is not a positive whole number")
-        if not self.expected_batch > 0:
+        if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
             raise InputError(f"--batch-size: {self.expected_batch} is not positive")
         if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.filters.clip import Clip
+from dpltm.filters.clip import SMALLEST, Clip
 
 ROUNDING = 1 + 1e-6
 """Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
@@ -38,8 +38,8 @@ class Tanh:
 
     def __post_init__(self) -> None:
         for option, value in (("--tanh-scale", self.scale), ("--tanh-range", self.range)):
-            if not (value > 0 and math.isfinite(value)):
-                raise InputError(f"{option}: {value} is not a positive number")
+            if not SMALLEST <= value <= 1 / SMALLEST:
+                raise InputError(f"{option}: {value} is not a number between {SMALLEST:g} and {1 / SMALLEST:g}")
 
     def map(self, values: Tensor) -> Tensor:
         """c tanh(values / k), any shape."""
@@ -50,6 +50,8 @@ class Tanh:
 
         u -> tanh(sqrt(u))^2 is concave, so by Jensen the worst gradient of norm R has n equal coordinates.
         """
+        if live == 0:
+            return 0.0
         root = math.sqrt(live)
         worst = 1.0 if self.before is None else math.tanh(self.before.clip_norm / (self.range * root))
         return self.scale * root * worst * ROUNDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,10 +48,8 @@ class ModelSpec:
             raise InputError(
                 f"--model: unknown network {self.text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100)"
             )
-        try:
-            hidden = tuple(int(part) for part in rest.split(",")) if rest else ()
-        except ValueError:
-            hidden = (0,)
+        parts = rest.split(",") if ":" in self.text else []
+        hidden = tuple(int(part) if re.fullmatch("[1-9][0-9]{0,8}", part) else 0 for part in parts)
         if any(not 1 <= width <= WIDEST for width in hidden) or len(hidden) > 100:
             raise InputError(
                 f"--model: {self.text!r}: widths must be whole numbers from 1 to {WIDEST}, as in mlp:300,100"

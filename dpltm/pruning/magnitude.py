@@ -46,7 +46,7 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
             if live < 1:
                 raise InputError(
                     f"--rounds: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
-                    f" ask for at most {number - 1} rounds or prune less"
+                    + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
                 )
         if after == before:
             raise InputError(f"--prune: the rates are too small: round {number} would drop no weight of any layer")

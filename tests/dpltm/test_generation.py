@@ -163,7 +163,7 @@ def test_the_records_stay_as_they_were():
 
 def test_training_learns_something_and_accuracies_are_of_the_predictors():
     x, y = toy_data()
-    config = GenerationConfig(rounds=2, prune=(0.3,), iterations=200, batch_size=20, lr=0.2, seed=0)
+    config = GenerationConfig(rounds=1, prune=(0.3,), iterations=100, batch_size=20, lr=0.2, seed=0)
     held_out = (x[:7].flip(0), y[:7].flip(0))
     result = generate(SPEC, x, y, config, held_out)
     model = build(SPEC)
@@ -216,8 +216,8 @@ def test_rates_by_parameter():
     ("options", "message"),
     [
         (
-            {"rounds": 9, "prune": (0.5,)},
-            "--rounds: round 5 of 9 would empty layer 3 (of 18 weights); ask for at most 4 rounds or prune less",
+            {"rounds": 9, "prune": (0.6,)},
+            "--rounds: round 4 of 9 would empty layer 3 (of 18 weights); ask for at most 3 rounds or prune less",
         ),
         ({"batch_size": 41}, "--batch-size: 41 is more than the 40 records; give at most 40"),
         ({"prune": (0.3,) * 4}, "--prune: 4 rates for a network of 3 layers; give at most 3"),

@@ -151,3 +151,9 @@ def test_fits_in_any_order_of_names():
     mask = Mask({"0.bias": torch.ones(3, dtype=torch.bool), "0.weight": torch.ones(3, 4, dtype=torch.bool)})
     mask.check_fits(network(4, 3))
     assert mask.same_as(Mask.dense(network(4, 3)))
+
+
+def test_changing_an_item_changes_no_mask():
+    mask = Mask({"w": torch.ones(2, 2, dtype=torch.bool)})
+    mask["w"][0, 0] = False
+    assert mask.live == 4

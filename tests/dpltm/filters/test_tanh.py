@@ -123,4 +123,8 @@ def test_bad_parameters(value):
     for arguments, option in (((value, 1.0), "--tanh-scale"), ((1.0, value), "--tanh-range")):
         with pytest.raises(InputError) as error:
             Tanh(*arguments, None)
-        assert str(error.value) == f"{option}: {value} is not a positive number"
+        assert str(error.value) == f"{option}: {value} is not a number between 1e-06 and 1e+06"
+
+
+def test_bound_without_live_coordinates_is_zero():
+    assert Tanh(1.0, 1.0, Clip(1.0)).certified_bound(0) == 0.0

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.errors import InputError
 from dpltm.filters import Clip, Filter, Tanh
 from dpltm.gradients import LinearGradients
 from dpltm.masks import Mask
@@ -79,7 +80,7 @@ def attacks(draw, values):
     return model, Mask(tensors), torch.from_numpy(x), torch.from_numpy(y)
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(attacks(anything), filters)
 def test_no_record_contributes_more_than_the_bound(attack, filter):
     model, mask, x, y = attack
@@ -93,7 +94,7 @@ def test_no_record_contributes_more_than_the_bound(attack, filter):
         assert result.values.count_nonzero() == 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(attacks(anything), filters, st.integers(0, 4))
 def test_nor_does_it_with_cross_entropy(attack, filter, label):
     model, mask, x, y = attack
@@ -104,11 +105,11 @@ def test_nor_does_it_with_cross_entropy(attack, filter, label):
     assert norm(result.values) <= (filter.certified_bound(mask.live) if mask.live else 0)
 
 
-wide_shapes = [(1, 4096), (4096, 1), (3000, 300), (300, 3000)]
+wide_shapes = [(1, 4096), (4096, 1), (1000, 100), (100, 1000)]
 
 
 @pytest.mark.parametrize("shape", wide_shapes)
-@pytest.mark.parametrize("size", [2.0**-59, 1e-6, 0.1, 1 / 3, 1.0, 1000.0, 2.0**19.9, 2.0**20.1, 2.0**59])
+@pytest.mark.parametrize("size", [2.0**-59, 1 / 3, 1.0, 2.0**19.9, 2.0**20.1, 2.0**59])
 def test_many_equal_coordinates(shape, size):
     """Equal coordinates are the worst case of clip-then-tanh, and sums of equal squares round all in one direction.
 
@@ -258,7 +259,7 @@ def test_a_record_within_reach_is_not_skipped():
     x = torch.full((1, 4), 2.0**60)
     result = gradients.filtered_sum(x, x, Clip(1.0))
     assert result.skipped == 0
-    torch.testing.assert_close(result.values, torch.full((16,), 0.25), rtol=2e-5, atol=0.0)
+    torch.testing.assert_close(result.values.double(), torch.full((16,), 0.25).double(), rtol=2e-5, atol=0.0)
 
 
 def test_one_huge_record_does_not_spoil_the_others():
@@ -291,3 +292,50 @@ def test_leaving_one_record_out_of_a_small_float32_batch(seed, filter, size):
         rest = torch.arange(8) != left_out
         without = gradients.filtered_sum(x[rest], y[rest], filter).values
         assert norm(everything.double() - without.double()) <= filter.certified_bound(live) * (1 + 1e-5)
+
+
+# Known holes, reported; each mark goes when its hole is closed (strict: a test that passes with its mark on fails).
+
+
+def moved_by_the_first(gradients: LinearGradients, x: Tensor, y: Tensor, filter: Filter) -> float:
+    """What the sum of a batch changes by when its first record is left out, as released: before any noise."""
+    everything = gradients.filtered_sum(x, y, filter).values.double()
+    return norm(everything - gradients.filtered_sum(x[1:], y[1:], filter).values.double())
+
+
+def test_rounding_of_the_sum_does_not_add_up():
+    """Repeated rounding (Casacuberta et al. 2022): one record lifts the sum over 512, where float32 is half as fine.
+
+    Thousands of tiny contributions that counted before are then rounded away, all in one sense.
+    """
+    gradients, live = single_layer(1, 1, bias=False)
+    moved = []
+    for large in range(514, 522):
+        x = torch.cat([torch.ones(1), torch.full((large,), 0.99), torch.full((4000,), -512 * 2.0**-24)])[:, None]
+        moved.append(moved_by_the_first(gradients, x, torch.ones_like(x), Clip(1.0)))
+    assert max(moved) <= Clip(1.0).certified_bound(live)
+
+
+def test_one_record_does_not_change_what_the_others_contribute():
+    """All records are alike, so what float32 adds to the norm of one is added to all; a wide one takes it away."""
+    gradients, live = single_layer(300, 100, bias=False)
+    moved = []
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        record = 0.1 + 0.9 * torch.rand(1, 300, generator=generator)
+        label = 0.1 + 0.9 * torch.rand(1, 100, generator=generator)
+        for sign in (1, -1):
+            x = torch.cat([sign * 2.0**22 * record, record.expand(800, 300)])
+            moved.append(moved_by_the_first(gradients, x, label.repeat(801, 1), Clip(1.0)))
+    assert max(moved) <= Clip(1.0).certified_bound(live)
+
+
+@pytest.mark.parametrize(("scale", "range_"), [(1.0, 1e-46), (1e39, 1.0)])
+def test_any_scale_and_range_that_tanh_accepts(scale, range_):
+    gradients, live = single_layer(3, 2)
+    try:
+        filter = Tanh(scale, range_, Clip(1.0))
+    except InputError:
+        return
+    values = gradients.filtered_sum(torch.zeros(1, 3), torch.ones(1, 2), filter).values
+    assert norm(values) <= filter.certified_bound(live)

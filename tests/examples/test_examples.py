@@ -1,0 +1,29 @@
+"""The examples run as they stand."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpltm.cli.main import run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_program_keeps_its_budget():
+    command = [sys.executable, str(EXAMPLES / "three_stages.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    spent = re.search(r"certified epsilon (\S+) at delta 1e-05", done.stdout)
+    assert spent is not None
+    assert 2.9 < float(spent[1]) <= 3.0
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_configuration_is_accepted(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "--config", str(path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] is True
+    assert list(tmp_path.iterdir()) == []
