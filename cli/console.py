@@ -38,7 +38,7 @@ class Console:
         elif not self._quiet:
             from rich.console import Console as RichConsole
 
-            show(RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty()))
+            show(RichConsole(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
 
     @contextlib.contextmanager
     def progress(self, title: str, total: int) -> Iterator[Step]:

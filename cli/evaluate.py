@@ -39,6 +39,11 @@ def command(options: EvaluateOptions, call: Call) -> None:
             f"{run.path}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"
             " use records of the same shape"
         )
+    if dataset.classes != run.config["classes"]:
+        raise InputError(
+            f"{run.path}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
+            " records with the same classes"
+        )
     if dataset.bounds != run.bounds:
         raise InputError(
             f"--bounds: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"

@@ -77,7 +77,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         DpltmError: bad input, before any training.
     """
     from dpltm.generation import generate
-    from dpltm.tickets.files import check_free
+    from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
 
@@ -85,10 +85,13 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
     check_free(out)
     if options.ledger:
-        open_ledger(Path(options.ledger))  # a ledger that cannot be read is refused before the work, not after it
-    source = reference(dataset)
+        open_ledger(Path(options.ledger))  # a ledger that cannot be used is refused before the work, not after it
+    source = reference(dataset, make_key=not options.dry_run)
     if options.dry_run:
         return _dry_run(options, dataset, spec, config, out)
+    check_writable(out)
+    if options.ledger:
+        check_writable(Path(options.ledger))
     from dpltm.tickets.ticket_set import save_ticket_set
 
     x, y = tensors(dataset.train, dataset)

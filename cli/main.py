@@ -66,6 +66,8 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        return _fail(f"{str(error.filename)[:80]}: {error.strerror}; check the path and the disk", 2)
     except Exception as error:
         if os.environ.get("DPLTM_DEBUG"):
             raise

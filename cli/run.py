@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, select, train
+from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option, read_toml, resolve, table
@@ -15,6 +14,9 @@ from dpltm.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+
+    from dpltm.data import Dataset
+    from dpltm.privacy.events import DatasetRef
 
 STAGES: dict[str, type] = {
     "generate": generate.GenerateOptions,
@@ -122,35 +124,53 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
 
 def _preflight(options: RunOptions, stages: Stages) -> None:
     """Everything that can be refused before hours of generation, is: options, data, overlap, shapes, calibration."""
+    from dpltm.generation import scheduled_densities
     from dpltm.tickets.identity import reference
 
-    if not (options.epsilon > 0 and math.isfinite(options.epsilon)):
-        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number")
+    if not 0 < options.epsilon <= train_plan.LARGEST_EPSILON:
+        raise InputError(
+            f"--epsilon: {options.epsilon:g} is not a positive number up to {train_plan.LARGEST_EPSILON:g}"
+        )
     if not 0 < options.split < 1:
         raise InputError(f"--split: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
     if stages.train.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train --dense for the whole network")
+    public = stages.generate.provenance == "public"
     source, spec, config = generate.plan(stages.generate)
-    private = load_dataset(stages.train)
-    check_delta(options.delta, private)
+    origin = reference(source, make_key=False)
+    if stages.select.rule == "mechanism":
+        scored = _check_records(source, origin, load_dataset(stages.select), "select", options.delta, public)
+        shared = origin.may_overlap(reference(scored, make_key=False))
+        select.make_plan(stages.select, scored, scheduled_densities(spec, config)[1:], not shared)
+    elif not public:
+        raise InputError(
+            "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"
+        )
+    _check_records(source, origin, load_dataset(stages.train), "train", options.delta, public)
+    train_plan.check_options(stages.train)
+    plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
+    train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), (), Console(quiet=True))
+
+
+def _check_records(
+    source: Dataset, origin: DatasetRef, private: Dataset, stage: str, delta: float, public: bool
+) -> Dataset:
+    """The private records of one stage, if they suit the tickets and are not the public ones."""
+    from dpltm.tickets.identity import reference
+
+    check_delta(delta, private)
     if (source.features, source.classes) != (private.features, private.classes):
         raise InputError(
-            f"[generate] and [train]: {source.name} has {source.features} features and {source.classes} classes,"
+            f"[generate] and [{stage}]: {source.name} has {source.features} features and {source.classes} classes,"
             f" {private.name} has {private.features} and {private.classes}; tickets need the same"
         )
-    shared = reference(source).may_overlap(reference(private))
-    if shared and stages.generate.provenance == "public":
+    records = reference(private, make_key=False)
+    if public and origin.may_overlap(records):
         raise InputError(
-            f"[generate] and [train]: {reference(source)} is declared public and shares records with {reference(private)},"
-            " which is private; give them different --subset or --dataset"
+            f"[generate] and [{stage}]: {origin} is declared public and shares records with {records}, which is private;"
+            " give them different --subset or --dataset"
         )
-    rounds = tuple(0.5 for _ in range(config.rounds))
-    if stages.select.rule == "mechanism":
-        select.make_plan(stages.select, load_dataset(stages.select), rounds, not shared)
-    train.check_exclusive(stages.train)
-    train.make_plan(
-        replace(stages.train, ticket=None, dense=True), train.fresh_start(spec, 0), (), Console(quiet=True)
-    )
+    return private
 
 
 def _dry_run(options: RunOptions, stages: Stages) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dpltm.data import Dataset
     from dpltm.generation import Ticket
-    from dpltm.privacy.events import DatasetRef, SelectionEvent
+    from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
     from dpltm.privacy.ledger import Ledger
     from dpltm.selection import SelectionPlan
     from dpltm.tickets.ticket_set import TicketSet
@@ -102,7 +102,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     dataset = load_dataset(options)
     check_same_network(tickets.body, dataset, tickets.path)
     check_delta(options.delta, dataset)
-    records = reference(dataset)
+    records = reference(dataset, make_key=not options.dry_run)
     provenance = provenance_event(tickets, records)
     candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
     plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), provenance is None)
@@ -110,7 +110,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     event = _event(plan, records, tickets.id)
     _announce(ledger, event, options, console)
     if options.dry_run:
-        return _dry_run(options, ledger, event)
+        return _dry_run(options, (*ledger.touching(records), *([provenance] if provenance else []), event))
     enter_provenance(ledger, provenance)
     ledger.append(event)
     return _release(options, tickets, candidates, plan, ledger, event, dataset, console)
@@ -177,7 +177,7 @@ def _release(
 ) -> dict[str, Any]:
     """Counts, draws, remembers. The event is on disk already."""
     from dpltm.noise import SecureSource
-    from dpltm.privacy.events import NonPrivateEvent, SelectionEvent, now
+    from dpltm.privacy.events import SelectionEvent
     from dpltm.privacy.ledger import report
     from dpltm.selection import draw
     from dpltm.tickets.winner import save_winner
@@ -187,8 +187,7 @@ def _release(
     save_winner(tickets, winner.round, plan.mechanism, event.dataset)
     revealed = None
     if options.reveal:
-        what = "scores and probabilities of the candidates"
-        ledger.append(NonPrivateEvent(event.dataset, now(), plan.adjacency, "record", what))
+        ledger.append(_reveal_event(event))
         revealed = _revealed(candidates, plan, correct)
     touching = ledger.touching(event.dataset)
     notes = [*provenance_notes(tickets, event.dataset), *public_input_notes(dataset)]
@@ -280,6 +279,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
         (), options.delta, "add-remove", [f"chosen on {tickets.source}, declared public: no private record was used"]
     )
     return {
+        **({"dry_run": True} if options.dry_run else {}),
         "ticket_set": str(tickets.path),
         "winner": {"round": winner.round, "density": winner.mask.density},
         "eps1": 0.0,
@@ -290,10 +290,22 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
     }
 
 
-def _dry_run(options: SelectOptions, ledger: Ledger, event: SelectionEvent) -> dict[str, Any]:
+def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
+    from dpltm.privacy.events import NonPrivateEvent, now
+
+    what = "scores and probabilities of the candidates"
+    return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
+
+
+def _dry_run(options: SelectOptions, events: tuple[Event, ...]) -> dict[str, Any]:
+    from dpltm.privacy.events import SelectionEvent
     from dpltm.privacy.ledger import report
 
-    privacy = report((*ledger.touching(event.dataset), event), options.delta, event.adjacency)
+    event = events[-1]
+    assert isinstance(event, SelectionEvent)
+    if options.reveal:
+        events = (*events, _reveal_event(event))
+    privacy = report(events, options.delta, event.adjacency)
     return {
         "dry_run": True,
         "ticket_set": options.set,
@@ -311,11 +323,11 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_pairs, show_privacy
 
     if body.get("dry_run"):
-        show_pairs(rich, "would draw", body)
+        show_pairs(rich, "would choose", body)
     else:
         winner = body["winner"]
         rich.print(
-            f"winner of {body['ticket_set']}: [bold]round {winner['round']}[/bold], density {winner['density']:.2%}"
+            f"winner of {body['ticket_set']}: round {winner['round']}, density {winner['density']:.2%}", style="bold"
         )
     if "revealed" in body:
         table = Table("round", "density", "accuracy", "score", "probability")

@@ -41,7 +41,7 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     terms = "delta = {delta:g}, {adjacency}, unit {unit}, {sampling} sampling, accountant {accountant}".format(
         **certified
     )
-    rich.print(f"[bold]certified epsilon = {_number(certified['epsilon'])}[/bold] ({terms})")
+    rich.print(f"certified epsilon = {_number(certified['epsilon'])} ({terms})", style="bold")
     if nominal is not None:
         rich.print(f"nominal epsilon = {_number(nominal['epsilon'])} (claimed by: {nominal['source']}; not proven)")
     for note in privacy["notes"]:

@@ -10,39 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     DataOptions,
-    check_delta,
-    check_same_network,
     enter_provenance,
     figure,
     free_name,
-    load_dataset,
-    provenance_event,
-    provenance_notes,
-    public_input_notes,
     tensors,
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.errors import BudgetError, InputError
+from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
-    from torch import nn
 
-    from dpltm.data import Dataset
-    from dpltm.filters import Filter
-    from dpltm.masks import Mask
-    from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, TrainingEvent
+    from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger, PrivacyReport
-    from dpltm.tickets.ticket_set import TicketSet
-    from dpltm.training import TrainingConfig
 
 CHECKPOINTS = 10
 """How often in a run the epsilon so far and the test accuracy are noted."""
-
-LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
-"""Default step sizes, for clip norm 1."""
 
 
 @dataclass(frozen=True)
@@ -95,37 +79,6 @@ class TrainOptions(DataOptions):
     dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
 
 
-@dataclass(frozen=True)
-class Start:
-    """What training starts from.
-
-    Attributes:
-        spec: the network.
-        model: holding its starting weights.
-        mask: live coordinates.
-        tickets, round: where it comes from; None for a dense network of no set.
-    """
-
-    spec: ModelSpec
-    model: nn.Sequential
-    mask: Mask
-    tickets: TicketSet | None
-    round: int | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A training run, settled before any budget is spent."""
-
-    start: Start
-    dataset: Dataset
-    records: DatasetRef
-    provenance: ProvenanceEvent | None
-    event: TrainingEvent
-    config: TrainingConfig
-    notes: tuple[str, ...]
-
-
 def command(options: TrainOptions, call: Call) -> None:
     """Runs ``dpltm train`` and prints its answer."""
     console = Console(call.json, call.quiet)
@@ -142,17 +95,18 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     from dpltm.tickets.files import check_free, new_folder
     from dpltm.tickets.ledger_file import open_ledger
 
-    check_exclusive(options)
+    check_options(options)
     start = find_start(options)
     out = Path(options.out) if options.out else _default_out(options, start)
     check_free(out)
     shared = _shared_ledger(options, start)
-    before = () if shared is None else open_ledger(shared).events
+    ledger = None if shared is None else open_ledger(shared)  # read once: what it holds now is what is planned on
+    before = () if ledger is None else ledger.events
     plan = make_plan(options, start, before, console)
     if options.dry_run:
         return _dry_run(plan, before, options)
     with new_folder(out) as folder:
-        ledger = open_ledger(shared or folder / "ledger.jsonl")
+        ledger = ledger or open_ledger(folder / "ledger.jsonl")
         enter_provenance(ledger, plan.provenance)
         earlier = ledger.touching(plan.records)
         ledger.append(plan.event)
@@ -162,167 +116,6 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         _write(folder, plan, options, metrics, ledger, body, shared is None)
     console.say(f"wrote {out}")
     return body
-
-
-def check_exclusive(options: TrainOptions) -> None:
-    """Raises InputError for options that contradict each other or lack their other half."""
-    if (options.epsilon is None) == (options.noise_multiplier is None):
-        raise InputError("--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1")
-    if options.epsilon is not None and not (options.epsilon > 0 and math.isfinite(options.epsilon)):
-        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number")
-    if options.noise_multiplier is not None and not (
-        options.noise_multiplier >= 0 and math.isfinite(options.noise_multiplier)
-    ):
-        raise InputError(f"--noise-multiplier: {options.noise_multiplier:g} is not a number >= 0")
-    if options.epochs is not None and options.steps is not None:
-        raise InputError("--epochs, --steps: give one of them")
-    if options.epochs is not None and not (options.epochs > 0 and math.isfinite(options.epochs)):
-        raise InputError(f"--epochs: {options.epochs:g} is not a positive number")
-    if options.steps is not None and options.steps < 1:
-        raise InputError(f"--steps: {options.steps} is not a positive whole number")
-    if options.filter != "tanh" and options.no_pre_clip:
-        raise InputError(f"--no-pre-clip: only for --filter tanh, not {options.filter}")
-    if options.filter != "tanh" and options.noise == "nominal":
-        raise InputError(
-            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh, not {options.filter}"
-        )
-    if options.ticket is None and not options.dense:
-        raise InputError(
-            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
-        )
-    if options.ticket is not None and options.model is not None:
-        raise InputError("--model: the ticket set decides the network; leave --model out")
-
-
-def find_start(options: TrainOptions) -> Start:
-    """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
-    from dpltm.models import ModelSpec, build
-    from dpltm.tickets.ticket_set import load_ticket_set
-    from dpltm.tickets.winner import load_winner
-
-    if options.ticket is None:
-        dataset = load_dataset(options)
-        return fresh_start(ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes), options.seed)
-    name, at, number = options.ticket.rpartition("@")
-    if not at:
-        name = options.ticket
-    elif not number.isdecimal():
-        raise InputError(f"SET@ROUND: {number!r} is not a round; write a whole number after @, such as {name}@10")
-    tickets = load_ticket_set(Path(name))
-    chosen = 0 if options.dense else int(number) if at else load_winner(tickets)
-    ticket = tickets.ticket(chosen)
-    model = build(tickets.body.spec)
-    model.load_state_dict(tickets.body.theta0)
-    return Start(tickets.body.spec, model, ticket.mask, tickets, chosen)
-
-
-def fresh_start(spec: ModelSpec, seed: int) -> Start:
-    """A dense network with weights drawn from ``seed`` alone."""
-    from dpltm.masks import Mask
-    from dpltm.models import build
-
-    model = build(spec, seed)
-    return Start(spec, model, Mask.dense(model), None, None)
-
-
-def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
-    """Everything about the run that is settled, and refused, before budget is spent."""
-    from dpltm.filters import make_filter
-    from dpltm.privacy.events import TrainingEvent, now
-    from dpltm.tickets.identity import reference
-    from dpltm.training import TrainingConfig, sensitivity
-
-    dataset = load_dataset(options)
-    check_delta(options.delta, dataset)
-    records = reference(dataset)
-    provenance, notes = _lineage(start, dataset, records)
-    filter = make_filter(
-        options.filter,
-        clip_norm=options.clip_norm,
-        tanh_scale=options.tanh_scale,
-        tanh_range=options.tanh_range,
-        pre_clip=not options.no_pre_clip,
-    )
-    rate, steps, batch = _schedule(options, dataset)
-    delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
-    draft = TrainingEvent(
-        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, _nominal_bound(options, filter),  # type: ignore[arg-type]
-        str(filter), start.mask.live,
-    )  # fmt: skip
-    lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
-    TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
-    touching = tuple(event for event in before if event.dataset.may_overlap(records))
-    if provenance is not None:
-        touching = (provenance, *touching)
-    event = _with_noise(options, draft, touching, console)
-    std = event.noise_multiplier * event.sensitivity
-    config = TrainingConfig(filter, rate, steps, batch, std, lr, options.optimizer)  # type: ignore[arg-type]
-    return Plan(start, dataset, records, provenance, event, config, tuple(notes))
-
-
-def _lineage(start: Start, dataset: Dataset, records: DatasetRef) -> tuple[ProvenanceEvent | None, list[str]]:
-    """What the ticket's origin means for these records; a fresh network comes from no data.
-
-    With ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
-    """
-    notes = public_input_notes(dataset)
-    if start.tickets is None:
-        return None, notes
-    check_same_network(start.tickets.body, dataset, start.tickets.path)
-    return provenance_event(start.tickets, records), [*notes, *provenance_notes(start.tickets, records)]
-
-
-def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
-    """Sampling rate, steps, expected batch size, from public inputs only."""
-    batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
-    if not 0 < batch <= dataset.records:
-        raise InputError(
-            f"--batch-size: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
-        )
-    rate = batch / dataset.records
-    epochs = 15.0 if options.epochs is None else options.epochs
-    steps = options.steps if options.steps is not None else max(1, round(epochs / rate))
-    return rate, steps, batch
-
-
-def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
-    """The bound that the filter's source claims, where this run is one that the source describes."""
-    described = options.no_pre_clip or options.noise == "nominal"
-    return filter.nominal_bound if described else None
-
-
-def _with_noise(
-    options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
-) -> TrainingEvent:
-    """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
-    from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.calibration import calibrate_noise
-
-    nominal = options.noise == "nominal"
-    claimed = (draft.nominal_sensitivity or draft.sensitivity) / draft.sensitivity if nominal else 1.0
-    if options.noise_multiplier is not None:
-        return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
-    budget = options.epsilon or 0.0
-    if nominal or math.isinf(epsilon(before, options.delta)):
-        budget, before = _nominal_remainder(budget, before)
-    console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
-    calibrated = calibrate_noise(budget, options.delta, draft, before)
-    return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
-
-
-def _nominal_remainder(budget: float, before: tuple[Event, ...]) -> tuple[float, tuple[Event, ...]]:
-    """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
-
-    Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
-    noise: the certified epsilon is then above the budget, and is printed.
-    """
-    from dpltm.privacy.events import SelectionEvent, TrainingEvent
-
-    spent = sum(event.eps1 for event in before if isinstance(event, SelectionEvent))
-    if spent >= budget:
-        raise BudgetError(f"budget: selections already spent {spent:g} of {budget:g}, nominally; raise --epsilon")
-    trained = [event for event in before if isinstance(event, TrainingEvent)]
-    return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)
 
 
 def _train(

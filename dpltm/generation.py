@@ -7,6 +7,7 @@ ordinary: nothing in this module is differentially private, and a ticket made fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -131,6 +132,13 @@ def check_schedule(spec: ModelSpec, config: GenerationConfig) -> dict[str, float
     rates = (0.3,) * (layers - 1) + (0.2,) if config.prune is None else layer_rates(config.prune, layers)
     live_schedule(tuple(rows * columns for rows, columns in prunable.values()), rates, config.rounds)
     return dict(zip(prunable, rates, strict=True))
+
+
+def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[float, ...]:
+    """Density after 0, 1, ..., ``config.rounds`` rounds: fixed by the schedule alone, whatever the data."""
+    rates = check_schedule(spec, config)
+    sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
+    return tuple(sum(live) / sum(sizes) for live in live_schedule(sizes, tuple(rates.values()), config.rounds))
 
 
 def train_plain(

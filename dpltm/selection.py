@@ -22,6 +22,10 @@ Mechanism = Literal["exponential", "permute-and-flip"]
 Rule = Literal["exact", "paper"]
 
 
+LARGEST_EPS1 = 1e6
+"""No draw is calibrated beyond this: exponents would leave float64."""
+
+
 @dataclass(frozen=True)
 class SelectionPlan:
     """Everything about a draw that is fixed before the private records are looked at.
@@ -54,6 +58,10 @@ class SelectionPlan:
     def __post_init__(self) -> None:
         if not (self.eps1 > 0 and math.isfinite(self.eps1)):
             raise InputError(f"--eps1: {self.eps1} is not a positive number; 0.1 is DPLTM's")
+        if self.eps1 > LARGEST_EPS1:
+            raise InputError(
+                f"--eps1: {self.eps1:g} is above {LARGEST_EPS1:g}, which protects nothing; 0.1 is DPLTM's"
+            )
         if not self.densities:
             raise InputError("select: the ticket set holds no pruned ticket to draw from")
         if any(not 0 < density <= 1 for density in self.densities):
@@ -123,9 +131,15 @@ class SelectionPlan:
         return self.eps1 / (self.sensitivity if monotone else 2 * self.sensitivity)
 
 
+def _weights(scores: np.ndarray, exponent: float) -> np.ndarray:
+    """exp(exponent (S_i - max S)): 1 for the best, down to 0 for those out of reach; nothing overflows."""
+    with np.errstate(over="ignore"):
+        return np.exp(exponent * (scores - scores.max()))
+
+
 def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray:
     """P(i) proportional to exp(exponent S_i), the largest score shifted to 0 so that nothing overflows."""
-    weights = np.exp(exponent * (scores - scores.max()))
+    weights = _weights(scores, exponent)
     return weights / weights.sum()
 
 
@@ -142,7 +156,7 @@ def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: fl
     A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
     """
     order = np.argsort(uniform(source, len(scores)), kind="stable")
-    accept = np.exp(exponent * (scores - scores.max()))
+    accept = _weights(scores, exponent)
     coins = uniform(source, len(scores))
     return int(next(index for index, coin in zip(order, coins, strict=True) if coin <= accept[index]))
 
@@ -151,16 +165,14 @@ def permute_and_flip_probabilities(scores: np.ndarray, exponent: float) -> np.nd
     """Exact probabilities of permute-and-flip for all candidates.
 
     P(i) = p_i * integral over u in [0, 1] of prod_{j != i} (1 - p_j u): i comes at position u of the order and every j
-    before it (each with chance u) was refused. The product is a polynomial in u, integrated term by term.
+    before it (each with chance u) was refused. The product is a polynomial of degree n - 1 in u, which Gauss and
+    Legendre's rule of n/2 points integrates exactly, with positive terms only, so that no digits cancel.
     """
-    accept = np.exp(exponent * (scores - scores.max()))
-    result = np.empty(len(scores))
-    for index, own in enumerate(accept):
-        polynomial = np.polynomial.Polynomial([1.0])
-        for other in np.delete(accept, index):
-            polynomial = polynomial * np.polynomial.Polynomial([1.0, -other])
-        result[index] = own * polynomial.integ()(1.0)
-    return result
+    accept = _weights(scores, exponent)
+    nodes, weights = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
+    refuse = 1 - accept[:, None] * (nodes + 1) / 2
+    others = [np.prod(np.delete(refuse, index, axis=0), axis=0) for index in range(len(scores))]
+    return accept * (np.array(others) @ weights) / 2
 
 
 def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:

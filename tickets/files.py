@@ -46,9 +46,22 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def check_free(target: Path) -> None:
-    """Raises ArtifactError if ``target`` exists: nothing is ever written over."""
-    if target.exists() or target.is_symlink():
+    """Raises ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over."""
+    try:
+        taken = target.exists() or target.is_symlink()
+    except OSError as error:
+        raise ArtifactError(f"--out: {str(target)[:80]}...: {error.strerror}; choose another name") from None
+    if taken:
         raise ArtifactError(f"--out: {target} exists already; choose another name or remove it first")
+
+
+def check_writable(path: Path) -> None:
+    """Raises ArtifactError unless a file can be made beside ``path``."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:

@@ -11,6 +11,9 @@ from dpltm.data import Dataset
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import DatasetRef
 
+_PASSING = secrets.token_bytes(32)
+"""Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
+
 
 def key_path() -> Path:
     """Where the key lies: ``DPLTM_KEY``, else ``dpltm/key`` in the user's configuration folder."""
@@ -20,13 +23,18 @@ def key_path() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "dpltm" / "key"
 
 
-def load_key() -> bytes:
+def load_key(*, make: bool = True) -> bytes:
     """The 32-byte key, made on first use and readable by its owner only.
+
+    Args:
+        make: write a new key if there is none; otherwise a passing one is returned, which nothing on disk was made with.
 
     Raises:
         ArtifactError: it can be neither read nor made, or is not 64 hexadecimal digits.
     """
     path = key_path()
+    if not make and not path.exists():
+        return _PASSING
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -52,8 +60,8 @@ def load_key() -> bytes:
     return key
 
 
-def reference(dataset: Dataset) -> DatasetRef:
+def reference(dataset: Dataset, *, make_key: bool = True) -> DatasetRef:
     """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records."""
-    key = load_key()
+    key = load_key(make=make_key)
     key_id = hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
     return DatasetRef(dataset.name, dataset.fingerprint(key), key_id, *dataset.subset)

@@ -58,18 +58,14 @@ class _LedgerFile:
         body = to_json(event)
         digest = _digest(self._digest, body)
         line = json.dumps({"sequence": self._count + 1, "event": body, "digest": digest}) + "\n"
+        data = (line if self._size else _HEADER + line).encode()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX)
-                if os.fstat(stream.fileno()).st_size != self._size:
-                    raise ArtifactError(
-                        f"{self._path}: another process has written to the ledger meanwhile; run again"
-                    )
-                data = (line if self._size else _HEADER + line).encode()
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                self._write(descriptor, data)
+            finally:
+                os.close(descriptor)
             if not self._size:
                 sync(self._path.parent)
         except OSError as error:
@@ -77,6 +73,19 @@ class _LedgerFile:
                 f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"
             ) from None
         self._digest, self._count, self._size = digest, self._count + 1, self._size + len(data)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        """Appends all of ``data`` and syncs, or leaves the file as it was."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_size != self._size:
+            raise ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
+        try:
+            while data:  # a short write says that the disk is full; the next one says why
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, self._size)
+            raise
 
     def _event(self, number: int, line: bytes) -> Event:
         entry = self._parse(number, line)

@@ -72,7 +72,7 @@ def load_run(path: Path) -> Run:
         spec = ModelSpec(config["model"], config["features"], config["classes"])
         low, high = config["bounds"]
         if not float(low) < float(high):
-            raise ValueError
+            raise ValueError(low)
     except (DpltmError, KeyError, TypeError, ValueError):
         raise ArtifactError(
             f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"

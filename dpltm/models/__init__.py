@@ -32,6 +32,8 @@ class ModelSpec:
     classes: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InputError(f"model {self.text!r} is not a text")
         self.widths()
         for name, size in (("features", self.features), ("classes", self.classes)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
@@ -75,6 +77,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     import torch
     from torch import nn
 
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
     widths = spec.widths()
     layers: list[tuple[str, nn.Module]] = []
     for number, (fan_in, fan_out) in enumerate(itertools.pairwise(widths), start=1):

@@ -29,6 +29,10 @@ LEAST_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
 
 
+LARGEST_PURE = 500.0
+"""Beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64."""
+
+
 def epsilon(events: Iterable[Event], delta: float) -> float:
     """Certified epsilon of all ``events`` together at ``delta``; infinite if any of them is non-private.
 
@@ -56,6 +60,9 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
             "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
             " use one relation throughout, or separate ledgers"
         )
+    pure = sum(event.certified_epsilon for event in private if isinstance(event, SelectionEvent))
+    if pure > LARGEST_PURE:
+        return pure + epsilon([event for event in private if isinstance(event, TrainingEvent)], delta)
     width = _width(private)
     value = _compose(private, width).get_epsilon_for_delta(delta)
     if width == COARSE and value < 1000 * COARSE:  # both are upper bounds, so the smaller one is certified too

@@ -35,8 +35,10 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
 
     Raises:
         BudgetError: ``before`` alone already spends the budget.
-        CalibrationError: no noise multiplier up to ``LARGEST_NOISE`` is enough.
+        CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
     """
+    if not (budget > 0 and math.isfinite(budget)):
+        raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
     before = tuple(before)
     spent = epsilon(before, delta)
     if spent >= budget:
@@ -48,7 +50,7 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
     def excess(log_sigma: float) -> float:
         """Log of spent over budget, shifted so that its root lies in the middle of the tolerance."""
         total = epsilon((*before, replace(plan, noise_multiplier=math.exp(log_sigma))), delta)
-        return math.log(total / budget) + TOLERANCE / 2
+        return math.log(max(total / budget, 1e-12)) + TOLERANCE / 2  # an epsilon of exactly 0 is possible
 
     low, high = _bracket(excess, _first_guess(budget - spent, delta, plan), budget, plan)
     root = brentq(excess, low, high, xtol=TOLERANCE / 8, rtol=1e-9) if low < high else high

@@ -8,6 +8,7 @@ the same tomorrow. PRIVACY.md sections 1 to 4.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -230,7 +231,8 @@ def _value(where: str, name: str, annotation: str, value: object) -> Any:
         good = isinstance(value, int) and not isinstance(value, bool)
     elif annotation == "float":
         value = math.inf if value == "inf" else value
-        good = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+        good = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        good = good or value == math.inf
     elif annotation == "str":
         good = isinstance(value, str)
     else:

@@ -104,13 +104,17 @@ def report(events: Iterable[Event], delta: float, adjacency: Adjacency, notes: I
     Args:
         events: events on records that may overlap.
         delta: in (0, 1).
-        adjacency: the relation to state where no event on private data fixes one.
+        adjacency: the relation to state where no event fixes one.
         notes: sentences to add to those that the events call for.
     """
     events = tuple(events)
-    certified = Certified(epsilon(events, delta), delta, "pld", adjacency, "record", "poisson")
+    stated: list[Adjacency] = [
+        event.adjacency for event in events if isinstance(event, (SelectionEvent, TrainingEvent))
+    ]
+    relation = stated[0] if stated else adjacency
+    certified = Certified(epsilon(events, delta), delta, "pld", relation, "record", "poisson")
     sentences = [*_event_notes(events), *notes]
-    if any(isinstance(event, (SelectionEvent, TrainingEvent)) for event in events):
+    if stated:
         sentences.append(SEARCH_NOTE)
     return PrivacyReport(certified, _nominal(events, delta), tuple(dict.fromkeys(sentences)))
 

@@ -1,0 +1,237 @@
+"""What a training run is before it starts: its options checked, its network, noise and event settled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpltm.cli.common import (
+    check_delta,
+    check_same_network,
+    load_dataset,
+    provenance_event,
+    provenance_notes,
+    public_input_notes,
+)
+from dpltm.cli.console import Console
+from dpltm.errors import BudgetError, InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpltm.cli.train import TrainOptions
+    from dpltm.data import Dataset
+    from dpltm.filters import Filter
+    from dpltm.masks import Mask
+    from dpltm.models import ModelSpec
+    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, TrainingEvent
+    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.training import TrainingConfig
+
+LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
+"""Default step sizes, for clip norm 1."""
+
+LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
+"""Beyond these a setting is taken for a slip of the finger."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What training starts from.
+
+    Attributes:
+        spec: the network.
+        model: holding its starting weights.
+        mask: live coordinates.
+        tickets, round: where it comes from; None for a dense network of no set.
+    """
+
+    spec: ModelSpec
+    model: nn.Sequential
+    mask: Mask
+    tickets: TicketSet | None
+    round: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run, settled before any budget is spent."""
+
+    start: Start
+    dataset: Dataset
+    records: DatasetRef
+    provenance: ProvenanceEvent | None
+    event: TrainingEvent
+    config: TrainingConfig
+    notes: tuple[str, ...]
+
+
+def check_options(options: TrainOptions) -> None:
+    """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
+    if (options.epsilon is None) == (options.noise_multiplier is None):
+        raise InputError("--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1")
+    if options.epsilon is not None and not 0 < options.epsilon <= LARGEST_EPSILON:
+        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    if options.noise_multiplier is not None and not 0 <= options.noise_multiplier <= LARGEST_NOISE:
+        raise InputError(
+            f"--noise-multiplier: {options.noise_multiplier:g} is not a number from 0 to {LARGEST_NOISE:g}"
+        )
+    if not 0 <= options.seed < 2**63:
+        raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
+    if options.epochs is not None and options.steps is not None:
+        raise InputError("--epochs, --steps: give one of them")
+    if options.epochs is not None and not (options.epochs > 0 and math.isfinite(options.epochs)):
+        raise InputError(f"--epochs: {options.epochs:g} is not a positive number")
+    if options.steps is not None and options.steps < 1:
+        raise InputError(f"--steps: {options.steps} is not a positive whole number")
+    if options.filter != "tanh" and options.no_pre_clip:
+        raise InputError(f"--no-pre-clip: only for --filter tanh, not {options.filter}")
+    if options.filter != "tanh" and options.noise == "nominal":
+        raise InputError(
+            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh, not {options.filter}"
+        )
+    if options.ticket is None and not options.dense:
+        raise InputError(
+            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
+        )
+    if options.ticket is not None and options.model is not None:
+        raise InputError("--model: the ticket set decides the network; leave --model out")
+
+
+def find_start(options: TrainOptions) -> Start:
+    """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
+    from dpltm.models import ModelSpec, build
+    from dpltm.tickets.ticket_set import load_ticket_set
+    from dpltm.tickets.winner import load_winner
+
+    if options.ticket is None:
+        dataset = load_dataset(options)
+        return fresh_start(ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes), options.seed)
+    name, at, number = options.ticket.rpartition("@")
+    if not at or Path(options.ticket).is_dir():
+        name, at = options.ticket, ""
+    elif not number.isdecimal():
+        raise InputError(f"SET@ROUND: {number!r} is not a round; write a whole number after @, such as {name}@10")
+    tickets = load_ticket_set(Path(name))
+    chosen = 0 if options.dense else int(number) if at else load_winner(tickets)
+    ticket = tickets.ticket(chosen)
+    model = build(tickets.body.spec)
+    model.load_state_dict(tickets.body.theta0)
+    return Start(tickets.body.spec, model, ticket.mask, tickets, chosen)
+
+
+def fresh_start(spec: ModelSpec, seed: int) -> Start:
+    """A dense network with weights drawn from ``seed`` alone."""
+    from dpltm.masks import Mask
+    from dpltm.models import build
+
+    model = build(spec, seed)
+    return Start(spec, model, Mask.dense(model), None, None)
+
+
+def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
+    """Everything about the run that is settled, and refused, before budget is spent."""
+    from dpltm.filters import make_filter
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.events import TrainingEvent, now
+    from dpltm.tickets.identity import reference
+    from dpltm.training import TrainingConfig, sensitivity
+
+    dataset = load_dataset(options)
+    check_delta(options.delta, dataset)
+    records = reference(dataset, make_key=not options.dry_run)
+    provenance, notes = _lineage(start, dataset, records)
+    filter = make_filter(
+        options.filter,
+        clip_norm=options.clip_norm,
+        tanh_scale=options.tanh_scale,
+        tanh_range=options.tanh_range,
+        pre_clip=not options.no_pre_clip,
+    )
+    rate, steps, batch = _schedule(options, dataset)
+    delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
+    draft = TrainingEvent(
+        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, _nominal_bound(options, filter),  # type: ignore[arg-type]
+        str(filter), start.mask.live,
+    )  # fmt: skip
+    lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
+    TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
+    touching = tuple(event for event in before if event.dataset.may_overlap(records))
+    if provenance is not None:
+        touching = (provenance, *touching)
+    event = _with_noise(options, draft, touching, console)
+    epsilon(
+        (*touching, event), options.delta
+    )  # whatever the accountant cannot take is refused here, before it is spent
+    std = event.noise_multiplier * event.sensitivity
+    config = TrainingConfig(filter, rate, steps, batch, std, lr, options.optimizer)  # type: ignore[arg-type]
+    return Plan(start, dataset, records, provenance, event, config, tuple(notes))
+
+
+def _lineage(start: Start, dataset: Dataset, records: DatasetRef) -> tuple[ProvenanceEvent | None, list[str]]:
+    """What the ticket's origin means for these records; a fresh network comes from no data.
+
+    With ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
+    """
+    notes = public_input_notes(dataset)
+    if start.tickets is None:
+        return None, notes
+    check_same_network(start.tickets.body, dataset, start.tickets.path)
+    return provenance_event(start.tickets, records), [*notes, *provenance_notes(start.tickets, records)]
+
+
+def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
+    """Sampling rate, steps, expected batch size, from public inputs only."""
+    batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
+    if not 0 < batch <= dataset.records:
+        raise InputError(
+            f"--batch-size: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
+        )
+    rate = batch / dataset.records
+    epochs = 15.0 if options.epochs is None else options.epochs
+    steps = options.steps if options.steps is not None else max(1, round(min(epochs / rate, 2 * MOST_STEPS)))
+    if steps > MOST_STEPS:
+        raise InputError(f"--epochs, --steps: more than {MOST_STEPS:,} steps; ask for fewer")
+    return rate, steps, batch
+
+
+def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
+    """The bound that the filter's source claims, where this run is one that the source describes."""
+    described = options.no_pre_clip or options.noise == "nominal"
+    return filter.nominal_bound if described else None
+
+
+def _with_noise(
+    options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
+) -> TrainingEvent:
+    """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.calibration import calibrate_noise
+
+    nominal = options.noise == "nominal"
+    claimed = (draft.nominal_sensitivity or draft.sensitivity) / draft.sensitivity if nominal else 1.0
+    if options.noise_multiplier is not None:
+        return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
+    budget = options.epsilon or 0.0
+    if nominal or math.isinf(epsilon(before, options.delta)):
+        budget, before = _nominal_remainder(budget, before)
+    console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
+    calibrated = calibrate_noise(budget, options.delta, draft, before)
+    return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
+
+
+def _nominal_remainder(budget: float, before: tuple[Event, ...]) -> tuple[float, tuple[Event, ...]]:
+    """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
+
+    Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
+    noise: the certified epsilon is then above the budget, and is printed.
+    """
+    from dpltm.privacy.events import SelectionEvent, TrainingEvent
+
+    spent = sum(event.eps1 for event in before if isinstance(event, SelectionEvent))
+    if spent >= budget:
+        raise BudgetError(f"budget: selections already spent {spent:g} of {budget:g}, nominally; raise --epsilon")
+    trained = [event for event in before if isinstance(event, TrainingEvent)]
+    return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)
