@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dpltm.tickets.ticket_set import TicketSet
 
 
+LEAST_DELTA = 1e-15
+"""Below this the tails that the accountant truncates (e^-50) would begin to show."""
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """Which records, and the public facts about them."""
@@ -114,6 +118,10 @@ def check_same_network(tickets: Tickets, dataset: Dataset, path: Path) -> None:
 
 def check_delta(delta: float, dataset: Dataset) -> None:
     """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass."""
+    if 0 < delta < LEAST_DELTA:
+        raise InputError(
+            f"--delta: {delta:g} is below {LEAST_DELTA:g}, which the accountant does not resolve; take a larger one"
+        )
     if not 0 < delta < 1 / dataset.records:
         raise InputError(
             f"--delta: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} records; take"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 COARSE, FINE = 1e-4, 1e-5
 """Widths of the grid that losses are rounded up to. The finer one is tried where the coarse rounding would show."""
 
-LARGEST_GRID = 1e6
-"""Grid points that the losses of one step may take; with very little noise the grid is widened to keep to it."""
+STEP_GRID, TOTAL_GRID = 1e6, 2e7
+"""Grid points that the losses of one step, and of all steps together, may take: the grid is widened to keep to them."""
 
 
 LEAST_NOISE = 1e-3
@@ -63,10 +64,10 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     pure = sum(event.certified_epsilon for event in private if isinstance(event, SelectionEvent))
     if pure > LARGEST_PURE:
         return pure + epsilon([event for event in private if isinstance(event, TrainingEvent)], delta)
-    width = _width(private)
-    value = _compose(private, width).get_epsilon_for_delta(delta)
-    if width == COARSE and value < 1000 * COARSE:  # both are upper bounds, so the smaller one is certified too
-        value = min(value, _compose(private, FINE).get_epsilon_for_delta(delta))
+    steps = _count_steps(event for event in private if isinstance(event, TrainingEvent))
+    value = _compose(pure, steps, _width(steps, COARSE)).get_epsilon_for_delta(delta)
+    if value < 1000 * COARSE and _width(steps, FINE) == FINE:  # both are upper bounds: the smaller one is certified
+        value = min(value, _compose(pure, steps, FINE).get_epsilon_for_delta(delta))
     return float(value)
 
 
@@ -83,36 +84,56 @@ def _is_non_private(event: Event) -> bool:
     raise InputError(f"the accountant does not know the event {type(event).__name__}")
 
 
-def _width(events: list[SelectionEvent | TrainingEvent]) -> float:
-    """``COARSE``, or the power of ten above it that keeps the losses of the least noisy step on ``LARGEST_GRID``.
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of step: what it costs depends on nothing else."""
 
-    A Gaussian step's losses spread over about 1/(2 s^2) + 10/s. Any width gives an upper bound.
+    noise_multiplier: float
+    sampling_rate: float
+    adjacency: Adjacency
+
+
+def _count_steps(events: Iterable[TrainingEvent]) -> dict[_Kind, int]:
+    """How often each kind of step was taken, so that each is composed once.
+
+    Steps that take every record are plain Gaussian mechanisms: together they are one, of noise (sum 1/s^2)^(-1/2).
     """
-    noise = [event.noise_multiplier for event in events if isinstance(event, TrainingEvent)]
-    spread = max((0.5 / s**2 + 10 / s for s in noise), default=0.0)
-    return max(COARSE, 10.0 ** math.ceil(math.log10(max(spread, 1e-9) / LARGEST_GRID)))
-
-
-def _compose(events: list[SelectionEvent | TrainingEvent], width: float) -> PrivacyLossDistribution:
-    """The PLD of the composition; equal training steps are counted first, so that each kind is composed once."""
-    pure = 0.0
-    steps: dict[tuple[float, float, Adjacency], int] = {}
+    steps: dict[_Kind, int] = {}
+    full: dict[Adjacency, float] = {}
     for event in events:
-        if isinstance(event, SelectionEvent):
-            pure += event.certified_epsilon
+        if event.sampling_rate == 1:
+            full[event.adjacency] = full.get(event.adjacency, 0.0) + event.steps / event.noise_multiplier**2
         else:
-            kind = (event.noise_multiplier, event.sampling_rate, event.adjacency)
+            kind = _Kind(event.noise_multiplier, event.sampling_rate, event.adjacency)
             steps[kind] = steps.get(kind, 0) + event.steps
-    parts = [_gaussian(*kind, width).self_compose(count) for kind, count in steps.items()]
+    return steps | {_Kind(precision**-0.5, 1.0, adjacency): 1 for adjacency, precision in full.items()}
+
+
+def _width(steps: dict[_Kind, int], least: float) -> float:
+    """``least``, or the power of ten above it that keeps losses on ``STEP_GRID`` and ``TOTAL_GRID``.
+
+    A Gaussian step's losses spread over about 1/(2 s^2) + 10/s, those of T sampled steps over some deviations around
+    T q^2 (e^(1/s^2) - 1) / 2. These are guesses of size alone: any width gives an upper bound.
+    """
+    one = total = 0.0
+    for kind, count in steps.items():
+        spread = 0.5 / kind.noise_multiplier**2 + 10 / kind.noise_multiplier
+        square = count * kind.sampling_rate**2 * math.expm1(min(kind.noise_multiplier**-2, 500.0))
+        one, total = max(one, spread), total + min(count * spread, square / 2 + 20 * math.sqrt(square) + spread)
+    points = max(one / STEP_GRID, total / TOTAL_GRID, 1e-12)
+    return max(least, 10.0 ** math.ceil(math.log10(points)))
+
+
+def _compose(pure: float, steps: dict[_Kind, int], width: float) -> PrivacyLossDistribution:
+    """The PLD of all steps and of pure epsilons that add up to ``pure``."""
+    parts = [_gaussian(kind, width).self_compose(count) for kind, count in steps.items()]
     if pure > 0:
         parts.append(_pure(pure, width))
     return functools.reduce(lambda left, right: left.compose(right), parts)
 
 
 @functools.lru_cache(maxsize=64)
-def _gaussian(
-    noise_multiplier: float, sampling_rate: float, adjacency: Adjacency, width: float
-) -> PrivacyLossDistribution:
+def _gaussian(kind: _Kind, width: float) -> PrivacyLossDistribution:
     """One Poisson-subsampled Gaussian step.
 
     Under add/remove a neighbour moves the sum by at most the sensitivity. Under replace-one the sensitivity already
@@ -122,12 +143,12 @@ def _gaussian(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
-    replace = adjacency == "replace-one"
+    replace = kind.adjacency == "replace-one"
     return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
+        kind.noise_multiplier,
         sensitivity=0.5 if replace else 1.0,
         value_discretization_interval=width,
-        sampling_prob=sampling_rate,
+        sampling_prob=kind.sampling_rate,
         neighboring_relation=(NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE),
     )
 

@@ -14,10 +14,11 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import Event, TrainingEvent
 
 TOLERANCE = 1e-3
-"""The returned noise spends at least this close to the budget, relatively, and never more than the budget."""
+"""The returned noise never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and
+less, as near as the accountant's grid allows."""
 
-LARGEST_NOISE = 2.0**14
-"""No noise multiplier above this is tried."""
+LEAST_NOISE, LARGEST_NOISE = 0.1, 2.0**14
+"""No noise multiplier below or above these is tried; where even the least one underspends, about that much is taken."""
 
 
 def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = ()) -> TrainingEvent:
@@ -65,7 +66,7 @@ def _first_guess(share: float, delta: float, plan: TrainingEvent) -> float:
     def log_delta(mu: float) -> float:
         """Log of Phi(mu/2 - share/mu) - e^share Phi(-mu/2 - share/mu), in logs so that nothing underflows."""
         first, second = log_ndtr(mu / 2 - share / mu), share + log_ndtr(-mu / 2 - share / mu)
-        return first + math.log1p(-min(math.exp(second - first), 1 - 1e-12)) - math.log(delta)
+        return first + math.log1p(-min(math.exp(min(second - first, 0.0)), 1 - 1e-12)) - math.log(delta)
 
     mu = brentq(log_delta, 1e-6, 100.0 + 2 * share)
     sigma = 1 / math.sqrt(math.log1p(mu * mu / (plan.sampling_rate**2 * plan.steps)))
@@ -90,6 +91,6 @@ def _bracket(
         return low, high
     while excess(low := low - step) <= 0:
         high, step = low, 2 * step
-        if low < math.log(1e-2):
+        if low < math.log(LEAST_NOISE):
             return high, high
     return low, high

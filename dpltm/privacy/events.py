@@ -115,6 +115,8 @@ class SelectionEvent(Event):
         _positive("eps1", self.eps1)
         _positive("sensitivity", self.sensitivity)
         _positive("certified_epsilon", self.certified_epsilon, infinite=True)
+        if self.certified_epsilon < self.eps1:
+            raise ArtifactError(f"Expected certified_epsilon={self.certified_epsilon} >= eps1={self.eps1}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,354 @@
+"""Events: exact JSON round trips, strict reading, and which records two events may share."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import (
+    KINDS,
+    DatasetRef,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    SelectionEvent,
+    TrainingEvent,
+    from_json,
+    now,
+    to_json,
+)
+
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+adjacencies = st.sampled_from(["add-remove", "replace-one"])
+refs = st.tuples(st.integers(0, 10**9), st.integers(1, 10**9)).flatmap(
+    lambda at: st.builds(DatasetRef, st.text(), st.text(), st.text(), st.just(at[0]), st.just(at[0] + at[1]))
+)
+common = {"dataset": refs, "time": st.text(), "adjacency": adjacencies, "unit": st.just("record")}
+by_kind = {
+    "provenance": st.builds(
+        ProvenanceEvent,
+        **common,
+        provenance=st.sampled_from(["data-free", "public", "dp", "private"]),
+        ticket_set=st.text(),
+    ),
+    "selection": st.builds(
+        SelectionEvent,
+        **common,
+        mechanism=st.sampled_from(["exponential", "permute-and-flip"]),
+        score=st.sampled_from(["product", "additive"]),
+        eps1=st.floats(0, 2, exclude_min=True),
+        sensitivity_rule=st.sampled_from(["exact", "paper"]),
+        sensitivity=positive,
+        certified_epsilon=st.floats(min_value=2),  # never below eps1; may be infinite
+        candidates=st.integers(1, 10**6),
+        ticket_set=st.text(),
+    ),
+    "training": st.builds(
+        TrainingEvent,
+        **common,
+        sampling_rate=st.floats(0, 1, exclude_min=True),
+        steps=st.integers(1, 10**12),
+        noise_multiplier=st.floats(min_value=0, allow_infinity=False),
+        sensitivity=positive,
+        nominal_sensitivity=st.none() | positive,
+        filter=st.text(),
+        live=st.integers(1, 10**9),
+    ),
+    "non-private": st.builds(NonPrivateEvent, **common, what=st.text()),
+}
+
+REF = DatasetRef("mnist", "f1", "k1", 0, 10)
+TRAINING = TrainingEvent(REF, "t", "add-remove", "record", 0.5, 3, 1.1, 2.0, None, "clip 2", 7)
+SELECTION = SelectionEvent(
+    REF, "t", "add-remove", "record", "exponential", "product", 0.1, "exact", 0.005, 0.1, 15, "set"
+)
+PROVENANCE = ProvenanceEvent(REF, "t", "add-remove", "record", "data-free", "set")
+NON_PRIVATE = NonPrivateEvent(REF, "t", "add-remove", "record", "scores")
+EXAMPLES = {"provenance": PROVENANCE, "selection": SELECTION, "training": TRAINING, "non-private": NON_PRIVATE}
+
+
+def refusal(body):
+    with pytest.raises(ArtifactError) as caught:
+        from_json(body)
+    return str(caught.value)
+
+
+# Round trips.
+
+
+@pytest.mark.parametrize("kind", by_kind)
+@given(data=st.data())
+def test_round_trip(kind, data):
+    """Through strict JSON text (no Infinity, no NaN) and back: the same event, hence the same cost tomorrow."""
+    event = data.draw(by_kind[kind])
+    text = json.dumps(to_json(event), allow_nan=False)
+    back = from_json(json.loads(text))
+    assert back == event
+    assert type(back) is type(event)
+
+
+def test_every_kind_is_covered_here():
+    assert set(by_kind) == set(EXAMPLES) == set(KINDS)
+
+
+def test_form_on_disk():
+    """Written out by hand: a ledger of today must be readable by every later version."""
+    body = {
+        "kind": "selection",
+        "dataset": {"name": "mnist", "fingerprint": "f1", "key_id": "k1", "start": 0, "stop": 10},
+        "time": "t",
+        "adjacency": "add-remove",
+        "unit": "record",
+        "mechanism": "exponential",
+        "score": "product",
+        "eps1": 0.1,
+        "sensitivity_rule": "exact",
+        "sensitivity": 0.005,
+        "certified_epsilon": "inf",
+        "candidates": 15,
+        "ticket_set": "set",
+    }
+    event = replace(SELECTION, certified_epsilon=math.inf)
+    assert to_json(event) == body
+    assert list(to_json(event)) == list(body)
+    assert from_json(body) == event
+
+
+def test_whole_numbers_are_numbers():
+    """JSON writers may drop the ``.0``."""
+    assert from_json(to_json(TRAINING) | {"noise_multiplier": 1}) == replace(TRAINING, noise_multiplier=1.0)
+
+
+def test_events_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        TRAINING.noise_multiplier = 9.0
+
+
+def test_now_is_utc_to_the_second():
+    from datetime import UTC, datetime, timedelta
+
+    moment = datetime.strptime(now(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    assert timedelta(0) <= datetime.now(UTC) - moment < timedelta(minutes=5)
+
+
+# Strict reading.
+
+
+@pytest.mark.parametrize("body", [None, [], "training", 3, [("kind", "training")]])
+def test_not_an_object(body):
+    assert refusal(body) == "an event must be a JSON object"
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "Training", "", None, 3, ["training"]])
+def test_unknown_kind(kind):
+    assert refusal(to_json(TRAINING) | {"kind": kind}) == (
+        f"unknown event {kind!r}: known are provenance, selection, training, non-private;"
+        " a newer dpltm may have written it"
+    )
+
+
+def test_missing_kind():
+    body = to_json(TRAINING)
+    del body["kind"]
+    assert refusal(body).startswith("unknown event None: known are")
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_field_is_needed(kind):
+    for name in (field.name for field in fields(EXAMPLES[kind])):
+        body = to_json(EXAMPLES[kind])
+        del body[name]
+        if name == "dataset":
+            assert refusal(body) == "event field dataset: expected an object"
+        else:
+            assert refusal(body) == f"{kind} event: unknown or missing field {name!r}"
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_unknown_field(kind):
+    """A newer version may have given it a meaning that costs something."""
+    assert refusal(to_json(EXAMPLES[kind]) | {"extra": 1}) == f"{kind} event: unknown or missing field 'extra'"
+
+
+@pytest.mark.parametrize("name", ["name", "fingerprint", "key_id", "start", "stop"])
+def test_every_field_of_the_dataset_is_needed(name):
+    body = to_json(TRAINING)
+    del body["dataset"][name]
+    assert refusal(body) == f"dataset event: unknown or missing field {name!r}"
+
+
+@pytest.mark.parametrize("value", [None, "mnist", 3, []])
+def test_dataset_must_be_an_object(value):
+    assert refusal(to_json(TRAINING) | {"dataset": value}) == "event field dataset: expected an object"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "expected"),
+    [
+        ("training", "steps", True, "int"),
+        ("training", "steps", 3.0, "int"),
+        ("training", "steps", "3", "int"),
+        ("training", "steps", None, "int"),
+        ("training", "live", False, "int"),
+        ("selection", "candidates", True, "int"),
+        ("training", "sampling_rate", True, "float"),
+        ("training", "sampling_rate", "0.5", "float"),
+        ("training", "sampling_rate", None, "float"),
+        ("training", "noise_multiplier", math.nan, "float"),
+        ("training", "noise_multiplier", [1.0], "float"),
+        ("training", "noise_multiplier", -math.inf, "float"),
+        ("selection", "certified_epsilon", -math.inf, "float"),
+        ("training", "nominal_sensitivity", True, "float"),
+        ("training", "nominal_sensitivity", math.nan, "float"),
+        ("training", "nominal_sensitivity", "none", "float"),
+        ("selection", "certified_epsilon", math.nan, "float"),
+        ("selection", "certified_epsilon", "Infinity", "float"),
+        ("selection", "eps1", {}, "float"),
+        ("training", "time", 3, "str"),
+        ("training", "filter", None, "str"),
+        ("non-private", "what", ["scores"], "str"),
+        ("training", "adjacency", "add", "Adjacency"),
+        ("training", "adjacency", None, "Adjacency"),
+        ("training", "adjacency", ["add-remove"], "Adjacency"),
+        ("provenance", "provenance", "Private", "ProvenanceKind"),
+    ],
+)
+def test_wrong_type(kind, name, value, expected):
+    body = to_json(EXAMPLES[kind]) | {name: value}
+    assert refusal(body) == f"{kind} event: field {name}: bad value {value!r}, expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("training", "unit", "user"),
+        ("selection", "mechanism", "report-noisy-max"),
+        ("selection", "score", 1),
+        ("selection", "sensitivity_rule", None),
+    ],
+)
+def test_wrong_choice(kind, name, value):
+    """The text after ``expected`` is the annotation; the choices are in it."""
+    assert refusal(to_json(EXAMPLES[kind]) | {name: value}).startswith(
+        f"{kind} event: field {name}: bad value {value!r}, expected Literal["
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("start", True, "int"), ("stop", 2.5, "int"), ("name", None, "str"), ("fingerprint", 1, "str")],
+)
+def test_wrong_type_in_the_dataset(name, value, expected):
+    body = to_json(TRAINING)
+    body["dataset"][name] = value
+    assert refusal(body) == f"dataset event: field {name}: bad value {value!r}, expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "message"),
+    [
+        ("training", "sampling_rate", 0.0, "Expected 0 < sampling_rate=0.0 <= 1"),
+        ("training", "sampling_rate", -0.1, "Expected 0 < sampling_rate=-0.1 <= 1"),
+        ("training", "sampling_rate", 1.5, "Expected 0 < sampling_rate=1.5 <= 1"),
+        ("training", "sampling_rate", "inf", "Expected 0 < sampling_rate=inf <= 1"),
+        ("training", "steps", 0, "Expected steps=0 to be a positive integer"),
+        ("training", "steps", -3, "Expected steps=-3 to be a positive integer"),
+        ("training", "noise_multiplier", -1.0, "Expected finite noise_multiplier=-1.0 >= 0"),
+        ("training", "noise_multiplier", "inf", "Expected finite noise_multiplier=inf >= 0"),
+        ("training", "sensitivity", 0.0, "Expected sensitivity=0.0 > 0"),
+        ("training", "sensitivity", "inf", "Expected sensitivity=inf > 0"),
+        ("training", "nominal_sensitivity", 0.0, "Expected nominal_sensitivity=0.0 > 0"),
+        ("training", "nominal_sensitivity", "inf", "Expected nominal_sensitivity=inf > 0"),
+        ("selection", "eps1", 0, "Expected eps1=0 > 0"),
+        ("selection", "eps1", -0.1, "Expected eps1=-0.1 > 0"),
+        ("selection", "eps1", "inf", "Expected eps1=inf > 0"),
+        ("selection", "sensitivity", -1, "Expected sensitivity=-1 > 0"),
+        ("selection", "certified_epsilon", 0.0, "Expected certified_epsilon=0.0 > 0"),
+    ],
+)
+def test_out_of_range(kind, name, value, message):
+    assert refusal(to_json(EXAMPLES[kind]) | {name: value}) == message
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (5, 5), (6, 5), (-1, 5)])
+def test_dataset_range(start, stop):
+    with pytest.raises(ArtifactError) as caught:
+        DatasetRef("mnist", "f", "k", start, stop)
+    assert str(caught.value) == f"dataset reference mnist: records {start}:{stop} are not a range"
+
+
+@pytest.mark.parametrize("steps", [True, 2.0, 0])
+def test_steps_are_checked_without_json_too(steps):
+    with pytest.raises(ArtifactError) as caught:
+        replace(TRAINING, steps=steps)
+    assert str(caught.value) == f"Expected steps={steps!r} to be a positive integer"
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [(TRAINING, "sampling_rate"), (TRAINING, "noise_multiplier"), (TRAINING, "sensitivity"), (SELECTION, "eps1")],
+)
+def test_nan_is_refused_without_json_too(event, name):
+    with pytest.raises(ArtifactError) as caught:
+        replace(event, **{name: math.nan})
+    assert f"{name}=nan" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["noise_multiplier", "sensitivity", "nominal_sensitivity"])
+def test_a_number_beyond_float64(name):
+    """JSON may hold an integer that no float can."""
+    assert refusal(to_json(TRAINING) | {name: 10**400}).startswith(f"training event: field {name}: bad value 1000")
+
+
+# Which records.
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),  # the same records
+        ({"name": "other"}, True),  # the name is the user's; only the fingerprint speaks
+        ({"start": 9, "stop": 20}, True),  # one record shared
+        ({"start": 10, "stop": 20}, False),  # half-open: adjacent ranges share none
+        ({"start": 3, "stop": 4}, True),  # inside
+        ({"fingerprint": "f2"}, False),  # other data under the same key
+        ({"fingerprint": "f2", "start": 10, "stop": 20}, False),
+        ({"key_id": "k2"}, True),  # keys that cannot tell
+        ({"key_id": "k2", "fingerprint": "f2"}, True),
+        ({"key_id": "k2", "fingerprint": "f2", "start": 10, "stop": 20}, True),
+    ],
+)
+def test_may_overlap(change, expected):
+    other = replace(REF, **change)
+    assert REF.may_overlap(other) is expected
+    assert other.may_overlap(REF) is expected
+
+
+@given(st.tuples(st.integers(0, 12), st.integers(1, 6)), st.tuples(st.integers(0, 12), st.integers(1, 6)))
+def test_ranges_cross_as_sets_do(first, second):
+    one = replace(REF, start=first[0], stop=sum(first))
+    two = replace(REF, start=second[0], stop=sum(second))
+    shared = set(range(one.start, one.stop)) & set(range(two.start, two.stop))
+    assert one.may_overlap(two) is bool(shared)
+
+
+def test_reference_as_text():
+    assert str(REF) == "mnist[0:10]"
+
+
+# The claimed noise.
+
+
+def test_nominal_noise_multiplier():
+    """Deviation 1.1 x 2 = 2.2, over a claimed bound of 0.5: 4.4. Without a claim it is the certified one."""
+    assert replace(TRAINING, nominal_sensitivity=0.5).nominal_noise_multiplier == pytest.approx(4.4)
+    assert TRAINING.nominal_noise_multiplier == 1.1
+
+
+def test_a_selection_cannot_cost_less_than_eps1():
+    with pytest.raises(ArtifactError) as caught:
+        replace(SELECTION, eps1=0.5, certified_epsilon=0.4)
+    assert str(caught.value) == "Expected certified_epsilon=0.4 >= eps1=0.5"

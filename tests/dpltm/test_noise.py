@@ -1,0 +1,183 @@
+"""Random numbers: the exact grid of the uniforms, the law of the Gaussians, and where the bytes come from."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpltm.noise import FastSource, SecureSource, gaussian, uniform
+
+FIRST, LAST = bytes(8), b"\xff" * 8
+
+
+class Fixed:
+    """Hands out prepared bytes, and fails if more are asked for."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def random_bytes(self, count):
+        assert count <= len(self.data), "more bytes than prepared"
+        taken, self.data = self.data[:count], self.data[count:]
+        return taken
+
+
+class Keeping:
+    """A source whose bytes can be looked at afterwards."""
+
+    def __init__(self, seed):
+        self.inner, self.given = FastSource(seed), b""
+
+    def random_bytes(self, count):
+        taken = self.inner.random_bytes(count)
+        self.given += taken
+        return taken
+
+
+# Uniform.
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20))
+def test_uniform_is_inside_and_rises_with_its_bits(words):
+    values = uniform(Fixed(np.array(words, dtype=np.uint64).tobytes()), len(words))
+    assert values.dtype == np.float64
+    assert ((values > 0) & (values <= 0.5)).all()
+    order = np.argsort(words, kind="stable")
+    assert (np.diff(values[order]) >= 0).all()
+    assert abs(values - np.array(words, dtype=np.float64) / 2**64).max() <= 2**-53
+
+
+def test_uniform_is_open_at_both_ends():
+    low, high = uniform(Fixed(FIRST + LAST), 2)
+    assert low > 0
+    assert high < 1
+
+
+@given(st.binary(min_size=8, max_size=8))
+def test_uniform_is_symmetric(data):
+    """On an even grid with half steps, the bits' complement is 1 - u exactly; both are multiples of 2^-53."""
+    flipped = bytes(255 - byte for byte in data)
+    value, mirrored = uniform(Fixed(data + flipped), 2)
+    assert value != 0.5
+    assert mirrored == 1 - value
+    assert 1 - mirrored == value
+
+
+def test_uniform_law():
+    values = uniform(FastSource(1), 100_000)
+    assert stats.kstest(values, "uniform").pvalue > 1e-3
+    bins = np.bincount((values * 1000).astype(int), minlength=1000)
+    assert stats.chisquare(bins).pvalue > 1e-3
+
+
+def test_uniform_uses_every_bit_of_the_grid():
+    """The low bits are random too: the last 20 bits of the grid index are uniform where float64 can hold them."""
+    values = uniform(FastSource(2), 50_000)
+    index = (values[values < 0.25] * 2.0**53).astype(np.int64) & (2**20 - 1)
+    assert len(index) > 10_000
+    assert stats.kstest((index + 0.5) / 2**20, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_uniform_count(count):
+    assert uniform(FastSource(3), count).shape == (count,)
+
+
+# Gaussian.
+
+
+def test_gaussian_law():
+    """Over 60 seeds, the p-values of a test for normality are themselves uniform: no seed is picked."""
+    values = [stats.kstest(gaussian(FastSource(seed), 20_001), "norm").pvalue for seed in range(60)]
+    assert stats.kstest(values, "uniform").pvalue > 1e-3
+
+
+def test_gaussian_moments():
+    values = gaussian(FastSource(4), 200_000)
+    assert values.dtype == np.float64
+    # Standard errors: mean 1/sqrt(n), variance sqrt(2/n), skewness sqrt(6/n), kurtosis sqrt(24/n).
+    n = len(values)
+    assert abs(values.mean()) < 4 / math.sqrt(n)
+    assert abs(values.var() - 1) < 4 * math.sqrt(2 / n)
+    assert abs(stats.skew(values)) < 4 * math.sqrt(6 / n)
+    assert abs(stats.kurtosis(values)) < 4 * math.sqrt(24 / n)
+    assert abs((np.abs(values) > 3).mean() - 2 * stats.norm.sf(3)) < 4 * math.sqrt(2 * stats.norm.sf(3) / n)
+
+
+def test_gaussian_halves_are_independent():
+    """Cosine and sine of one angle share a radius; neither the values nor their squares may be correlated."""
+    first, second = gaussian(FastSource(5), 200_000).reshape(2, -1)
+    bound = 4 / math.sqrt(len(first))
+    assert abs(np.corrcoef(first, second)[0, 1]) < bound
+    assert abs(np.corrcoef(first**2, second**2)[0, 1]) < bound
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < bound
+    angle = np.arctan2(second, first) / (2 * math.pi) + 0.5
+    assert stats.kstest(angle, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
+def test_gaussian_counts(count):
+    values = gaussian(FastSource(6), count)
+    assert values.shape == (count,)
+    assert len(set(values.tolist())) == count
+
+
+def test_gaussian_is_box_and_muller():
+    """From the same bytes, one value at a time with the math module."""
+    source = Keeping(7)
+    values = gaussian(source, 9)
+    u = uniform(Fixed(source.given), 10)
+    for index, value in enumerate(values):
+        radius, angle = math.sqrt(-2 * math.log(u[index % 5])), 2 * math.pi * u[5 + index % 5]
+        assert value == pytest.approx(radius * (math.cos(angle) if index < 5 else math.sin(angle)), abs=1e-12)
+
+
+@pytest.mark.parametrize("data", [FIRST * 2, LAST * 2, FIRST + LAST, LAST + FIRST])
+def test_gaussian_is_finite_at_the_ends(data):
+    """Warnings are errors here, so a log of zero would show."""
+    assert np.isfinite(gaussian(Fixed(data), 2)).all()
+
+
+def test_gaussian_reaches_beyond_eight():
+    """Truncating the tail at t costs delta 2 Phi(-t) for every value: at the grid's end t is above 8.4 (5e-17)."""
+    assert gaussian(Fixed(FIRST * 2), 1)[0] > 8.4
+
+
+# Sources.
+
+
+@pytest.mark.parametrize("source", [SecureSource(), FastSource(), FastSource(0)])
+def test_sources_yield_bytes(source):
+    assert source.random_bytes(0) == b""
+    first, second = source.random_bytes(33), source.random_bytes(33)
+    assert isinstance(first, bytes)
+    assert len(first) == len(second) == 33
+    assert first != second
+
+
+def test_secure_source_is_the_system_s(monkeypatch):
+    monkeypatch.setattr(os, "urandom", lambda count: b"\x07" * count)
+    assert SecureSource().random_bytes(3) == b"\x07\x07\x07"
+
+
+def test_secure_sources_share_nothing():
+    assert SecureSource().random_bytes(32) != SecureSource().random_bytes(32)
+
+
+def test_fast_source_repeats_only_with_a_seed():
+    assert FastSource(8).random_bytes(64) == FastSource(8).random_bytes(64)
+    assert FastSource(8).random_bytes(64) != FastSource(9).random_bytes(64)
+    assert FastSource().random_bytes(64) != FastSource().random_bytes(64)
+
+
+def test_fast_source_is_keyed_by_256_bits_of_the_system(monkeypatch):
+    """Unlike a seed of 31 bits, which an observer can search through."""
+    asked = []
+    real = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or real(count))
+    FastSource()
+    assert sum(asked) == 32
