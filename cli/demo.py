@@ -61,6 +61,9 @@ def demo(options: DemoOptions, out: Path, console: Console) -> dict[str, Any]:
             out=str(out / "run"), ledger=ledger,
         ),
     )  # fmt: skip
+    import torch
+
+    torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
     console.say("digits: records 0:719 are the public source of tickets, records 719:1438 are the private data")
     return run(RunOptions(options.epsilon, options.delta, out=str(out)), stages, console)
 
