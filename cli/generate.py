@@ -80,10 +80,13 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.ticket_set import private_path, save_ticket_set
 
     dataset, spec, config = plan(options)
     out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
     check_free(out)
+    if options.provenance == "private" and not options.reveal:
+        check_free(private_path(out))
     if options.ledger:
         open_ledger(Path(options.ledger))  # a ledger that cannot be used is refused before the work, not after it
     source = reference(dataset, make_key=not options.dry_run)
@@ -92,7 +95,6 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     check_writable(out)
     if options.ledger:
         check_writable(Path(options.ledger))
-    from dpltm.tickets.ticket_set import save_ticket_set
 
     x, y = tensors(dataset.train, dataset)
     evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset)

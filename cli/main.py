@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from dpltm.cli import datasets, demo, evaluate, generate, select, train
 from dpltm.cli import run as run_all
 from dpltm.cli.options import register
 from dpltm.errors import DpltmError
+
+INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
 app = typer.Typer(
     add_completion=False,
@@ -49,25 +52,28 @@ def _root(
 
 def main() -> None:
     """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad usage or input)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's stop tidies up as Ctrl-C does
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; errors become one line on standard error."""
     try:
-        return app(arguments, prog_name="dpltm", standalone_mode=False) or 0
+        code = app(arguments, prog_name="dpltm", standalone_mode=False) or 0
+        return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:
         return _fail(str(error), error.exit_code)
     except typer.exceptions.TyperException as error:
         message = error.format_message()
         return _fail(message.rstrip("."), 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; what the ledger entered stays entered", 130)
+        return _fail(INTERRUPTED, 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return _fail(f"{str(error.filename)[:80]}: {error.strerror}; check the path and the disk", 2)
+        place = f"{str(error.filename)[:80]}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}; check the path and the disk", 2)
     except Exception as error:
         if os.environ.get("DPLTM_DEBUG"):
             raise

@@ -25,6 +25,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         ArtifactError: ``target`` exists already, or its place cannot be written to.
     """
     check_free(target)
+    missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -42,6 +43,9 @@ def new_folder(target: Path) -> Iterator[Path]:
         sync(target.parent)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
         raise
 
 
@@ -56,10 +60,10 @@ def check_free(target: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises ArtifactError unless a file can be made beside ``path``."""
+    """Raises ArtifactError unless a file could be made at ``path``; makes nothing, not even its missing parents."""
+    ancestor = next(parent for parent in path.absolute().parents if parent.exists())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
+        tempfile.TemporaryFile(dir=ancestor).close()
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
 
@@ -67,6 +71,7 @@ def check_writable(path: Path) -> None:
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
     """Writes ``body`` as indented JSON, in one atomic replacement."""
     data = json.dumps(body, indent=2, allow_nan=False) + "\n"
+    staging = None
     try:
         handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -75,6 +80,8 @@ def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
         sync(Path(staging))
         os.replace(staging, path)
     except OSError as error:
+        if staging is not None:
+            Path(staging).unlink(missing_ok=True)
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from dpltm.data import Dataset
@@ -36,15 +38,9 @@ def load_key(*, make: bool = True) -> bytes:
     if not make and not path.exists():
         return _PASSING
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            text = path.read_text(encoding="ascii", errors="replace").strip()
-        else:
-            text = secrets.token_hex(32)
-            with os.fdopen(handle, "w") as stream:
-                stream.write(text + "\n")
+        if not path.exists():
+            _make_key(path)
+        text = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
         raise ArtifactError(
             f"{path}: the fingerprint key cannot be read or made ({error.strerror}); point DPLTM_KEY at a file that can"
@@ -58,6 +54,19 @@ def load_key(*, make: bool = True) -> bytes:
             f"{path}: not a fingerprint key (64 hexadecimal digits); restore it or point DPLTM_KEY at one"
         )
     return key
+
+
+def _make_key(path: Path) -> None:
+    """Puts a new key in place whole; of several first uses at once, one wins and all read the same key."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner only
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(secrets.token_hex(32) + "\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(staging, path)
+    finally:
+        os.unlink(staging)
 
 
 def reference(dataset: Dataset, *, make_key: bool = True) -> DatasetRef:

@@ -81,4 +81,6 @@ def load_run(path: Path) -> Run:
     values = read_tensors(path / "model.safetensors", spec.shapes(), "float32")
     model.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
     mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
+    if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
+        raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
     return Run(path, config, model, mask)

@@ -25,8 +25,11 @@ _SLACK = 2**20
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
-    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path)
-    path.chmod(0o644)
+    try:
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path)
+        path.chmod(0o644)
+    except (SafetensorError, OSError) as error:
+        raise ArtifactError(f"{path}: cannot be written: {error}; is the disk full?") from None
 
 
 def read_tensors(path: Path, shapes: Shapes, dtype: str) -> dict[str, np.ndarray]:

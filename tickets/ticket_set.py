@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ FORMAT, SCHEMA = "dpltm-ticket-set", 1
 LARGEST_ROUND = 10_000
 _KEYS = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
-    | {"criterion", "provenance", "source", "config", "tickets"}
+    | {"criterion", "provenance", "source", "config", "tickets", "digest"}
 )
 
 
@@ -116,6 +118,7 @@ def save_ticket_set(
         "config": asdict(config),
         "tickets": rows,
     }
+    document["digest"] = _digest(document)
     with new_folder(path) as folder:
         write_tensors(folder / "theta0.safetensors", theta0)
         write_masks(folder / "masks.safetensors", masks)
@@ -125,8 +128,13 @@ def save_ticket_set(
     if withheld:
         accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets}
         side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": accuracies}
-        write_json(path.with_name(path.name + ".private.json"), side, mode=0o600)
+        write_json(private_path(path), side, mode=0o600)
     return TicketSet(path, document["id"], name, criterion, provenance, source, document["config"], tickets)
+
+
+def private_path(path: Path) -> Path:
+    """Where accuracies measured on private records lie: beside the folder of the set, never in it."""
+    return path.with_name(path.name + ".private.json")
 
 
 def load_ticket_set(path: Path) -> TicketSet:
@@ -162,6 +170,8 @@ def load_ticket_set(path: Path) -> TicketSet:
     _check_nesting(where, tickets)
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
     provenance, source = _origin(where, document)
+    if document["digest"] != _digest(document):
+        raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
     return TicketSet(
         path, document["id"], document["name"], document["criterion"], provenance, source, document["config"], body
     )
@@ -182,6 +192,11 @@ def _set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
         f"masks/{number}/{name}": pack(value) for number, mask in masks.items() for name, value in mask.items()
     }
     return content_id(tensors)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    body = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _spec(where: Path, document: dict[str, Any]) -> ModelSpec:

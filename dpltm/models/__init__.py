@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from dpltm.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
+
+LARGEST = 500_000_000
+"""Most weights of a network; the same guard, for memory."""
 
 WIDEST = 100_000
 """Largest width or input size accepted; a guard against typing errors and hostile files."""
@@ -38,6 +42,9 @@ class ModelSpec:
         for name, size in (("features", self.features), ("classes", self.classes)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
                 raise InputError(f"model {self.text}: {name} {size!r} is not between 1 and {WIDEST}")
+        weights = sum(math.prod(shape) for shape in self.shapes().values())
+        if weights > LARGEST:
+            raise InputError(f"--model: {self.text} has {weights:,} weights, more than the {LARGEST:,} that are taken")
 
     def widths(self) -> tuple[int, ...]:
         """All layer widths, input and output included.

@@ -1,0 +1,124 @@
+"""How the command line is driven: in this process, in an empty folder, with everything it prints and writes caught."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.cli.main import run
+
+PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Standard output, which must be one JSON object on one line and nothing else."""
+        assert self.code == 0, self.err
+        assert self.err == ""
+        assert self.out.count("\n") == 1
+        assert self.out.endswith("\n")
+        body = json.loads(self.out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
+        assert isinstance(body, dict)
+        return body
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """These networks are tiny: a second thread only waits, for long where others use the machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, _own_config_home: None) -> Path:
+    """A folder with ``pub``, a public set from one half of the digits, and ``pri``, a private one from the other."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet"]) == 0
+        assert run(["generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "pri", "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def cwd(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of the test, with both sets in it and nothing else."""
+    folder = tmp_path / "work"
+    shutil.copytree(made, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def cli(cwd: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Runs one command line in ``cwd``; no traceback may ever show. File descriptors are caught, not just sys.stdout."""
+    del cwd
+
+    def call(*arguments: object) -> Done:
+        capfd.readouterr()
+        code = run([str(part) for part in arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return Done(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def tree(cwd: Path) -> Callable[[], dict[str, bytes | None]]:
+    """Every path under ``cwd`` (hidden ones too) with its bytes; folders have none."""
+    return lambda: {
+        str(path.relative_to(cwd)): path.read_bytes() if path.is_file() else None for path in sorted(cwd.rglob("*"))
+    }
+
+
+@pytest.fixture
+def refused(cli: Callable[..., Done], tree: Callable[[], dict[str, bytes | None]]) -> Callable[..., str]:
+    """Runs a command line that must be refused; returns its one line without ``error: ``.
+
+    Not a byte under the working folder may change: no output, nothing half-written, no ledger that grew.
+    """
+
+    def call(*arguments: object, code: int = 2) -> str:
+        before = tree()
+        done = cli(*arguments)
+        assert done.code == code, done
+        assert done.out == ""
+        assert done.err.count("\n") == 1
+        assert done.err.startswith("error: ")
+        assert tree() == before
+        return done.err.removeprefix("error: ").removesuffix("\n")
+
+    return call
+
+
+@pytest.fixture
+def events() -> Callable[[str], list[dict[str, Any]]]:
+    """The events in a ledger file, read as plain JSON Lines."""
+
+    def read(path: str) -> list[dict[str, Any]]:
+        header, *lines = Path(path).read_text(encoding="utf-8").splitlines()
+        assert json.loads(header) == {"format": "dpltm-ledger", "schema": 1}
+        return [json.loads(line)["event"] for line in lines]
+
+    return read

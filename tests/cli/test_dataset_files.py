@@ -1,0 +1,85 @@
+"""The three stages on files of the user's: .npz, .csv and .parquet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+N, FEATURES, CLASSES = 120, 5, 3
+COLUMNS = [f"f{number}" for number in range(FEATURES)] + ["kind"]
+
+
+@pytest.fixture
+def file(cwd):
+    """Writes the same records as a file of the kind that is asked for, with a test file beside it; returns options."""
+    rng = np.random.default_rng(0)
+    y = np.arange(N) % CLASSES
+    x = np.round(rng.normal(size=(N, FEATURES)) + y[:, None], 3)
+
+    def write(kind):
+        for name, part in (("d", slice(0, 90)), ("t", slice(90, N))):
+            table = np.column_stack([x[part], y[part]])
+            if kind == "npz":
+                np.savez(cwd / f"{name}.npz", x_train=x[part], y_train=y[part])
+            elif kind == "csv":
+                rows = [",".join(COLUMNS), *(",".join(f"{v:g}" for v in row) for row in table)]
+                (cwd / f"{name}.csv").write_text("\n".join(rows) + "\n")
+            else:
+                pq.write_table(pa.table(list(table.T), names=COLUMNS), cwd / f"{name}.parquet")
+        label = () if kind == "npz" else ("--label", "kind")
+        return ("--dataset", f"d.{kind}", "--test", f"t.{kind}", "--bounds", "-3,5", *label)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
+def test_three_stages(cli, events, file, kind):
+    options = file(kind)
+    tiny = ("--model", "mlp:4", "--rounds", "1", "--prune", "0.5", "--iterations", "5", "--batch-size", "10")
+    public, private = ("--subset", "0:45"), ("--subset", "45:90")
+    made = cli("generate", *options, *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
+    assert [row["live"] for row in made["tickets"]] == [5 * 4 + 4 + 4 * 3 + 3, 10 + 4 + 6 + 3]
+    drawn = cli("select", "s", *options, *private, "--eps1", "0.5", "--json").json
+    assert drawn["winner"]["round"] == 1
+    counted = [
+        "the number of records (45) was counted and is treated as public; declare a figure with --records to keep it"
+        " private",
+        "the number of classes (3) was read off the labels and is treated as public (--classes)",
+    ]
+    assert [note for note in drawn["privacy"]["notes"] if note in counted] == counted
+    declared = ("--records", "45", "--classes", "3")
+    budget = ("--epsilon", "2", "--steps", "2", "--batch-size", "9", "--out", "r")
+    trained = cli("train", "s", *options, *private, *declared, *budget, "--json").json
+    assert trained["privacy"]["certified"]["epsilon"] <= 2
+    assert trained["sampling_rate"] == 0.2
+    assert not [note for note in trained["privacy"]["notes"] if "treated as public" in note]
+    assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance", "selection", "training"]
+    judged = cli("evaluate", "r", *options, "--json").json
+    assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
+    info = cli("datasets", "info", *options[1:], "--json").json
+    assert (info["records"], info["test_records"], info["features"], info["bounds"]) == (90, 30, 5, [-3, 5])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_label_column_is_needed(refused, file, kind):
+    file(kind)
+    assert refused("train", "pub@1", "--dataset", f"d.{kind}", "--epsilon", "1") == (
+        f"d.{kind}: needs --label COLUMN to name the label column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
+    )
+    assert refused("train", "pub@1", "--dataset", f"d.{kind}", "--label", "y", "--epsilon", "1") == (
+        f"--label y: d.{kind} has no such column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
+    )
+
+
+def test_nan_in_a_csv_file(refused, cwd):
+    (cwd / "bad.csv").write_text("a,b,y\n1,2,0\n1,nan,1\n")
+    assert refused("train", "pub@1", "--dataset", "bad.csv", "--label", "y", "--bounds", "0,5", "--epsilon", "1") == (
+        "bad.csv: the feature table has nan at record 1, column 'b' (counted from 0); features must be finite; replace the"
+        " value or drop the record"
+    )
+    (cwd / "bad.csv").write_text("a,b,y\n1,2,0\n1,,1\n")
+    assert refused("train", "pub@1", "--dataset", "bad.csv", "--label", "y", "--bounds", "0,5", "--epsilon", "1") == (
+        "bad.csv: line 3, column 'b' holds ''; every cell must be a number; encode or drop it"
+    )

@@ -1,0 +1,184 @@
+"""The JSON that scripts read: exactly the keys of CLI.md (more are welcome, none may go), and their types."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
+TICKETS = [(0, 1.0, 610), (1, 0.6993243243243243, 432), (2, 0.48986486486486486, 308)]
+SEARCH = (
+    "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
+)
+
+
+def check_privacy(body, *, adjacency="add-remove", delta=1e-5):
+    assert set(body) == {"certified", "nominal", "notes"}
+    certified, nominal = body["certified"], body["nominal"]
+    assert set(certified) == {"epsilon", "delta", "accountant", "adjacency", "unit", "sampling"}
+    assert certified["epsilon"] == "inf" or (type(certified["epsilon"]) is float and certified["epsilon"] >= 0)
+    rest = {key: value for key, value in certified.items() if key != "epsilon"}
+    assert rest == {
+        "delta": delta,
+        "accountant": "pld",
+        "adjacency": adjacency,
+        "unit": "record",
+        "sampling": "poisson",
+    }
+    if nominal is not None:
+        assert set(nominal) == {"epsilon", "delta", "source"}
+        assert type(nominal["epsilon"]) is float
+        assert nominal["delta"] == delta
+        assert type(nominal["source"]) is str
+    assert type(body["notes"]) is list
+    assert all(type(note) is str and "\n" not in note for note in body["notes"])
+    assert len(set(body["notes"])) == len(body["notes"])
+
+
+def test_generate(cli):
+    body = cli("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "new", "--json").json
+    assert set(body) == {"ticket_set", "id", "provenance", "tickets", "privacy"}
+    assert (body["ticket_set"], body["provenance"]) == ("new", "public")
+    assert len(body["id"]) == 64
+    assert int(body["id"], 16) >= 0
+    assert [(row["round"], row["density"], row["live"]) for row in body["tickets"]] == TICKETS
+    assert all(set(row) == {"round", "density", "live", "accuracy"} for row in body["tickets"])
+    assert all(type(row["accuracy"]) is float and 0 <= row["accuracy"] <= 1 for row in body["tickets"])
+    check_privacy(body["privacy"])
+    assert body["privacy"]["certified"]["epsilon"] == 0
+    assert body["privacy"]["nominal"] is None
+    stored = json.loads(Path("new/tickets.json").read_text())
+    assert (stored["id"], stored["tickets"]) == (body["id"], body["tickets"])
+
+
+def test_generate_private(cli):
+    body = cli("generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "new", "--json").json
+    assert set(body) == {"ticket_set", "id", "provenance", "tickets", "privacy"}
+    assert [row["accuracy"] for row in body["tickets"]] == [None, None, None]
+    check_privacy(body["privacy"])
+    assert body["privacy"]["certified"]["epsilon"] == "inf"
+    assert body["privacy"]["nominal"] == {"epsilon": 0.0, "delta": 1e-5, "source": "DPLTM Theorem 3"}
+    assert body["privacy"]["notes"] == [
+        "the tickets were made from digits[719:1438] with no mechanism (provenance private): their masks may reveal the"
+        " records, so nothing is certified",
+        "accuracies are private and withheld; they are kept in new.private.json (--reveal shows them)",
+    ]
+
+
+def test_select(cli):
+    body = cli("select", "pub", *PRIVATE, "--eps1", "0.1", "--json").json
+    assert set(body) == {"ticket_set", "winner", "eps1", "mechanism", "score", "sensitivity", "privacy"}
+    assert body["ticket_set"] == "pub"
+    assert body["winner"] in [{"round": r, "density": d} for r, d, _ in TICKETS[1:]]
+    assert (body["eps1"], body["mechanism"], body["score"]) == (0.1, "exponential", "product")
+    # PRIVACY.md section 3: max |1 - nu C| / n0, here nu 50 and C of round 1
+    assert body["sensitivity"] == {"rule": "exact", "value": pytest.approx((50 * 414 / 592 - 1) / 719, rel=1e-12)}
+    check_privacy(body["privacy"])
+    assert body["privacy"]["certified"]["epsilon"] == pytest.approx(0.1, rel=1e-3)
+    assert body["privacy"]["certified"]["epsilon"] <= 0.1
+    assert body["privacy"]["nominal"] == {"epsilon": 0.1, "delta": 1e-5, "source": "DPLTM Theorem 3"}
+    assert body["privacy"]["notes"] == [SEARCH]
+
+
+def test_train(cli):
+    body = cli(
+        "train", "pub@2", *PRIVATE, "--steps", "3", "--batch-size", "100", "--epsilon", "1", "--out", "r", "--json"
+    ).json
+    wanted = {
+        *("run", "steps", "sampling_rate", "noise_multiplier", "filter", "sensitivity", "live", "density"),
+        *("seconds", "accuracy", "privacy"),
+    }
+    assert wanted <= set(body)
+    assert set(body) - wanted == {"ticket_set", "round", "noise_std", "optimizer", "lr"}
+    assert (body["run"], body["ticket_set"], body["round"]) == ("r", "pub", 2)
+    assert (body["steps"], body["sampling_rate"]) == (3, 100 / 719)
+    assert (body["live"], body["density"]) == (308, 0.48986486486486486)
+    assert (body["filter"], body["sensitivity"]) == ("clip(C=1)", 1.0)
+    assert body["noise_std"] == body["noise_multiplier"] * body["sensitivity"]
+    assert (body["optimizer"], body["lr"]) == ("sgd", 1.0)
+    assert type(body["seconds"]) is float
+    assert 0 <= body["accuracy"] <= 1
+    check_privacy(body["privacy"])
+    assert 0.998 < body["privacy"]["certified"]["epsilon"] <= 1
+    assert body["privacy"]["nominal"] is None
+    assert json.loads(Path("r/result.json").read_text()) == body
+
+
+def test_train_without_noise_is_the_text_inf(cli):
+    body = cli("train", "pub@2", *PRIVATE, "--steps", "2", "--noise-multiplier", "0", "--out", "r", "--json").json
+    check_privacy(body["privacy"])
+    assert body["privacy"]["certified"]["epsilon"] == "inf"
+    assert "training at noise multiplier 0: nothing is certified" in body["privacy"]["notes"]
+    metrics = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["epsilon"]) for line in metrics] == [(1, "inf"), (2, "inf")]
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_adjacency_and_delta_are_those_asked_for(cli, adjacency):
+    options = ("--adjacency", adjacency, "--delta", "1e-6", "--json")
+    check_privacy(
+        cli("select", "pub", *PRIVATE, "--eps1", "0.1", *options).json["privacy"], adjacency=adjacency, delta=1e-6
+    )
+    body = cli("train", "pub", *PRIVATE, "--steps", "2", "--noise-multiplier", "3", "--out", "r", *options).json
+    check_privacy(body["privacy"], adjacency=adjacency, delta=1e-6)
+    assert body["sensitivity"] == (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def test_evaluate(cli):
+    trained = cli("train", "pub@1", *PRIVATE, "--steps", "2", "--noise-multiplier", "3", "--out", "r", "--json").json
+    body = cli("evaluate", "r", "--dataset", "digits", "--json").json
+    assert body == {"run": "r", "dataset": "digits", "records": 359, "accuracy": trained["accuracy"]}
+
+
+def test_datasets_ls(cli, monkeypatch, tmp_path):
+    (tmp_path / "mine.npz").write_bytes(b"")
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path))
+    body = cli("datasets", "ls", "--json").json
+    assert set(body) == {"home", "datasets"}
+    assert body["home"] == str(tmp_path)
+    assert all(set(row) == {"name", "kind", "summary", "available"} for row in body["datasets"])
+    available = {row["name"]: row["available"] for row in body["datasets"]}
+    assert (available["digits"], available["mnist"], available["a9a"]) == ("yes", "download", "no")
+    assert available["mine"] == "yes"
+    assert "imdb" not in available
+
+
+def test_datasets_info(cli):
+    assert cli("datasets", "info", *PRIVATE[1:], "--json").json == {
+        "name": "digits",
+        "records": 719,
+        "records_origin": "described",
+        "test_records": 359,
+        "shape": "8x8",
+        "features": 64,
+        "classes": 10,
+        "classes_origin": "described",
+        "bounds": [0.0, 16.0],
+    }
+
+
+def test_dry_runs(cli):
+    planned = cli("generate", *PUBLIC, *TINY, "--provenance", "private", "--dry-run", "--json").json
+    assert planned["dry_run"] is True
+    assert planned["epsilon"] == "inf"
+    drawn = cli("select", "pub", *PRIVATE, "--eps1", "0.1", "--dry-run", "--json").json
+    assert set(drawn) == {"dry_run", "ticket_set", "eps1", "mechanism", "score", "sensitivity", "privacy"}
+    check_privacy(drawn["privacy"])
+    trained = cli("train", "pub@1", *PRIVATE, "--steps", "2", "--epsilon", "1", "--dry-run", "--json").json
+    assert {"run", "accuracy", "seconds"}.isdisjoint(trained)
+    check_privacy(trained["privacy"])
+    assert trained["noise_multiplier"] > 0
+    assert 0.998 < trained["privacy"]["certified"]["epsilon"] <= 1
+
+
+def test_what_a_dry_run_says_is_what_the_run_spends(cli):
+    options = ("train", "pub@1", *PRIVATE, "--steps", "2", "--epsilon", "1", "--json")
+    planned, done = cli(*options, "--dry-run").json, cli(*options, "--out", "r").json
+    assert planned["privacy"] == done["privacy"]
+    assert planned["noise_multiplier"] == done["noise_multiplier"]
+    assert math.isfinite(planned["noise_std"])

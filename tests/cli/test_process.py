@@ -1,0 +1,200 @@
+"""dpltm as a process of its own: exit codes, both streams, interrupts, broken pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+from typer.models import CommandInfo
+
+from dpltm import __version__
+from dpltm.cli import main
+
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+DPLTM = (sys.executable, "-W", "error::UserWarning", "-m", "dpltm.cli.main")
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+DEADLINE = 60
+
+
+def start(cwd, *arguments, **options):
+    return subprocess.Popen(
+        [*DPLTM, *arguments],
+        cwd=cwd,
+        env={**os.environ, **ONE_THREAD},
+        stdout=options.get("stdout", subprocess.PIPE),
+        stderr=options.get("stderr", subprocess.PIPE),
+        text=True,
+    )
+
+
+def test_json_is_all_there_is(cwd):
+    process = start(cwd, "datasets", "info", "digits", "--json")
+    out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out)["name"] == "digits"
+    assert out.count("\n") == 1
+
+
+def test_a_refusal_is_one_line(cwd):
+    process = start(cwd, "datasets", "info", "no.npz")
+    assert process.communicate(timeout=DEADLINE) == ("", "error: --dataset no.npz: no such file; correct the path\n")
+    assert process.returncode == 2
+
+
+def test_progress_and_messages_go_to_a_terminal_only(cwd):
+    """Standard error is a terminal here, and standard output is still nothing but the JSON object."""
+    master, slave = pty.openpty()
+    options = ("--steps", "2", "--epsilon", "1", "--out", "r", "--json")
+    process = start(cwd, "train", "pub@1", *PRIVATE, *options, stderr=slave)
+    os.close(slave)
+    out, _ = process.communicate(timeout=DEADLINE)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(master)
+    assert process.returncode == 0
+    assert json.loads(out)["run"] == "r"
+    assert b"calibrating noise to epsilon 1 at delta 1e-05" in seen
+    assert b"training under DP" in seen
+    assert b"wrote r" in seen
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """What a training run left that was stopped by Ctrl-C once its event was in the ledger."""
+
+    code: int
+    out: str
+    err: str
+    added: bytes
+    names: list[str]
+
+
+@pytest.fixture(scope="module")
+def interrupted(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupted") / "work"
+    shutil.copytree(made, folder)
+    ledger = folder / "pub/ledger.jsonl"
+    before = ledger.read_bytes()
+    options = ("--steps", "500000", "--batch-size", "50", "--noise-multiplier", "500", "--out", "r")
+    process = start(folder, "train", "pub@1", *PRIVATE, *options)
+    try:
+        until = time.monotonic() + DEADLINE
+        while ledger.read_bytes() == before or not any(path.name.startswith(".r.") for path in folder.iterdir()):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until, "the event never reached the ledger"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+    after = ledger.read_bytes()
+    assert after.startswith(before)
+    names = sorted(path.name for path in folder.iterdir())
+    return Interrupted(process.returncode, out, err, after[len(before) :], names)
+
+
+def test_interrupt_keeps_the_event_and_no_run(interrupted):
+    assert (interrupted.code, interrupted.out) == (130, "")
+    assert "Traceback" not in interrupted.err
+    event = json.loads(interrupted.added)["event"]  # one line and no more
+    assert (event["kind"], event["steps"]) == ("training", 500000)
+    assert interrupted.names == ["pri", "pri.private.json", "pub"]
+
+
+def test_interrupt_says_what_stays(interrupted):
+    assert interrupted.err == "error: interrupted; what the ledger entered stays entered\n"
+
+
+def test_a_reader_that_leaves_is_no_error_to_show(cwd):
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start(cwd, "datasets", "info", "digits", "--json", stdout=writing)
+    os.close(writing)
+    _, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (1, "")
+
+
+def test_version_and_help(cli):
+    done = cli("--version")
+    assert (done.code, done.out, done.err) == (0, f"dpltm {__version__}\n", "")
+    for command in ("generate", "select", "train", "run", "demo", "evaluate"):
+        done = cli(command, "--help")
+        assert (done.code, done.err) == (0, "")
+        for option in ("--json", "--quiet", "--config"):
+            assert option in done.out
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (
+            "generate",
+            "--dataset --model --rounds --prune --iterations --batch-size --lr --criterion --provenance --subset --bounds"
+            " --reveal --name --out --seed --dry-run",
+        ),
+        (
+            "select",
+            "--dataset --eps1 --nu --score --sensitivity --mechanism --rule --reveal --ledger --dry-run",
+        ),
+        (
+            "train",
+            "--dataset --filter --clip-norm --tanh-scale --tanh-range --no-pre-clip --epsilon --noise-multiplier --delta"
+            " --epochs --steps --batch-size --lr --optimizer --accountant --adjacency --noise --dense --out --ledger"
+            " --dry-run",
+        ),
+    ],
+)
+def test_option_names_of_the_contract(cli, monkeypatch, command, options):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = cli(command, "--help").out.split()
+    assert set(options.split()) <= set(shown)
+
+
+def test_no_arguments_show_the_help(cli):
+    done = cli()
+    assert done.code == 2
+    assert "Usage: dpltm" in done.out + done.err
+
+
+# --- an error nobody thought of: a command of our own, run by the real application ---
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    def fail() -> None:
+        raise ZeroDivisionError("first line\nsecond line")
+
+    commands = [*main.app.registered_commands, CommandInfo("fail", callback=fail)]
+    monkeypatch.setattr(main.app, "registered_commands", commands)
+
+
+@pytest.mark.usefixtures("broken")
+def test_internal_errors_are_one_line(cli, monkeypatch):
+    monkeypatch.delenv("DPLTM_DEBUG", raising=False)
+    done = cli("fail")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "error: internal error: ZeroDivisionError: first line second line; set DPLTM_DEBUG=1 and report what it prints\n"
+    )
+
+
+@pytest.mark.usefixtures("broken")
+def test_internal_errors_show_under_debug(monkeypatch):
+    monkeypatch.setenv("DPLTM_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main.run(["fail"])

@@ -1,0 +1,405 @@
+"""The ledger file: what is entered comes back, and every edit, loss or change of order shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import resource
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import DatasetRef, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent, to_json
+from dpltm.tickets.ledger_file import open_ledger
+
+REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438)
+COMMON = (REF, "2026-01-02T03:04:05Z", "add-remove", "record")
+EVENTS = (
+    ProvenanceEvent(*COMMON, "private", "12" * 32),
+    SelectionEvent(*COMMON, "exponential", "product", 0.1, "paper", 49.0, math.inf, 15, "12" * 32),
+    TrainingEvent(*COMMON, 0.1, 300, 1.1, 2.5, 1.0, "clip(C=1) then tanh(c=1, k=1)", 432),
+    TrainingEvent(*COMMON, 1 / 3, 1, 0.0, 1.0, None, "clip(C=1)", 432),
+    NonPrivateEvent(*COMMON, "scores"),
+)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A ledger of five events, of every kind, named l.jsonl in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    ledger = open_ledger(tmp_path / "l.jsonl")
+    for event in EVENTS:
+        ledger.append(event)
+    return (tmp_path / "l.jsonl").relative_to(tmp_path)
+
+
+def refused(path):
+    with pytest.raises(ArtifactError) as caught:
+        open_ledger(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def rewrite(path, lines):
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def chain(bodies):
+    """Entries with digests by docs/formats.md."""
+    digest, entries = "", [json.dumps({"format": "dpltm-ledger", "schema": 1})]
+    for sequence, body in enumerate(bodies, start=1):
+        text = digest + json.dumps(body, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        entries.append(json.dumps({"sequence": sequence, "event": body, "digest": digest}))
+    return entries
+
+
+def test_round_trip(path):
+    ledger = open_ledger(path)
+    assert ledger.events == EVENTS
+    assert [type(event) for event in ledger.events] == [type(event) for event in EVENTS]
+    ledger.append(EVENTS[0])
+    assert open_ledger(path).events == (*EVENTS, EVENTS[0])
+
+
+def test_lines_by_the_document(path):
+    header, *lines = lines_of(path)
+    assert json.loads(header) == {"format": "dpltm-ledger", "schema": 1}
+    digest = ""
+    for number, (line, event) in enumerate(zip(lines, EVENTS, strict=True), start=1):
+        entry = json.loads(line)
+        assert set(entry) == {"sequence", "event", "digest"}
+        assert entry["sequence"] == number
+        assert set(entry["event"]) == {"kind", *(field.name for field in fields(event))}
+        text = digest + json.dumps(entry["event"], sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        assert entry["digest"] == digest
+    kinds = [json.loads(line)["event"]["kind"] for line in lines]
+    assert kinds == ["provenance", "selection", "training", "training", "non-private"]
+    assert json.loads(lines[1])["event"]["certified_epsilon"] == "inf"
+
+
+def test_a_missing_file_is_an_empty_ledger_and_stays_missing(tmp_path):
+    assert open_ledger(tmp_path / "deep/l.jsonl").events == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_event_makes_the_file_and_its_folder(tmp_path):
+    open_ledger(tmp_path / "deep/l.jsonl").append(EVENTS[0])
+    assert open_ledger(tmp_path / "deep/l.jsonl").events == EVENTS[:1]
+
+
+def test_appending_leaves_what_was_there(path):
+    before = path.read_bytes()
+    open_ledger(path).append(EVENTS[4])
+    assert path.read_bytes().startswith(before)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from dpltm.tickets.ledger_file import open_ledger
+print(len(open_ledger(Path(sys.argv[1])).events))
+"""
+
+
+def test_an_event_is_on_disk_when_append_returns(path):
+    """Seen by another process, before the file object of this one is closed or collected."""
+    ledger = open_ledger(path)
+    ledger.append(EVENTS[0])
+    done = subprocess.run([sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, check=True)
+    assert done.stdout == "6\n"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_appending_after_another_is_refused(path, tmp_path, exists):
+    path = path if exists else tmp_path / "new.jsonl"
+    first, second = open_ledger(path), open_ledger(path)
+    second.append(EVENTS[0])
+    before = path.read_bytes()
+    with pytest.raises(ArtifactError) as caught:
+        first.append(EVENTS[1])
+    assert str(caught.value) == f"{path}: another process has written to the ledger meanwhile; run again"
+    assert path.read_bytes() == before
+    assert first.events == (EVENTS if exists else ())  # not on disk, so not entered
+    second.append(EVENTS[1])
+    assert open_ledger(path).events[-2:] == EVENTS[:2]
+
+
+def test_two_names_of_one_file_are_one_ledger(path, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "l.jsonl")
+    first, second = open_ledger(path), open_ledger(tmp_path / "link")
+    first.append(EVENTS[0])
+    with pytest.raises(ArtifactError):
+        second.append(EVENTS[0])
+    assert len(open_ledger(tmp_path / "link").events) == 6
+
+
+# --- what shows ---
+
+
+def test_incomplete_last_line(path):
+    path.write_bytes(path.read_bytes()[:-1])
+    assert refused(path) == (
+        "l.jsonl: line 6: the last line is incomplete; remove it only if you know what it paid for"
+    )
+
+
+EDITED = "the digest does not match: this line, or one before it, was changed after the fact"
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (2, '"private"', '"public"'),
+        (3, '"eps1": 0.1', '"eps1": 0.01'),
+        (4, '"steps": 300', '"steps": 3'),
+        (4, '"noise_multiplier": 1.1', '"noise_multiplier": 11.0'),
+        (5, '"stop": 1438', '"stop": 720'),
+        (6, "scores", "nothing"),
+    ],
+)
+def test_edited_event(path, line, old, new):
+    lines = lines_of(path)
+    assert old in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(old, new)
+    rewrite(path, lines)
+    assert refused(path) == f"l.jsonl: line {line}: {EDITED}"
+
+
+def test_edited_event_with_its_own_digest_made_right(path):
+    """The next line still depends on the digest that was."""
+    lines = lines_of(path)
+    entries = [json.loads(line) for line in lines[1:]]
+    entries[2]["event"]["steps"] = 3
+    bodies = [entry["event"] for entry in entries]
+    lines[3] = chain(bodies)[3]
+    rewrite(path, lines)
+    assert refused(path) == f"l.jsonl: line 5: {EDITED}"
+
+
+def test_edited_digest(path):
+    lines = lines_of(path)
+    entry = json.loads(lines[2])
+    for digest in ("0" * 64, entry["digest"].upper(), None, 5, ""):
+        lines[2] = json.dumps({**entry, "digest": digest})
+        rewrite(path, lines)
+        assert refused(path) == f"l.jsonl: line 3: {EDITED}"
+
+
+def test_removed_line(path):
+    lines = lines_of(path)
+    rewrite(path, lines[:2] + lines[3:])
+    assert refused(path) == "l.jsonl: line 3: sequence 3, expected 2; a line is missing or moved"
+    rewrite(path, lines[1:])
+    assert refused(path) == "l.jsonl: not a document of format 'dpltm-ledger'"
+
+
+def test_removed_line_with_the_numbers_made_right(path):
+    lines = lines_of(path)
+    entries = [json.loads(line) for line in lines[:2] + lines[3:]]
+    for number, entry in enumerate(entries[1:], start=1):
+        entry["sequence"] = number
+    rewrite(path, map(json.dumps, entries))
+    assert refused(path) == f"l.jsonl: line 3: {EDITED}"
+
+
+def test_lines_in_another_order(path):
+    lines = lines_of(path)
+    rewrite(path, [lines[0], lines[2], lines[1], *lines[3:]])
+    assert refused(path) == "l.jsonl: line 2: sequence 2, expected 1; a line is missing or moved"
+
+
+def test_a_line_twice(path):
+    lines = lines_of(path)
+    rewrite(path, [*lines, lines[-1]])
+    assert refused(path) == "l.jsonl: line 7: sequence 5, expected 6; a line is missing or moved"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hello", "not valid JSON"),
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[]", "expected sequence, event and digest"),
+        ('{"sequence": 6, "event": {}}', "expected sequence, event and digest"),
+        ('{"sequence": 6, "event": {}, "digest": "", "more": 1}', "expected sequence, event and digest"),
+    ],
+)
+def test_lines_that_are_no_entries(path, line, message):
+    rewrite(path, [*lines_of(path), line])
+    assert refused(path) == f"l.jsonl: line 7: {message}"
+
+
+def test_bytes_that_are_no_text(path):
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    assert refused(path) == "l.jsonl: line 7: not valid JSON"
+
+
+# Each with digests made right: the event itself is what is refused.
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"kind": "audit"},
+            "unknown event 'audit': known are provenance, selection, training, non-private; a newer dpltm may have written"
+            " it",
+        ),
+        (
+            {"kind": None},
+            "unknown event None: known are provenance, selection, training, non-private; a newer dpltm may have written it",
+        ),
+        ({"more": 1}, "training event: unknown or missing field 'more'"),
+        ({"steps": "300"}, "training event: field steps: bad value '300', expected int"),
+        ({"steps": True}, "training event: field steps: bad value True, expected int"),
+        ({"adjacency": "zero-out"}, "training event: field adjacency: bad value 'zero-out', expected Adjacency"),
+        ({"live": None}, "training event: field live: bad value None, expected int"),
+        ({"dataset": "digits"}, "event field dataset: expected an object"),
+        ({"dataset": {"name": "digits"}}, "dataset event: unknown or missing field 'fingerprint'"),
+        ({"noise_multiplier": -1.0}, "Expected finite noise_multiplier=-1.0 >= 0"),
+        ({"sampling_rate": 2.0}, "Expected 0 < sampling_rate=2.0 <= 1"),
+    ],
+)
+def test_events_that_are_not_understood_are_never_skipped(path, changes, message):
+    bodies = [json.loads(line)["event"] for line in lines_of(path)[1:]]
+    bodies[2] |= changes
+    rewrite(path, chain(bodies))
+    assert refused(path) == f"l.jsonl: line 4: {message}"
+
+
+def test_an_event_that_is_no_object(path):
+    rewrite(path, chain([[1]]))
+    assert refused(path) == "l.jsonl: line 2: an event must be a JSON object"
+
+
+def test_a_missing_field(path):
+    bodies = [json.loads(line)["event"] for line in lines_of(path)[1:]]
+    del bodies[1]["eps1"]
+    rewrite(path, chain(bodies))
+    assert refused(path) == "l.jsonl: line 3: selection event: unknown or missing field 'eps1'"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            '{"format": "dpltm-ledger", "schema": 2}',
+            "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm",
+        ),
+        ('{"format": "dpltm-ledger", "schema": 0}', "schema 0 is not a positive whole number"),
+        ('{"format": "dpltm-run", "schema": 1}', "not a document of format 'dpltm-ledger'"),
+        ("[]", "not a document of format 'dpltm-ledger'"),
+        ("hello", "line 1: not valid JSON"),
+    ],
+)
+def test_header(path, header, message):
+    rewrite(path, [header, *lines_of(path)[1:]])
+    assert refused(path) == f"l.jsonl: {message}"
+
+
+# --- places that cannot be used ---
+
+
+def test_unwritable_places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    assert refused((tmp_path / "folder").relative_to(tmp_path)) == (
+        "folder: the ledger cannot be read: Is a directory"
+    )
+    assert refused((tmp_path / "file/l.jsonl").relative_to(tmp_path)) == (
+        "file/l.jsonl: the ledger cannot be read: Not a directory"
+    )
+
+
+def test_a_place_where_nothing_can_be_made():
+    ledger = open_ledger(Path("/proc/none/l.jsonl"))
+    with pytest.raises(ArtifactError) as caught:
+        ledger.append(EVENTS[0])
+    assert str(caught.value) == (
+        "/proc/none/l.jsonl: the ledger cannot be written: No such file or directory; nothing was spent"
+    )
+    assert ledger.events == ()
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(path, room):
+    """A limit on file sizes stands for a full disk."""
+    ledger, before = open_ledger(path), path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, hard))
+    try:
+        with pytest.raises(ArtifactError, match=r"^l\.jsonl: the ledger cannot be written: .*; nothing was spent$"):
+            ledger.append(EVENTS[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    ledger.append(EVENTS[0])
+    assert open_ledger(path).events == (*EVENTS, EVENTS[0])
+
+
+# --- properties ---
+
+
+def check_change(path, data):
+    """Refused in one line that names the file, or exactly the events that were entered."""
+    path.write_bytes(data)
+    events, message = None, ""
+    try:
+        events = open_ledger(path).events
+    except ArtifactError as error:
+        message = str(error)
+    if events is None:
+        assert message.startswith("l.jsonl: ")
+        assert "\n" not in message
+        return True
+    assert events == EVENTS
+    return False
+
+
+def test_every_byte_with_a_flipped_bit_is_refused_or_changes_no_event(path):
+    """Nearly all are refused: what may pass is a blank that becomes another, or a digit past the end of a float."""
+    data = path.read_bytes()
+    passed = [
+        place
+        for place in range(len(data))
+        if not check_change(path, data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+    ]
+    assert len(passed) <= 4, passed
+
+
+# The file is written anew for each example, so that sharing the folder does no harm.
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(draw=st.data())
+def test_a_byte_changed_removed_or_added_is_refused_or_changes_no_event(path, draw):
+    original = "".join(line + "\n" for line in chain([to_json(event) for event in EVENTS])).encode()
+    place = draw.draw(st.integers(0, len(original) - 1))
+    byte = bytes([draw.draw(st.integers(0, 255))])
+    tail = {"change": 1, "remove": 1, "add": 0}[how := draw.draw(st.sampled_from(["change", "remove", "add"]))]
+    check_change(path, original[:place] + (b"" if how == "remove" else byte) + original[place + tail :])
+
+
+def test_a_file_cut_short_is_refused_or_holds_the_first_events(path):
+    """Lost at a line's end, the last events are gone without a trace: the digests cannot show that."""
+    data = path.read_bytes()
+    ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
+    near = {end + step for end in ends for step in (-2, -1, 0, 1)}
+    for size in sorted({*near, *range(0, len(data), 29)} - {len(data), len(data) + 1}):
+        path.write_bytes(data[:size])
+        if size == 0 or size in ends:
+            assert open_ledger(path).events == EVENTS[: max(0, ends.index(size) if size else 0)]
+        else:
+            assert refused(path).endswith("the last line is incomplete; remove it only if you know what it paid for")
