@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset, Split
     from dpltm.generation import Tickets
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
-    from dpltm.privacy.ledger import Ledger
     from dpltm.tickets.ticket_set import TicketSet
 
 
@@ -117,15 +118,18 @@ def check_same_network(tickets: Tickets, dataset: Dataset, path: Path) -> None:
 
 
 def check_delta(delta: float, dataset: Dataset) -> None:
-    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass."""
+    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
+
+    A declared number of records below the true one does not loosen the bound.
+    """
+    records = max(dataset.records, len(dataset.train))
     if 0 < delta < LEAST_DELTA:
         raise InputError(
             f"--delta: {delta:g} is below {LEAST_DELTA:g}, which the accountant does not resolve; take a larger one"
         )
-    if not 0 < delta < 1 / dataset.records:
+    if not 0 < delta < 1 / records:
         raise InputError(
-            f"--delta: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} records; take"
-            " one well below it"
+            f"--delta: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} records; take one well below it"
         )
 
 
@@ -158,20 +162,37 @@ def provenance_event(tickets: TicketSet, reference: DatasetRef) -> ProvenanceEve
     return ProvenanceEvent(reference, now(), "add-remove", "record", tickets.provenance, tickets.id)
 
 
-def enter_provenance(ledger: Ledger, event: ProvenanceEvent | None) -> None:
-    """Enters where the tickets come from, unless the ledger knows already."""
+def check_not_public(events: tuple[Event, ...], records: DatasetRef) -> None:
+    """Raises InputError if the ledger has these records, or some of them, down as public."""
     from dpltm.privacy.events import ProvenanceEvent
 
-    if event is None:
-        return
-    for old in ledger.events:
+    for event in events:
         if (
-            isinstance(old, ProvenanceEvent)
-            and old.ticket_set == event.ticket_set
-            and old.provenance == event.provenance
-        ) and old.dataset.may_overlap(event.dataset):
-            return
-    ledger.append(event)
+            isinstance(event, ProvenanceEvent)
+            and event.provenance == "public"
+            and _same_records(event.dataset, records)
+        ):
+            raise InputError(
+                f"--dataset: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
+                " records cannot be private here: take another --subset or --dataset"
+            )
+
+
+def _same_records(one: DatasetRef, other: DatasetRef) -> bool:
+    """Whether two references share records for certain; under different keys that cannot be told."""
+    return one.key_id == other.key_id and one.may_overlap(other)
+
+
+def holds_provenance(events: tuple[Event, ...], event: ProvenanceEvent) -> bool:
+    """Whether a ledger with ``events`` knows already where these tickets come from."""
+    from dpltm.privacy.events import ProvenanceEvent
+
+    return any(
+        isinstance(old, ProvenanceEvent)
+        and (old.ticket_set, old.provenance) == (event.ticket_set, event.provenance)
+        and old.dataset.may_overlap(event.dataset)
+        for old in events
+    )
 
 
 def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
@@ -209,8 +230,11 @@ def describe_event(event: Event) -> str:
 
 
 def figure(value: float) -> str:
-    """An epsilon for people: four digits, or inf."""
-    return f"{value:.4g}"
+    """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf."""
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    exact = Decimal(value)
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize():f}"
 
 
 def free_name(stem: str, suffix: str) -> Path:

@@ -51,7 +51,7 @@ def demo(options: DemoOptions, out: Path, console: Console) -> dict[str, Any]:
     stages = Stages(
         generate.GenerateOptions(
             dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=1000, batch_size=64,
-            seed=options.seed, name="digits", out=tickets, ledger=ledger, delta=options.delta,
+            seed=options.seed, threads=1, name="digits", out=tickets, ledger=ledger, delta=options.delta,
         ),
         select.SelectOptions(
             dataset="digits", subset=PRIVATE, set=tickets, eps1=eps1, score="additive", ledger=ledger, delta=options.delta

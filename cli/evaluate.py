@@ -28,6 +28,7 @@ class EvaluateOptions(DataOptions):
 def command(options: EvaluateOptions, call: Call) -> None:
     """Runs ``dpltm evaluate`` and prints its answer."""
     from dpltm.generation import accuracy
+    from dpltm.tickets.identity import load_key
     from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))
@@ -43,6 +44,11 @@ def command(options: EvaluateOptions, call: Call) -> None:
         raise InputError(
             f"{run.path}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
             " records with the same classes"
+        )
+    if dataset.test_fingerprint(load_key(make=False)) == run.config.get("records", {}).get("fingerprint"):
+        raise InputError(
+            f"--dataset: the test split of {dataset.name} is what {run.path} was trained on: its accuracy there is private;"
+            " use records that were held out"
         )
     if dataset.bounds != run.bounds:
         raise InputError(

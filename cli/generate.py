@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.generation import GenerationConfig
     from dpltm.models import ModelSpec
+    from dpltm.privacy.events import DatasetRef
     from dpltm.tickets.ticket_set import TicketSet
 
 
@@ -56,6 +57,9 @@ class GenerateOptions(DataOptions):
     criterion: str = option("magnitude", "How weights are chosen.", choices=("magnitude",))
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
     seed: int = option(0, "Decides starting weights and batches.", metavar="N")
+    threads: int | None = option(
+        None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
+    )
     name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
     ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
@@ -85,13 +89,13 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     dataset, spec, config = plan(options)
     out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
     check_free(out)
-    if options.provenance == "private" and not options.reveal:
+    if options.provenance == "private":
         check_free(private_path(out))
     if options.ledger:
         open_ledger(Path(options.ledger))  # a ledger that cannot be used is refused before the work, not after it
     source = reference(dataset, make_key=not options.dry_run)
     if options.dry_run:
-        return _dry_run(options, dataset, spec, config, out)
+        return _dry_run(options, dataset, source, spec, config, out)
     check_writable(out)
     if options.ledger:
         check_writable(Path(options.ledger))
@@ -111,7 +115,6 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         provenance=options.provenance,  # type: ignore[arg-type]
         source=source,
         config=config,
-        reveal=options.reveal,
     )
     console.say(f"wrote {out}")
     return _answer(saved, dataset, options)
@@ -119,6 +122,8 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
 
 def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig]:
     """Everything that is settled, and refused, before training."""
+    import torch
+
     from dpltm.generation import GenerationConfig, check_schedule
     from dpltm.models import ModelSpec
 
@@ -134,16 +139,21 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
         options.batch_size,
         options.lr,
         options.seed,
+        options.threads,
     )
     dataset = load_dataset(options)
-    check_delta(options.delta, dataset)
+    if options.provenance == "private":
+        check_delta(options.delta, dataset)
+    elif not 0 < options.delta < 1:
+        raise InputError(f"--delta: {options.delta:g} is not between 0 and 1")
     spec = ModelSpec(options.model, dataset.features, dataset.classes)
     rates = check_schedule(spec, config)
     if config.batch_size > len(dataset.train):
         raise InputError(
             f"--batch-size: {config.batch_size} is more than the {len(dataset.train)} records of {dataset.name}"
         )
-    return dataset, spec, replace(config, prune=tuple(rates.values()))
+    threads = config.threads or torch.get_num_threads()
+    return dataset, spec, replace(config, prune=tuple(rates.values()), threads=threads)
 
 
 def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dict[str, Any]:
@@ -187,8 +197,17 @@ def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dic
 
 
 def _dry_run(
-    options: GenerateOptions, dataset: Dataset, spec: ModelSpec, config: GenerationConfig, out: Path
+    options: GenerateOptions,
+    dataset: Dataset,
+    source: DatasetRef,
+    spec: ModelSpec,
+    config: GenerationConfig,
+    out: Path,
 ) -> dict[str, Any]:
+    from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.ledger import report
+
+    planned = ProvenanceEvent(source, now(), "add-remove", "record", options.provenance, "planned")  # type: ignore[arg-type]
     return {
         "dry_run": True,
         "ticket_set": str(out),
@@ -197,15 +216,18 @@ def _dry_run(
         "records": dataset.records,
         "model": spec.text,
         "steps": (config.rounds + 1) * config.iterations,
-        "epsilon": "inf" if options.provenance == "private" else 0.0,
+        "privacy": report((planned,), options.delta, "add-remove").to_json(),
     }
 
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
-    from dpltm.cli.show import show_pairs, show_privacy, show_tickets
+    from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets
 
     if body.get("dry_run"):
         show_pairs(rich, "would generate", body)
-        return
-    show_tickets(rich, body)
-    show_privacy(rich, body["privacy"])
+    else:
+        show_tickets(rich, body)
+    if body["provenance"] == "private":
+        show_privacy(rich, body["privacy"])
+    else:
+        show_notes(rich, body["privacy"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
-    from dpltm.privacy.events import DatasetRef
+    from dpltm.privacy.events import DatasetRef, Event
 
 STAGES: dict[str, type] = {
     "generate": generate.GenerateOptions,
@@ -76,7 +76,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         )
     out = Path(options.out)
     public_rule = table(path, body, "select").get("rule") == "smallest-within"
-    eps1 = None if public_rule else options.epsilon * (1 - options.split)
+    eps1 = None if public_rule else round(options.epsilon * (1 - options.split), 12)
     decided: dict[str, dict[str, Any]] = {
         "generate": {"out": str(out / "tickets"), "ledger": str(out / "ledger.jsonl"), "seed": options.seed},
         "select": {"set": str(out / "tickets"), "ledger": str(out / "ledger.jsonl"), "eps1": eps1},
@@ -87,6 +87,8 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
             "out": str(out / "run"),
         },
     }
+    if public_rule:  # it reads no records and enters nothing
+        del decided["select"]["ledger"]
     for values in decided.values():
         values |= {"delta": options.delta, "dry_run": False}
     records = {
@@ -98,7 +100,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         clash = sorted(key for key in section if decided[name].get(key.replace("-", "_")) is not None)
         if clash:
             raise InputError(f"--config {path}: [{name}] {clash[0]}: decided by [run] here; set it there")
-        if name == "select":
+        if name == "select" and not public_rule:
             section = {**records, **section}
         stages[name] = resolve(cls, decided[name], section, str(path))
     return Stages(**stages)
@@ -113,18 +115,23 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
     from dpltm.tickets.files import check_free
 
     check_free(Path(options.out))
-    _preflight(options, stages)
+    planned = _preflight(options, stages)
     if options.dry_run:
-        return _dry_run(options, stages)
+        return _dry_run(options, stages, planned)
     made = generate.run(stages.generate, console)
     drawn = select.run(stages.select, console)
     trained = train.run(stages.train, console)
     return {"out": options.out, "generate": made, "select": drawn, "train": trained, "privacy": trained["privacy"]}
 
 
-def _preflight(options: RunOptions, stages: Stages) -> None:
-    """Everything that can be refused before hours of generation, is: options, data, overlap, shapes, calibration."""
+def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
+    """Everything that can be refused before hours of generation, is: options, data, overlap, shapes, calibration.
+
+    Returns:
+        The events that the run would enter for the records of [train].
+    """
     from dpltm.generation import scheduled_densities
+    from dpltm.privacy.events import ProvenanceEvent, now
     from dpltm.tickets.identity import reference
 
     if not 0 < options.epsilon <= train_plan.LARGEST_EPSILON:
@@ -138,18 +145,24 @@ def _preflight(options: RunOptions, stages: Stages) -> None:
     public = stages.generate.provenance == "public"
     source, spec, config = generate.plan(stages.generate)
     origin = reference(source, make_key=False)
+    before: list[Event] = []
     if stages.select.rule == "mechanism":
         scored = _check_records(source, origin, load_dataset(stages.select), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
-        select.make_plan(stages.select, scored, scheduled_densities(spec, config)[1:], not shared)
+        plan = select.make_plan(stages.select, scored, scheduled_densities(spec, config)[1:], not shared)
+        before.append(select.make_event(plan, reference(scored, make_key=False), "planned"))
     elif not public:
         raise InputError(
             "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"
         )
-    _check_records(source, origin, load_dataset(stages.train), "train", options.delta, public)
+    private = _check_records(source, origin, load_dataset(stages.train), "train", options.delta, public)
+    records = reference(private, make_key=False)
+    if not public and origin.may_overlap(records):
+        before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", "private", "planned"))
     train_plan.check_options(stages.train)
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
-    train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), (), Console(quiet=True))
+    training = train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), tuple(before), Console(quiet=True))
+    return (*(event for event in before if event.dataset.may_overlap(records)), training.event)
 
 
 def _check_records(
@@ -173,7 +186,9 @@ def _check_records(
     return private
 
 
-def _dry_run(options: RunOptions, stages: Stages) -> dict[str, Any]:
+def _dry_run(options: RunOptions, stages: Stages, planned: tuple[Event, ...]) -> dict[str, Any]:
+    from dpltm.privacy.ledger import report
+
     return {
         "dry_run": True,
         "out": options.out,
@@ -181,8 +196,7 @@ def _dry_run(options: RunOptions, stages: Stages) -> dict[str, Any]:
         "private_records": stages.train.dataset,
         "rounds": stages.generate.rounds,
         "eps1": stages.select.eps1,
-        "epsilon": options.epsilon,
-        "delta": options.delta,
+        "privacy": report(planned, options.delta, "add-remove").to_json(),
     }
 
 
@@ -191,6 +205,7 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
 
     if body.get("dry_run"):
         show_pairs(rich, "would run", body)
+        show_privacy(rich, body["privacy"])
         return
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import (
     DataOptions,
     check_delta,
+    check_not_public,
     check_same_network,
-    enter_provenance,
+    figure,
+    holds_provenance,
     load_dataset,
     provenance_event,
     provenance_notes,
@@ -63,8 +65,8 @@ class SelectOptions(DataOptions):
         "smallest-within is the paper's rule for public data: the sparsest ticket within the tolerance of the dense one.",
         choices=("mechanism", "smallest-within"),
     )
-    tolerance: float = option(0.01, "smallest-within: accuracy that may be lost.", metavar="X")
-    max_density: float = option(0.1, "smallest-within: density that may be kept.", metavar="X")
+    tolerance: float = option(0.01, "Only with --rule smallest-within: accuracy that may be lost.", metavar="X")
+    max_density: float = option(0.1, "Only with --rule smallest-within: density that may be kept.", metavar="X")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
     reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as non-private.")
@@ -107,11 +109,13 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
     plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), provenance is None)
     ledger = open_ledger(Path(options.ledger) if options.ledger else tickets.ledger_path)
-    event = _event(plan, records, tickets.id)
+    check_not_public(ledger.events, records)
+    event = make_event(plan, records, tickets.id)
     _announce(ledger, event, options, console)
     if options.dry_run:
         return _dry_run(options, (*ledger.touching(records), *([provenance] if provenance else []), event))
-    enter_provenance(ledger, provenance)
+    if provenance is not None and not holds_provenance(ledger.events, provenance):
+        ledger.append(provenance)
     ledger.append(event)
     return _release(options, tickets, candidates, plan, ledger, event, dataset, console)
 
@@ -134,7 +138,8 @@ def make_plan(options: SelectOptions, dataset: Dataset, densities: tuple[float, 
     )
 
 
-def _event(plan: SelectionPlan, records: DatasetRef, set_id: str) -> SelectionEvent:
+def make_event(plan: SelectionPlan, records: DatasetRef, set_id: str) -> SelectionEvent:
+    """The event that a draw by ``plan`` enters."""
     from dpltm.privacy.events import SelectionEvent, now
 
     return SelectionEvent(
@@ -160,8 +165,8 @@ def _announce(ledger: Ledger, event: SelectionEvent, options: SelectOptions, con
     before = ledger.touching(event.dataset)
     now_at, then_at = epsilon(before, options.delta), epsilon((*before, event), options.delta)
     console.say(
-        f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from {now_at:.4g}"
-        f" to {then_at:.4g}"
+        f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
+        f" {figure(now_at)} to {figure(then_at)}"
     )
 
 
@@ -184,11 +189,13 @@ def _release(
 
     correct = _count(tickets, candidates, dataset, console)
     winner = candidates[draw(plan, correct, SecureSource())]
-    save_winner(tickets, winner.round, plan.mechanism, event.dataset)
     revealed = None
+    entered: list[Event] = [event]
     if options.reveal:
-        ledger.append(_reveal_event(event))
-        revealed = _revealed(candidates, plan, correct)
+        entered.append(_reveal_event(event))
+        ledger.append(entered[-1])
+        revealed = _revealed(candidates, plan, correct, len(dataset.train))
+    save_winner(tickets, winner.round, plan.mechanism, entered)
     touching = ledger.touching(event.dataset)
     notes = [*provenance_notes(tickets, event.dataset), *public_input_notes(dataset)]
     draws = sum(isinstance(old, SelectionEvent) for old in touching)
@@ -224,7 +231,9 @@ def _count(tickets: TicketSet, candidates: list[Ticket], dataset: Dataset, conso
     return np.array(correct)
 
 
-def _revealed(candidates: list[Ticket], plan: SelectionPlan, correct: np.ndarray) -> list[dict[str, Any]]:
+def _revealed(
+    candidates: list[Ticket], plan: SelectionPlan, correct: np.ndarray, records: int
+) -> list[dict[str, Any]]:
     from dpltm.selection import exponential_probabilities, permute_and_flip_probabilities
 
     scores = plan.scores(correct)
@@ -233,7 +242,7 @@ def _revealed(candidates: list[Ticket], plan: SelectionPlan, correct: np.ndarray
         {
             "round": ticket.round,
             "density": ticket.mask.density,
-            "accuracy": float(count / plan.records),
+            "accuracy": float(count / records),
             "score": float(score),
             "probability": float(probability),
         }
@@ -256,6 +265,13 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
         )
     if options.eps1 is not None:
         raise InputError("--eps1: smallest-within draws nothing and spends nothing; leave --eps1 out")
+    for flag, value in (("--dataset", options.dataset), ("--ledger", options.ledger), ("--reveal", options.reveal)):
+        if value:
+            raise InputError(
+                f"{flag}: smallest-within reads the public accuracies in the set and no records; leave it out"
+            )
+    if not (0 <= options.tolerance <= 1 and 0 < options.max_density <= 1):
+        raise InputError("--tolerance, --max-density: must be between 0 and 1")
     dense, *candidates = tickets.body.tickets
     accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
     if any(value is None for value in accuracies):
@@ -274,7 +290,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
         )
     winner = candidates[index]
     if not options.dry_run:
-        save_winner(tickets, winner.round, "smallest-within", tickets.source)
+        save_winner(tickets, winner.round, "smallest-within")
     privacy = report(
         (), options.delta, "add-remove", [f"chosen on {tickets.source}, declared public: no private record was used"]
     )

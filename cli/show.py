@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.common import figure
+
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """The tickets of a set, one line each."""
@@ -44,12 +46,17 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     rich.print(f"certified epsilon = {_number(certified['epsilon'])} ({terms})", style="bold")
     if nominal is not None:
         rich.print(f"nominal epsilon = {_number(nominal['epsilon'])} (claimed by: {nominal['source']}; not proven)")
+    show_notes(rich, privacy)
+
+
+def show_notes(rich: RichConsole, privacy: dict[str, Any]) -> None:
+    """What a reader should know beside the figures."""
     for note in privacy["notes"]:
         rich.print(f"- {note}", style="dim")
 
 
 def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return value if isinstance(value, str) else figure(value)
 
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     DataOptions,
-    enter_provenance,
     figure,
     free_name,
     tensors,
@@ -107,20 +106,22 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         return _dry_run(plan, before, options)
     with new_folder(out) as folder:
         ledger = ledger or open_ledger(folder / "ledger.jsonl")
-        enter_provenance(ledger, plan.provenance)
-        earlier = ledger.touching(plan.records)
-        ledger.append(plan.event)
-        seconds, metrics = _train(plan, earlier, options, console)
-        privacy = _privacy(plan, ledger.touching(plan.records), options)
-        body = _answer(plan, out, seconds, metrics, privacy)
-        _write(folder, plan, options, metrics, ledger, body, shared is None)
+        for event in (*plan.lineage, plan.event):
+            ledger.append(event)
+        try:
+            seconds, metrics = _train(plan, ledger, options, console)
+            privacy = _privacy(plan, ledger.touching(plan.records), options)
+            body = _answer(plan, out, seconds, metrics, privacy)
+            _write(folder, plan, options, metrics, ledger, body, shared is None)
+        except BaseException:
+            if shared is None:  # the run goes, what it entered stays
+                (folder / "ledger.jsonl").rename(free_name(str(out), ".ledger.jsonl"))
+            raise
     console.say(f"wrote {out}")
     return body
 
 
-def _train(
-    plan: Plan, earlier: tuple[Event, ...], options: TrainOptions, console: Console
-) -> tuple[float, list[dict[str, Any]]]:
+def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) -> tuple[float, list[dict[str, Any]]]:
     """Trains in place; returns seconds and what was noted on the way. The event is on disk already."""
     from dpltm.generation import accuracy
     from dpltm.noise import FastSource, SecureSource
@@ -130,6 +131,7 @@ def _train(
     x, y = tensors(plan.dataset.train, plan.dataset)
     test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
     steps, metrics = plan.event.steps, []
+    earlier = ledger.touching(plan.records)[:-1]  # all but this training
     checkpoints = {math.ceil(steps * part / CHECKPOINTS) for part in range(1, CHECKPOINTS + 1)}
 
     with console.progress("training under DP", steps) as step:
@@ -212,10 +214,9 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 
 def _dry_run(plan: Plan, before: tuple[Event, ...], options: TrainOptions) -> dict[str, Any]:
-    events = [event for event in before if event.dataset.may_overlap(plan.records)]
-    if plan.provenance is not None:
-        events.append(plan.provenance)
-    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, (*events, plan.event), options).to_json()}
+    touching = [event for event in before if event.dataset.may_overlap(plan.records)]
+    events = (*touching, *plan.lineage, plan.event)
+    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, events, options).to_json()}
 
 
 def _write(

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import (
     check_delta,
+    check_not_public,
     check_same_network,
+    holds_provenance,
     load_dataset,
     provenance_event,
     provenance_notes,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from dpltm.filters import Filter
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, TrainingEvent
+    from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
     from dpltm.tickets.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
@@ -46,6 +48,7 @@ class Start:
         model: holding its starting weights.
         mask: live coordinates.
         tickets, round: where it comes from; None for a dense network of no set.
+        drawn: what the draw of this very round entered, if it was drawn.
     """
 
     spec: ModelSpec
@@ -53,16 +56,26 @@ class Start:
     mask: Mask
     tickets: TicketSet | None
     round: int | None
+    drawn: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A training run, settled before any budget is spent."""
+    """A training run, settled before any budget is spent.
+
+    Attributes:
+        start: network, weights, mask.
+        dataset, records: what is trained on.
+        lineage: events behind the ticket that the ledger does not hold yet: its provenance, its draw.
+        event: the training.
+        config: its settings.
+        notes: sentences for the report.
+    """
 
     start: Start
     dataset: Dataset
     records: DatasetRef
-    provenance: ProvenanceEvent | None
+    lineage: tuple[Event, ...]
     event: TrainingEvent
     config: TrainingConfig
     notes: tuple[str, ...]
@@ -115,11 +128,19 @@ def find_start(options: TrainOptions) -> Start:
     elif not number.isdecimal():
         raise InputError(f"SET@ROUND: {number!r} is not a round; write a whole number after @, such as {name}@10")
     tickets = load_ticket_set(Path(name))
-    chosen = 0 if options.dense else int(number) if at else load_winner(tickets)
+    drawn: tuple[Event, ...] = ()
+    if options.dense:
+        chosen = 0
+    elif at and not (tickets.path / "selection.json").is_file():
+        chosen = int(number)
+    else:
+        winner = load_winner(tickets)
+        chosen = int(number) if at else winner.round
+        drawn = winner.events if winner.round == chosen else ()
     ticket = tickets.ticket(chosen)
     model = build(tickets.body.spec)
     model.load_state_dict(tickets.body.theta0)
-    return Start(tickets.body.spec, model, ticket.mask, tickets, chosen)
+    return Start(tickets.body.spec, model, ticket.mask, tickets, chosen, drawn)
 
 
 def fresh_start(spec: ModelSpec, seed: int) -> Start:
@@ -142,7 +163,8 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     dataset = load_dataset(options)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
-    provenance, notes = _lineage(start, dataset, records)
+    lineage, notes = _lineage(start, dataset, records, before)
+    check_not_public(before, records)
     filter = make_filter(
         options.filter,
         clip_norm=options.clip_norm,
@@ -159,27 +181,36 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
     TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
     touching = tuple(event for event in before if event.dataset.may_overlap(records))
-    if provenance is not None:
-        touching = (provenance, *touching)
+    touching = (*lineage, *touching)
     event = _with_noise(options, draft, touching, console)
     epsilon(
         (*touching, event), options.delta
     )  # whatever the accountant cannot take is refused here, before it is spent
     std = event.noise_multiplier * event.sensitivity
     config = TrainingConfig(filter, rate, steps, batch, std, lr, options.optimizer)  # type: ignore[arg-type]
-    return Plan(start, dataset, records, provenance, event, config, tuple(notes))
+    return Plan(start, dataset, records, lineage, event, config, tuple(notes))
 
 
-def _lineage(start: Start, dataset: Dataset, records: DatasetRef) -> tuple[ProvenanceEvent | None, list[str]]:
+def _lineage(
+    start: Start, dataset: Dataset, records: DatasetRef, before: tuple[Event, ...]
+) -> tuple[tuple[Event, ...], list[str]]:
     """What the ticket's origin means for these records; a fresh network comes from no data.
 
-    With ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
+    The draw of a winner is an input of the run, so it counts even where another ledger, or none any more, holds it. With
+    ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
     notes = public_input_notes(dataset)
     if start.tickets is None:
-        return None, notes
+        return (), notes
     check_same_network(start.tickets.body, dataset, start.tickets.path)
-    return provenance_event(start.tickets, records), [*notes, *provenance_notes(start.tickets, records)]
+    provenance = provenance_event(start.tickets, records)
+    events: list[Event] = [] if provenance is None or holds_provenance(before, provenance) else [provenance]
+    for event in start.drawn:
+        if not event.dataset.may_overlap(records):
+            notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
+        elif event not in before:
+            events.append(event)
+    return tuple(events), [*notes, *provenance_notes(start.tickets, records)]
 
 
 def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
@@ -199,8 +230,9 @@ def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, floa
 
 def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
     """The bound that the filter's source claims, where this run is one that the source describes."""
-    described = options.no_pre_clip or options.noise == "nominal"
-    return filter.nominal_bound if described else None
+    if filter.nominal_bound is None or not (options.no_pre_clip or options.noise == "nominal"):
+        return None
+    return filter.nominal_bound * (2.0 if options.adjacency == "replace-one" else 1.0)
 
 
 def _with_noise(
@@ -215,11 +247,23 @@ def _with_noise(
     if options.noise_multiplier is not None:
         return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
-    if nominal or math.isinf(epsilon(before, options.delta)):
+    if nominal or _unprotected_ticket(before):
         budget, before = _nominal_remainder(budget, before)
+    elif math.isinf(epsilon(before, options.delta)):
+        raise BudgetError(
+            "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
+            " state the noise with --noise-multiplier instead of --epsilon"
+        )
     console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
     calibrated = calibrate_noise(budget, options.delta, draft, before)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
+
+
+def _unprotected_ticket(before: tuple[Event, ...]) -> bool:
+    """Whether nothing can be certified because the tickets were made from these records: DPLTM's own setting."""
+    from dpltm.privacy.events import ProvenanceEvent
+
+    return any(isinstance(event, ProvenanceEvent) and event.provenance == "private" for event in before)
 
 
 def _nominal_remainder(budget: float, before: tuple[Event, ...]) -> tuple[float, tuple[Event, ...]]:

@@ -7,6 +7,7 @@ ordinary: nothing in this module is differentially private, and a ticket made fr
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class GenerationConfig:
         batch_size: records per step.
         lr: step size of plain SGD.
         seed: decides theta0 and the order of batches, and nothing else does.
+        threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
     """
 
     rounds: int = 15
@@ -41,11 +43,14 @@ class GenerationConfig:
     batch_size: int = 400
     lr: float = 0.1
     seed: int = 0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')}: {getattr(self, name)} is not a positive whole number")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise InputError(f"--threads: {self.threads} is not between 1 and 1024")
         if not 0 < self.lr < float("inf"):
             raise InputError(f"--lr: {self.lr} is not a positive number")
         if not 0 <= self.seed < 2**63:
@@ -103,11 +108,25 @@ def generate(
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
 
     Guarantees:
-        The same ``spec``, data, config and machine give the same bits. None about privacy.
+        The same ``spec``, data, config, number of threads and kind of machine give the same bits. None about privacy.
     """
     if config.batch_size > len(x):
         raise InputError(f"--batch-size: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rates = check_schedule(spec, config)
+    with _threads(config.threads):
+        return _rounds(spec, x, y, config, rates, evaluation, progress)
+
+
+def _rounds(
+    spec: ModelSpec,
+    x: Tensor,
+    y: Tensor,
+    config: GenerationConfig,
+    rates: dict[str, float],
+    evaluation: tuple[Tensor, Tensor] | None,
+    progress: Callable[[int, int], None] | None,
+) -> Tickets:
+    """Train, prune, rewind, ``config.rounds`` times over."""
     model = build(spec, config.seed)
     theta0 = {name: value.detach().clone() for name, value in model.named_parameters()}
     batches = _batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
@@ -193,6 +212,18 @@ def _batches(records: int, batch_size: int, generator: torch.Generator) -> Itera
     while True:
         order = torch.randperm(records, generator=generator)
         yield from order[: records - records % batch_size].split(batch_size)
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """Runs a block with that many CPU threads, and puts the former number back."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _offset(progress: Callable[[int, int], None], start: int, total: int) -> Callable[[int], None]:

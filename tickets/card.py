@@ -7,8 +7,8 @@ from typing import Any
 _MEANING = {
     "public": "made from records that were declared public: using it costs no privacy",
     "private": (
-        "made from private records with no mechanism: the masks may reveal them, and nothing can be certified for those"
-        " records. Think before you share it"
+        "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
+        " on them, even more, and nothing can be certified for those records. Think before you share it"
     ),
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpltm.data import Dataset
 from dpltm.errors import ArtifactError
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.events import OPEN_END, DatasetRef
 
 _PASSING = secrets.token_bytes(32)
 """Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
@@ -70,7 +70,13 @@ def _make_key(path: Path) -> None:
 
 
 def reference(dataset: Dataset, *, make_key: bool = True) -> DatasetRef:
-    """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records."""
+    """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records.
+
+    Where a public number of records was declared, the true one is private: a whole split then has an open end.
+    """
     key = load_key(make=make_key)
     key_id = hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
-    return DatasetRef(dataset.name, dataset.fingerprint(key), key_id, *dataset.subset)
+    start, stop = dataset.subset
+    if dataset.whole and dataset.records_origin == "declared":
+        stop = OPEN_END
+    return DatasetRef(dataset.name, dataset.fingerprint(key), key_id, start, stop)

@@ -83,11 +83,10 @@ def save_ticket_set(
     provenance: ProvenanceKind,
     source: DatasetRef,
     config: GenerationConfig,
-    reveal: bool = False,
 ) -> TicketSet:
     """Writes a new ticket set to ``path``, whole or not at all, and returns it.
 
-    Accuracies of a ``private`` set are private: unless ``reveal``, they go to ``NAME.private.json`` beside the folder.
+    Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written.
@@ -99,7 +98,7 @@ def save_ticket_set(
         for ticket in tickets.tickets
         for key, value in ticket.predictor.items()
     }
-    withheld = provenance == "private" and not reveal
+    withheld = provenance == "private"
     rows = [_row(ticket, withheld) for ticket in tickets.tickets]
     document: dict[str, Any] = {
         "format": FORMAT,

@@ -51,6 +51,8 @@ class Dataset:
         subset: half-open range ``(start, stop)`` of the full training split, in records.
         source_digest: SHA-256 (hex) of the *full* training split's content, whatever the subset; private, since it would
             confirm a guess of the data. Only its keyed form, ``fingerprint``, is ever written.
+        test_digest: the same of the test split, so that private records can be recognised where they pass for one.
+        whole: whether ``subset`` is simply everything, so that its end is a count and no choice of the user's.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Dataset:
     records_origin: Origin
     subset: tuple[int, int]
     source_digest: str
+    test_digest: str | None = None
+    whole: bool = True
 
     @property
     def features(self) -> int:
@@ -71,7 +75,11 @@ class Dataset:
 
     def fingerprint(self, key: bytes) -> str:
         """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""
-        return hmac.new(key, self.source_digest.encode(), hashlib.sha256).hexdigest()[:32]
+        return _keyed(key, self.source_digest)
+
+    def test_fingerprint(self, key: bytes) -> str | None:
+        """Keyed identity of the test split, to be compared with ``fingerprint`` of some training split."""
+        return None if self.test_digest is None else _keyed(key, self.test_digest)
 
     def take(self, start: int, stop: int) -> Dataset:
         """The records ``start..stop-1`` of this training split as a dataset of its own, same identity and bounds.
@@ -91,4 +99,9 @@ class Dataset:
             records=stop - start,
             records_origin="described" if self.records_origin == "described" else "counted",
             subset=(offset + start, offset + stop),
+            whole=False,
         )
+
+
+def _keyed(key: bytes, digest: str) -> str:
+    return hmac.new(key, digest.encode(), hashlib.sha256).hexdigest()[:32]

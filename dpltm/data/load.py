@@ -61,17 +61,22 @@ def load(
     settled_bounds = _bounds(bounds, description, train, part)
     settled_classes, classes_origin = _classes(classes, description, y, train)
     checks.check_range(y, settled_classes, train)
+    held_out = None if part is None else _checked_test(train, part, settled_classes)
+    source_digest = _digest(Split(x, y))
+    test_digest = None if held_out is None else _digest(held_out)
+    _check_separate(source_digest, test_digest, name)
     whole = Dataset(
         name=name,
         train=Split(x, y),
-        test=None if part is None else _checked_test(train, part, settled_classes),
+        test=held_out,
         classes=settled_classes,
         bounds=settled_bounds,
         records=len(y),
         classes_origin=classes_origin,
         records_origin="described" if description and description.records == len(y) else "counted",
         subset=(0, len(y)),
-        source_digest=_digest(x, y),
+        source_digest=source_digest,
+        test_digest=test_digest,
     )
     cut = whole if subset is None else whole.take(*parse_subset(subset, len(y), name))
     checks.check_trainable(cut.train.y, settled_classes, name, subset)
@@ -197,11 +202,17 @@ def _classes(
     return checks.count_classes(y, train), "counted"
 
 
-def _digest(x: np.ndarray, y: np.ndarray) -> str:
+def _digest(split: Split) -> str:
     """SHA-256 over little-endian dtype, shape and bytes of both arrays: the same on every machine."""
-    digest = hashlib.sha256()
-    for part in (x, y):
+    content = hashlib.sha256()
+    for part in (split.x, split.y):
         canonical = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
-        digest.update(f"{canonical.dtype.name} {canonical.shape}\n".encode())
-        digest.update(canonical.data if canonical.ndim else canonical.tobytes())
-    return digest.hexdigest()
+        content.update(f"{canonical.dtype.name} {canonical.shape}\n".encode())
+        content.update(canonical.data if canonical.ndim else canonical.tobytes())
+    return content.hexdigest()
+
+
+def _check_separate(source: str, test_source: str | None, name: str) -> None:
+    """Raises DataError if the test split is the training split: its accuracy would be a free look at private records."""
+    if source == test_source:
+        raise DataError(f"--test: {name}: the test split is the training split; name records that were held out")

@@ -68,7 +68,7 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     value = _compose(pure, steps, _width(steps, COARSE)).get_epsilon_for_delta(delta)
     if value < 1000 * COARSE and _width(steps, FINE) == FINE:  # both are upper bounds: the smaller one is certified
         value = min(value, _compose(pure, steps, FINE).get_epsilon_for_delta(delta))
-    return float(value)
+    return float(value if steps else min(value, pure))
 
 
 def _is_non_private(event: Event) -> bool:

@@ -24,6 +24,10 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+OPEN_END = 2**63 - 1
+"""End of a range that goes to the end, where the number of records is private."""
+
+
 @dataclass(frozen=True)
 class DatasetRef:
     """Which records an event touched.
@@ -32,7 +36,7 @@ class DatasetRef:
         name: the name the user knows the dataset by.
         fingerprint: keyed identity of the full training split (``Dataset.fingerprint``).
         key_id: short public identifier of the key; fingerprints under different keys cannot be compared.
-        start, stop: half-open range of records within the full split.
+        start, stop: half-open range of records within the full split; ``OPEN_END`` says no more than "to the end".
     """
 
     name: str
@@ -52,7 +56,7 @@ class DatasetRef:
         return self.fingerprint == other.fingerprint and self.start < other.stop and other.start < self.stop
 
     def __str__(self) -> str:
-        return f"{self.name}[{self.start}:{self.stop}]"
+        return self.name if self.stop == OPEN_END else f"{self.name}[{self.start}:{self.stop}]"
 
 
 @dataclass(frozen=True)

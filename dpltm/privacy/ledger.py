@@ -146,7 +146,7 @@ def _event_notes(events: tuple[Event, ...]) -> list[str]:
         if isinstance(event, ProvenanceEvent) and event.provenance == "private":
             notes.append(
                 f"the tickets were made from {event.dataset} with no mechanism (provenance private): their masks may"
-                " reveal the records, so nothing is certified"
+                " reveal the records, their predictors even more, so nothing is certified"
             )
         elif isinstance(event, NonPrivateEvent):
             notes.append(f"released without protection from {event.dataset}: {event.what}")

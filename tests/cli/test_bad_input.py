@@ -282,7 +282,8 @@ def test_generate_where_nothing_can_be_written(refused):
 @pytest.mark.parametrize("delta", ["0", "-1", "1", "nan", repr(1 / 719), "0.5"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_delta(refused, command, delta):
-    assert refused(*COMMANDS[command], *PRIVATE, "--delta", delta) == (
+    private = ("--provenance", "private") if command == "generate" else ()
+    assert refused(*COMMANDS[command], *PRIVATE, *private, "--delta", delta) == (
         f"--delta: {float(delta):g} is not between 0 and 1/n = 0.00139 for 719 records; take one well below it"
     )
 
@@ -528,7 +529,7 @@ def test_two_neighbouring_relations_in_one_ledger(cli, refused, command):
 
 def test_evaluate(cwd, cli, refused):
     cli("train", "pub@1", *PRIVATE, "--steps", "1", "--noise-multiplier", "9", "--out", "r", "--quiet")
-    np.savez(cwd / "thin.npz", x_train=X[:, :10], y_train=Y, x_test=X[:, :10], y_test=Y)
+    np.savez(cwd / "thin.npz", x_train=X[:, :10], y_train=Y, x_test=X[:, 10:20], y_test=Y)
     np.savez(cwd / "half.npz", x_train=X, y_train=Y)
     assert refused("evaluate") == "RUN is missing: Folder of the run."
     assert refused("evaluate", "pub", "--dataset", "digits") == (

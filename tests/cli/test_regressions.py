@@ -197,7 +197,7 @@ def test_a_run_with_a_damaged_model_name(cwd, cli, refused):
 def test_evaluate_on_records_with_other_classes(cwd, cli, refused):
     cli("train", "pub@1", *PRIVATE, "--steps", "1", "--noise-multiplier", "9", "--out", "r", "--quiet")
     x, y = np.zeros((40, 64), np.uint8), np.arange(40) % 3
-    np.savez(cwd / "three.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez(cwd / "three.npz", x_train=x, y_train=y, x_test=x + 1, y_test=y)
     assert "10 classes" in refused("evaluate", "r", "--dataset", "three.npz", "--bounds", "0,16")
 
 

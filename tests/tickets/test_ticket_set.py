@@ -176,13 +176,6 @@ def test_private_accuracies_are_kept_beside_the_set(tmp_path, tickets, save):
         assert f"{ticket.accuracy:.4f}".encode() not in text
 
 
-def test_revealed_accuracies_are_in_the_set(tmp_path, tickets, save):
-    save(tmp_path / "s", provenance="private", reveal=True)
-    loaded = load_ticket_set(tmp_path / "s")
-    assert [ticket.accuracy for ticket in loaded.body.tickets] == [ticket.accuracy for ticket in tickets.tickets]
-    assert [path.name for path in tmp_path.iterdir()] == ["s"]
-
-
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_card(tmp_path, tickets, save, provenance):
     saved = save(tmp_path / "s", provenance=provenance)

@@ -267,7 +267,13 @@ def test_digest_is_of_the_content(write):
     )
     assert load(write(x_train=np.asfortranarray(X))).source_digest == digest
     assert load(write(y_train=Y.astype(np.float32))).source_digest == digest
-    assert load(write(x_test=X, y_test=Y)).source_digest == digest
+    assert load(write(x_test=X[::-1], y_test=Y[::-1])).source_digest == digest
+
+
+def test_training_records_are_no_test_split(write):
+    with pytest.raises(DataError) as caught:
+        load(write(x_test=X, y_test=Y))
+    assert str(caught.value).endswith(": the test split is the training split; name records that were held out")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_private_tickets_are_infinite_with_the_nominal_beside():
     assert found.nominal.source == "DPLTM Theorem 3"
     assert found.notes == (
         "the tickets were made from mnist[0:60000] with no mechanism (provenance private): their masks may reveal the"
-        " records, so nothing is certified",
+        " records, their predictors even more, so nothing is certified",
         SEARCH_NOTE,
     )
 
