@@ -60,6 +60,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; errors become one line on standard error."""
     try:
         code = app(arguments, prog_name="dpltm", standalone_mode=False) or 0
+        sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:
         return _fail(str(error), error.exit_code)

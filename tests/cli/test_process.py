@@ -109,7 +109,9 @@ def interrupted(made, tmp_path_factory):
 
 
 def test_interrupt_keeps_the_event_and_no_run(interrupted):
-    assert (interrupted.code, interrupted.out) == (130, "")
+    # Python ends by the signal itself where the interrupt went through code that was run from a string; shells say 130
+    assert interrupted.code in (130, -signal.SIGINT)
+    assert interrupted.out == ""
     assert "Traceback" not in interrupted.err
     event = json.loads(interrupted.added)["event"]  # one line and no more
     assert (event["kind"], event["steps"]) == ("training", 500000)
