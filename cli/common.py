@@ -233,7 +233,7 @@ def figure(value: float) -> str:
     """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf."""
     if value == 0 or math.isinf(value):
         return f"{value:g}"
-    exact = Decimal(value)
+    exact = Decimal(repr(float(value)))
     return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize():f}"
 
 

@@ -10,7 +10,7 @@ from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option, read_toml, resolve, table
-from dpltm.errors import InputError
+from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -161,7 +161,13 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", "private", "planned"))
     train_plan.check_options(stages.train)
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
-    training = train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), tuple(before), Console(quiet=True))
+    try:
+        training = train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), tuple(before), Console(quiet=True))
+    except BudgetError:
+        raise InputError(
+            f"--epsilon, --split: {options.split:g} of {options.epsilon:g} is too little for the training; raise --epsilon,"
+            " or --split (0.9 leaves a tenth for the selection)"
+        ) from None
     return (*(event for event in before if event.dataset.may_overlap(records)), training.event)
 
 

@@ -35,7 +35,7 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
         ``[(1 - TOLERANCE) budget, budget]``.
 
     Raises:
-        BudgetError: ``before`` alone already spends the budget.
+        BudgetError: ``before`` spends the budget, or leaves too little of it.
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
     """
     if not (budget > 0 and math.isfinite(budget)):
@@ -53,7 +53,15 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
         total = epsilon((*before, replace(plan, noise_multiplier=math.exp(log_sigma))), delta)
         return math.log(max(total / budget, 1e-12)) + TOLERANCE / 2  # an epsilon of exactly 0 is possible
 
-    low, high = _bracket(excess, _first_guess(budget - spent, delta, plan), budget, plan)
+    try:
+        low, high = _bracket(excess, _first_guess(budget - spent, delta, plan), budget, plan)
+    except CalibrationError:
+        if spent == 0:
+            raise
+        raise BudgetError(
+            f"budget: the ledger already holds epsilon {spent:.4g} of {budget:g} for these records, and what is left is too"
+            f" little for {plan.steps} steps; raise --epsilon, or name another --ledger if that release is never made"
+        ) from None
     root = brentq(excess, low, high, xtol=TOLERANCE / 8, rtol=1e-9) if low < high else high
     while excess(root) > TOLERANCE / 2:  # the root is known to xtol only; step to the safe side of the budget
         root += TOLERANCE / 8

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpltm.cli.common import figure
+
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 FEW = ("--steps", "3", "--json")
@@ -112,7 +114,15 @@ def test_run_refuses_what_the_draw_would_leave_too_little_for(cwd, refused):
         'model = "mlp:8"\nrounds = 1\niterations = 1\nbatch-size = 8\n'
         '[train]\ndataset = "digits"\nsubset = "0.5:1.0"\nsteps = 300\n'
     )
-    assert "--epsilon: 1 is too small to calibrate" in refused("run", "--config", "c.toml", "--out", "o")
+    assert refused("run", "--config", "c.toml", "--out", "o") == (
+        "--epsilon, --split: 1e-06 of 1 is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth"
+        " for the selection)"
+    )
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.1, "0.1"), (2.2693, "2.270"), (1e-7 / 3, "0.00000003334"), (0.0, "0")])
+def test_figures_are_rounded_up_but_not_away_from_what_they_are(value, text):
+    assert float(figure(value)) == float(text)
 
 
 @pytest.mark.usefixtures("cwd")

@@ -139,8 +139,8 @@ def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
 
 
 def test_a_sliver_left_is_too_small():
-    """Spent is just below the budget: the error names the noise, not a crash of the search."""
-    with pytest.raises(CalibrationError):
+    """Spent is just below the budget: the error names the ledger, not the noise."""
+    with pytest.raises(BudgetError, match="already holds epsilon 1 of 1 for these records"):
         calibrate_noise(1.0, DELTA, plan(1000, 0.01), [selection(0.99999)])
 
 
