@@ -183,8 +183,8 @@ def test_run_refuses(refused, config, tables, message):
         (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
         (
             ("--epsilon", "1e-6"),
-            "--epsilon, --split: 0.75 of 1e-06 is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth"
-            " for the selection)",
+            "--epsilon, --split: 0.75 of 1e-06 is too little for the training; raise --epsilon, or --split (0.9 leaves a"
+            " tenth for the selection)",
         ),
     ],
 )
