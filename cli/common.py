@@ -210,25 +210,6 @@ def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
     return []
 
 
-def describe_event(event: Event) -> str:
-    """One event in a few words, for tables."""
-    from dpltm.privacy import events
-
-    match event:
-        case events.ProvenanceEvent():
-            return f"tickets made, provenance {event.provenance}"
-        case events.SelectionEvent():
-            return f"winner drawn ({event.mechanism}, eps1 {event.eps1:g})"
-        case events.TrainingEvent():
-            return (
-                f"{event.steps} noisy steps ({event.filter}, noise multiplier {event.noise_multiplier:.4g},"
-                f" sampling rate {event.sampling_rate:.4g})"
-            )
-        case events.NonPrivateEvent():
-            return f"released without protection: {event.what}"
-    return type(event).__name__
-
-
 def figure(value: float) -> str:
     """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf."""
     if value == 0 or math.isinf(value):

@@ -179,15 +179,11 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         str(filter), start.mask.live,
     )  # fmt: skip
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
-    TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
-    touching = tuple(event for event in before if event.dataset.may_overlap(records))
-    touching = (*lineage, *touching)
+    settings = TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
+    touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
     event = _with_noise(options, draft, touching, console)
-    epsilon(
-        (*touching, event), options.delta
-    )  # whatever the accountant cannot take is refused here, before it is spent
-    std = event.noise_multiplier * event.sensitivity
-    config = TrainingConfig(filter, rate, steps, batch, std, lr, options.optimizer)  # type: ignore[arg-type]
+    epsilon((*touching, event), options.delta)  # refuses what the accountant cannot take, before it is spent
+    config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity)
     return Plan(start, dataset, records, lineage, event, config, tuple(notes))
 
 
