@@ -49,6 +49,7 @@ class Start:
         mask: live coordinates.
         tickets, round: where it comes from; None for a dense network of no set.
         drawn: what the draw of this very round entered, if it was drawn.
+        dataset: the records, where the network's shape had to be read off them; None if not read yet.
     """
 
     spec: ModelSpec
@@ -57,6 +58,7 @@ class Start:
     tickets: TicketSet | None
     round: int | None
     drawn: tuple[Event, ...] = ()
+    dataset: Dataset | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def find_start(options: TrainOptions) -> Start:
 
     if options.ticket is None:
         dataset = load_dataset(options)
-        return fresh_start(ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes), options.seed)
+        spec = ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes)
+        return replace(fresh_start(spec, options.seed), dataset=dataset)
     name, at, number = options.ticket.rpartition("@")
     if not at or Path(options.ticket).is_dir():
         name, at = options.ticket, ""
@@ -160,7 +163,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.tickets.identity import reference
     from dpltm.training import TrainingConfig, sensitivity
 
-    dataset = load_dataset(options)
+    dataset = start.dataset or load_dataset(options)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
     lineage, notes = _lineage(start, dataset, records, before)
