@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.generation import GenerationConfig
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef
+    from dpltm.privacy.events import DatasetRef, ProvenanceEvent
     from dpltm.tickets.ticket_set import TicketSet
 
 
@@ -81,6 +81,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         DpltmError: bad input, before any training.
     """
     from dpltm.generation import generate
+    from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
@@ -91,9 +92,9 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     check_free(out)
     if options.provenance == "private":
         check_free(private_path(out))
-    if options.ledger:
-        open_ledger(Path(options.ledger))  # a ledger that cannot be used is refused before the work, not after it
     source = reference(dataset, make_key=not options.dry_run)
+    if options.ledger:  # what the ledger would refuse is refused before the work, not after it
+        check_budgets(open_ledger(Path(options.ledger)).events, [_event(source, options.provenance, "planned")])
     if options.dry_run:
         return _dry_run(options, dataset, source, spec, config, out)
     check_writable(out)
@@ -158,12 +159,12 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
 
 def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dict[str, Any]:
     """Enters the provenance in the ledger and puts the answer together."""
-    from dpltm.privacy.events import NonPrivateEvent, ProvenanceEvent, now
+    from dpltm.privacy.events import NonPrivateEvent, now
     from dpltm.privacy.ledger import report
     from dpltm.tickets.ledger_file import open_ledger
 
     ledger = open_ledger(Path(options.ledger) if options.ledger else saved.ledger_path)
-    ledger.append(ProvenanceEvent(saved.source, now(), "add-remove", "record", saved.provenance, saved.id))
+    ledger.append(_event(saved.source, saved.provenance, saved.id))
     private = saved.provenance == "private"
     if private and options.reveal:
         what = "accuracies of the tickets' predictors"
@@ -196,6 +197,13 @@ def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dic
     }
 
 
+def _event(source: DatasetRef, provenance: str | None, set_id: str) -> ProvenanceEvent:
+    """The event that tells a ledger where a ticket set comes from."""
+    from dpltm.privacy.events import ProvenanceEvent, now
+
+    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)  # type: ignore[arg-type]
+
+
 def _dry_run(
     options: GenerateOptions,
     dataset: Dataset,
@@ -204,10 +212,9 @@ def _dry_run(
     config: GenerationConfig,
     out: Path,
 ) -> dict[str, Any]:
-    from dpltm.privacy.events import ProvenanceEvent, now
     from dpltm.privacy.ledger import report
 
-    planned = ProvenanceEvent(source, now(), "add-remove", "record", options.provenance, "planned")  # type: ignore[arg-type]
+    planned = _event(source, options.provenance, "planned")
     return {
         "dry_run": True,
         "ticket_set": str(out),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dpltm.cli import datasets, demo, evaluate, generate, select, train
+from dpltm.cli import datasets, demo, evaluate, generate, privacy, privacy_ledger, select, train
 from dpltm.cli import run as run_all
 from dpltm.cli.options import register
 from dpltm.errors import DpltmError
@@ -26,6 +26,15 @@ register(app, "select", select.SelectOptions, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
+accountant = typer.Typer(
+    no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
+)
+register(accountant, "epsilon", privacy.EpsilonOptions, privacy.epsilon_command)
+register(accountant, "noise", privacy.NoiseOptions, privacy.noise_command)
+register(accountant, "curve", privacy.CurveOptions, privacy.curve_command)
+register(accountant, "ledger", privacy_ledger.LedgerOptions, privacy_ledger.ledger_command)
+register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budget_command)
+app.add_typer(accountant, name="privacy")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", datasets.ListOptions, datasets.list_command)
 register(data, "info", datasets.InfoOptions, datasets.info_command)

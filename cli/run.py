@@ -10,7 +10,7 @@ from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option, read_toml, resolve, table
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import BudgetError, CalibrationError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -150,7 +150,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         scored = _check_records(source, origin, load_dataset(stages.select), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
         plan = select.make_plan(stages.select, scored, scheduled_densities(spec, config)[1:], not shared)
-        before.append(select.make_event(plan, reference(scored, make_key=False), "planned"))
+        before.append(select.make_event(plan, reference(scored, make_key=False), "planned", ()))
     elif not public:
         raise InputError(
             "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"
@@ -163,12 +163,13 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
     try:
         training = train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), tuple(before), Console(quiet=True))
-    except BudgetError:
+    except (BudgetError, CalibrationError):
         raise InputError(
             f"--epsilon, --split: {options.split:g} of {options.epsilon:g} is too little for the training; raise --epsilon,"
             " or --split (0.9 leaves a tenth for the selection)"
         ) from None
-    return (*(event for event in before if event.dataset.may_overlap(records)), training.event)
+    touching = (event for event in before if event.dataset.may_overlap(records))
+    return (*touching, *training.lineage, training.event)
 
 
 def _check_records(

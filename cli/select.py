@@ -96,6 +96,7 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
 
 
 def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[str, Any]:
+    from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
 
@@ -110,7 +111,9 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), provenance is None)
     ledger = open_ledger(Path(options.ledger) if options.ledger else tickets.ledger_path)
     check_not_public(ledger.events, records)
-    event = make_event(plan, records, tickets.id)
+    event = make_event(plan, records, tickets.id, ledger.touching(records))
+    planned = [*([provenance] if provenance else []), event, *([_reveal_event(event)] if options.reveal else [])]
+    check_budgets(ledger.events, planned)
     _announce(ledger, event, options, console)
     if options.dry_run:
         return _dry_run(options, (*ledger.touching(records), *([provenance] if provenance else []), event))
@@ -138,8 +141,9 @@ def make_plan(options: SelectOptions, dataset: Dataset, densities: tuple[float, 
     )
 
 
-def make_event(plan: SelectionPlan, records: DatasetRef, set_id: str) -> SelectionEvent:
-    """The event that a draw by ``plan`` enters."""
+def make_event(plan: SelectionPlan, records: DatasetRef, set_id: str, before: tuple[Event, ...]) -> SelectionEvent:
+    """The event that a draw by ``plan`` enters, after ``before``."""
+    from dpltm.privacy.accountant import stated_relations
     from dpltm.privacy.events import SelectionEvent, now
 
     return SelectionEvent(
@@ -155,6 +159,7 @@ def make_event(plan: SelectionPlan, records: DatasetRef, set_id: str) -> Selecti
         certified_epsilon=plan.certified_epsilon,
         candidates=len(plan.densities),
         ticket_set=set_id,
+        adaptive=bool(stated_relations(before)),
     )
 
 

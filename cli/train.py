@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,14 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
+from dpltm.cli.train_plan import Plan, Start, certified_by, check_options, find_start, make_plan
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+    from torch import Tensor
 
     from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger, PrivacyReport
-
-CHECKPOINTS = 10
-"""How often in a run the epsilon so far and the test accuracy are noted."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,18 @@ class TrainOptions(DataOptions):
     optimizer: str = option(
         "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
     )
-    accountant: str = option("pld", "Accountant of the certified figure.", choices=("pld",))
+    accountant: str = option(
+        "pld",
+        "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
+        choices=("pld", "rdp", "ma", "clt"),
+    )
+    budget_stop: bool = option(
+        False, "With --noise-multiplier and --epsilon: end before the step that would exceed the budget."
+    )
+    eval_private: float | None = option(
+        None, "Measure accuracy on the private records instead of the test split, for this epsilon.", metavar="E"
+    )
+    stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", metavar="X")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     noise: str = option(
         "secure",
@@ -110,7 +120,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
             ledger.append(event)
         try:
             seconds, metrics = _train(plan, ledger, options, console)
-            privacy = _privacy(plan, ledger.touching(plan.records), options)
+            privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
             body = _answer(plan, out, seconds, metrics, privacy)
             _write(folder, plan, options, metrics, ledger, body, shared is None)
         except BaseException:
@@ -122,45 +132,66 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 
 def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) -> tuple[float, list[dict[str, Any]]]:
-    """Trains in place; returns seconds and what was noted on the way. The event is on disk already."""
-    from dpltm.generation import accuracy
+    """Trains in place; returns seconds and what was noted on the way. The events are on disk already."""
     from dpltm.noise import FastSource, SecureSource
-    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.odometer import Odometer
     from dpltm.training import train
 
     x, y = tensors(plan.dataset.train, plan.dataset)
-    test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
     steps, metrics = plan.event.steps, []
     earlier = ledger.touching(plan.records)[:-1]  # all but this training
-    checkpoints = {math.ceil(steps * part / CHECKPOINTS) for part in range(1, CHECKPOINTS + 1)}
-
+    score = _score(plan, x, y)
+    odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
     with console.progress("training under DP", steps) as step:
 
-        def progress(done: int) -> None:
-            note = ""
-            if done in checkpoints:
-                spent = epsilon((*earlier, replace(plan.event, steps=done)), options.delta)
-                score = None if test is None else accuracy(plan.start.model, *test)
-                metrics.append({"step": done, "epsilon": "inf" if math.isinf(spent) else spent, "accuracy": score})
-                note = f"epsilon so far {figure(spent)}" + ("" if score is None else f", accuracy {score:.2%}")
+        def progress(done: int) -> bool:
+            spent = odometer.after(done)
+            note = f"epsilon so far {figure(spent)}"
+            measured = None
+            if done in odometer.steps:
+                measured = score(done == steps)
+                metrics.append({"step": done, "epsilon": "inf" if math.isinf(spent) else spent, "accuracy": measured})
+                note += "" if measured is None else f", accuracy {measured:.2%}"
             step(done, note)
+            return options.stop_at is not None and measured is not None and measured >= options.stop_at
 
         noise = FastSource() if options.noise == "fast" else SecureSource()
         began = time.perf_counter()
-        train(
-            plan.start.model,
-            plan.start.mask,
-            x,
-            y,
-            plan.config,
-            sampling=SecureSource(),
-            noise=noise,
-            progress=progress,
-        )
+        model, mask = plan.start.model, plan.start.mask
+        train(model, mask, x, y, plan.config, sampling=SecureSource(), noise=noise, progress=progress)
         return time.perf_counter() - began, metrics
 
 
-def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions) -> PrivacyReport:
+def _score(plan: Plan, x: Tensor, y: Tensor) -> Callable[[bool], float | None]:
+    """What measures accuracy at a checkpoint; its argument says whether it is the last.
+
+    On the private records it releases a noisy count, each paid for in the plan: at every checkpoint, or at the last alone.
+    """
+    from dpltm.generation import accuracy, count_correct
+    from dpltm.noise import SecureSource, two_sided_geometric
+    from dpltm.privacy.events import GuaranteeEvent
+
+    model, left = plan.start.model, plan.evaluations
+    if left:
+        each = next(event.epsilon for event in plan.lineage if isinstance(event, GuaranteeEvent))
+
+        def release(last: bool) -> float | None:
+            nonlocal left
+            if not last and plan.evaluations == 1:
+                return None
+            assert left > 0
+            left -= 1
+            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), each)
+            return min(max(count / plan.dataset.records, 0.0), 1.0)
+
+        return release
+    if plan.dataset.test is None:
+        return lambda _: None
+    test = tensors(plan.dataset.test, plan.dataset)
+    return lambda _: accuracy(model, *test)
+
+
+def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken: int) -> PrivacyReport:
     from dpltm.privacy.events import TrainingEvent
     from dpltm.privacy.ledger import report
 
@@ -170,8 +201,16 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions) -> Pr
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
+    if taken < plan.event.steps:
+        notes.append(
+            f"--stop-at ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
+        )
     notes.append("other releases from these records add up: name one --ledger for all of them to have them counted")
-    if plan.dataset.test is not None:
+    if plan.evaluations:
+        notes.append(
+            f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
+        )
+    elif plan.dataset.test is not None:
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
     if options.noise == "fast":
         notes.append("--noise fast draws noise from a generator that is not cryptographic")
@@ -179,7 +218,7 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions) -> Pr
         notes.append(
             "--noise nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
-    return report(events, options.delta, plan.event.adjacency, notes)
+    return report(events, options.delta, plan.event.adjacency, notes, options.accountant)
 
 
 def _answer(
@@ -188,6 +227,7 @@ def _answer(
     return {
         "run": str(out),
         **_facts(plan),
+        "steps_taken": metrics[-1]["step"],
         "seconds": seconds,
         "accuracy": metrics[-1]["accuracy"],
         "privacy": privacy.to_json(),
@@ -216,7 +256,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
 def _dry_run(plan: Plan, before: tuple[Event, ...], options: TrainOptions) -> dict[str, Any]:
     touching = [event for event in before if event.dataset.may_overlap(plan.records)]
     events = (*touching, *plan.lineage, plan.event)
-    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, events, options).to_json()}
+    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, events, options, plan.event.steps).to_json()}
 
 
 def _write(

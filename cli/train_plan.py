@@ -68,10 +68,12 @@ class Plan:
     Attributes:
         start: network, weights, mask.
         dataset, records: what is trained on.
-        lineage: events behind the ticket that the ledger does not hold yet: its provenance, its draw.
+        lineage: what is entered before the training: events behind the ticket that the ledger does not hold yet (its
+            provenance, its draw), and evaluations on the records themselves.
         event: the training.
         config: its settings.
         notes: sentences for the report.
+        evaluations: how many evaluations on the records are paid for.
     """
 
     start: Start
@@ -81,12 +83,32 @@ class Plan:
     event: TrainingEvent
     config: TrainingConfig
     notes: tuple[str, ...]
+    evaluations: int = 0
+
+
+def certified_by(accountant: str) -> str:
+    """The accountant behind the certified figure: clt has none of its own."""
+    return "pld" if accountant == "clt" else accountant
 
 
 def check_options(options: TrainOptions) -> None:
     """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
-    if (options.epsilon is None) == (options.noise_multiplier is None):
+    if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
+        raise InputError("--budget-stop: needs --epsilon, where to stop, and --noise-multiplier, how fast it is spent")
+    if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
         raise InputError("--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1")
+    if options.budget_stop and options.noise == "nominal":
+        raise InputError("--budget-stop: holds for certified noise only; leave --noise nominal out")
+    if options.accountant == "clt" and options.epsilon is not None:
+        raise InputError(
+            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
+        )
+    if options.eval_private is not None and not 0 < options.eval_private <= LARGEST_EPSILON:
+        raise InputError(
+            f"--eval-private: {options.eval_private:g} is not a positive number up to {LARGEST_EPSILON:g}"
+        )
+    if options.stop_at is not None and not 0 < options.stop_at <= 1:
+        raise InputError(f"--stop-at: {options.stop_at:g} is not an accuracy above 0 and at most 1")
     if options.epsilon is not None and not 0 < options.epsilon <= LARGEST_EPSILON:
         raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
     if options.noise_multiplier is not None and not 0 <= options.noise_multiplier <= LARGEST_NOISE:
@@ -160,6 +182,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.filters import make_filter
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.events import TrainingEvent, now
+    from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.identity import reference
     from dpltm.training import TrainingConfig, sensitivity
 
@@ -184,10 +207,19 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
     settings = TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
     touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
-    event = _with_noise(options, draft, touching, console)
-    epsilon((*touching, event), options.delta)  # refuses what the accountant cannot take, before it is spent
-    config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity)
-    return Plan(start, dataset, records, lineage, event, config, tuple(notes))
+    evaluations = _evaluations(options, dataset, draft)
+    event = _with_noise(options, draft, (*touching, *evaluations), console)
+    if event.steps < steps:
+        notes.append(
+            f"--budget-stop ends training after {event.steps} of {steps} steps, before the one that would exceed"
+        )
+    planned = (*lineage, *evaluations, event)
+    epsilon(
+        (*touching, *evaluations, event), options.delta
+    )  # refuses what the accountant cannot take, before it is spent
+    check_budgets(before, planned)
+    config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps)
+    return Plan(start, dataset, records, (*lineage, *evaluations), event, config, tuple(notes), len(evaluations))
 
 
 def _lineage(
@@ -207,9 +239,50 @@ def _lineage(
     for event in start.drawn:
         if not event.dataset.may_overlap(records):
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
-        elif event not in before:
-            events.append(event)
+        elif not _holds(before, event):
+            events.append(_as_entered(event, before))
     return tuple(events), [*notes, *provenance_notes(start.tickets, records)]
+
+
+def _holds(before: tuple[Event, ...], event: Event) -> bool:
+    """Whether a ledger has a draw on record, be it as one before every other release or as one after some."""
+    return any(_first_or_not(old) == _first_or_not(event) for old in before)
+
+
+def _first_or_not(event: Event) -> Event:
+    from dpltm.privacy.events import SelectionEvent
+
+    return replace(event, adaptive=True) if isinstance(event, SelectionEvent) else event
+
+
+def _as_entered(event: Event, before: tuple[Event, ...]) -> Event:
+    """A draw that enters a ledger with earlier releases may depend on them, wherever it was made."""
+    from dpltm.privacy.accountant import stated_relations
+
+    earlier = stated_relations(old for old in before if old.dataset.may_overlap(event.dataset))
+    return _first_or_not(event) if earlier else event
+
+
+def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[Event, ...]:
+    """What measuring accuracy on the records themselves costs: one release a checkpoint if it may stop the run, else one.
+
+    Raises:
+        InputError: the run is to stop on a score that is private, and nothing pays for it.
+    """
+    from dpltm.privacy.events import GuaranteeEvent
+    from dpltm.privacy.odometer import POINTS
+
+    if options.eval_private is None:
+        if options.stop_at is not None and dataset.test is None:
+            raise InputError(
+                f"--stop-at: {dataset.name} has no test split, and stopping on the private records is a release that nothing"
+                " pays for; put its cost into the plan with --eval-private E, or name a --test file"
+            )
+        return ()
+    count = 1 if options.stop_at is None else min(POINTS, draft.steps)
+    what = "count of right answers on the training records, with two-sided geometric noise"
+    each = options.eval_private / count
+    return (GuaranteeEvent(draft.dataset, draft.time, draft.adjacency, "record", what, each, 0.0),) * count
 
 
 def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
@@ -239,22 +312,27 @@ def _with_noise(
 ) -> TrainingEvent:
     """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
     from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.calibration import calibrate_noise
+    from dpltm.privacy.calibration import calibrate_noise, calibrate_steps
 
     nominal = options.noise == "nominal"
     claimed = (draft.nominal_sensitivity or draft.sensitivity) / draft.sensitivity if nominal else 1.0
-    if options.noise_multiplier is not None:
+    if options.noise_multiplier is not None and not options.budget_stop:
         return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
-    if nominal or _unprotected_ticket(before):
+    if nominal or (_unprotected_ticket(before) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before)
     elif math.isinf(epsilon(before, options.delta)):
         raise BudgetError(
             "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
             " state the noise with --noise-multiplier instead of --epsilon"
         )
+    if options.budget_stop:
+        stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
+        if epsilon((*before, stated), options.delta, certified_by(options.accountant)) <= budget:
+            return stated
+        return calibrate_steps(budget, options.delta, stated, before, options.accountant)
     console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
-    calibrated = calibrate_noise(budget, options.delta, draft, before)
+    calibrated = calibrate_noise(budget, options.delta, draft, before, options.accountant)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
 
 

@@ -86,7 +86,7 @@ def train(
     *,
     sampling: RandomSource,
     noise: RandomSource,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], bool | None] | None = None,
 ) -> None:
     """Trains ``model`` in place under ``mask``.
 
@@ -98,7 +98,8 @@ def train(
         config: public settings.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``--noise fast``.
-        progress: called with the number of steps done, after each.
+        progress: called with the number of steps done, after each; training ends where it returns True. What it
+            decides by must be public, or paid for.
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
@@ -120,8 +121,8 @@ def train(
         total = gradients.filtered_sum(x[index], y[index], config.filter).values
         flat[live] = noisy_mean(total, config.noise_std, config.expected_batch, noise)
         optimizer.step()
-        if progress is not None:
-            progress(step + 1)
+        if progress is not None and progress(step + 1):
+            break
     for parameter in parameters:
         parameter.grad = None
 

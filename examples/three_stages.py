@@ -44,7 +44,7 @@ def main() -> None:
     ledger.append(
         SelectionEvent(
             records, now(), "add-remove", "record", plan.mechanism, plan.score, plan.eps1, plan.rule, plan.sensitivity,
-            plan.certified_epsilon, len(candidates), "example",
+            plan.certified_epsilon, len(candidates), "example", adaptive=False,
         )
     )  # fmt: skip
     model, (x, y) = build(spec), tensors(private.train, private)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.events import Event, from_json, to_json
+from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.files import check_schema, sync
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.events import Event, from_json, now, to_json
+from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.events import Event, now
 from dpltm.tickets.files import read_json, write_json
 from dpltm.tickets.ticket_set import TicketSet
 

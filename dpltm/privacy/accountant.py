@@ -1,48 +1,86 @@
-"""The certified accountant: privacy loss distributions over a list of events.
+"""The accountants: functions from what was done (events) to what it cost (epsilon at delta).
 
-Each event becomes a privacy loss distribution (PLD) that dominates it, the PLDs are composed, and epsilon is read off
-at the asked delta. All discretisation is pessimistic (losses rounded up), so the figure is an upper bound. The
-arithmetic of PLDs is dp-accounting's; what each event means is said here.
+``pld`` composes privacy loss distributions, ``rdp`` Renyi divergences with the modern conversion, ``ma`` the same with the
+classical conversion of the moments accountant: all three are upper bounds, each looser than the one before. ``clt`` is an
+approximation (:func:`central_limit`), and is kept apart so that nothing certified can come from it.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from dpltm.errors import InputError
-from dpltm.privacy.events import Adjacency, Event, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy import gdp, pld, renyi
+from dpltm.privacy.events import (
+    Adjacency,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    RandomizedResponseEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
+from dpltm.privacy.mechanisms import (
+    BoundedRange,
+    Gaussian,
+    Guarantee,
+    Laplace,
+    Mechanism,
+    RandomizedResponse,
+    SampledGaussian,
+)
+from dpltm.privacy.pld import FINE, Profile, Resolution
 
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-COARSE, FINE = 1e-4, 1e-5
-"""Widths of the grid that losses are rounded up to. The finer one is tried where the coarse rounding would show."""
-
-STEP_GRID, TOTAL_GRID = 1e6, 2e7
-"""Grid points that the losses of one step, and of all steps together, may take: the grid is widened to keep to them."""
-
+CERTIFIED = ("pld", "rdp", "ma")
+"""Accountants whose figure may be promised, tightest first."""
 
 LEAST_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
-
 
 LARGEST_PURE = 500.0
 """Beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64."""
 
 
-def epsilon(events: Iterable[Event], delta: float) -> float:
-    """Certified epsilon of all ``events`` together at ``delta``; infinite if any of them is non-private.
+@dataclass(frozen=True)
+class Composition:
+    """Private events as mechanisms, like ones counted together, so that their order is forgotten.
+
+    Attributes:
+        mechanisms: how often each was used.
+        draw: epsilon of the one exponential mechanism that came before every other release; 0 for none.
+        plain: epsilon that is added as it is, because it is too large for anything better.
+        delta: chance with which (epsilon, delta) guarantees may fail, all together.
+        private: False if something was released with no mechanism; the rest then says nothing.
+    """
+
+    mechanisms: Counter[Mechanism]
+    draw: float
+    plain: float
+    delta: float
+    private: bool
+
+
+def epsilon(events: Iterable[Event], delta: float, accountant: str = "pld", *, resolution: Resolution = FINE) -> float:
+    """Certified epsilon of all ``events`` together at ``delta``, for any one record; infinite if any is non-private.
 
     Args:
-        events: events on records that may overlap; the caller picks them. Their order does not matter.
+        events: what was done, in any order. Events on records that may overlap add up; see :func:`parts`.
         delta: in (0, 1).
+        accountant: one of ``CERTIFIED``.
+        resolution: how finely ``pld`` discretises; coarser is quicker, looser, and certified all the same.
 
     Raises:
-        InputError: delta out of range, or events stated for different neighbouring relations.
+        InputError: delta out of range, an accountant that certifies nothing, or events stated for different
+            neighbouring relations.
 
     Guarantees:
         Upper bound on the true epsilon of the adaptive composition of the events, add/remove or replace-one as they
@@ -50,25 +88,208 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     """
     if not 0 < delta < 1:
         raise InputError(f"delta: {delta} is not between 0 and 1")
-    events = tuple(events)
-    if any(_is_non_private(event) for event in events):
+    if accountant not in CERTIFIED:
+        raise InputError(f"accountant: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
+    return max((_epsilon(part, delta, accountant, resolution) for _, part in parts(events)), default=0.0)
+
+
+def _epsilon(events: tuple[Event, ...], delta: float, accountant: str, resolution: Resolution) -> float:
+    """Epsilon of events that all touched the same records."""
+    total = collect(events)
+    if not total.private:
         return math.inf
-    private = [event for event in events if isinstance(event, (SelectionEvent, TrainingEvent))]
-    if not private:
-        return 0.0
-    if len({event.adjacency for event in private}) > 1:
+    if not total.mechanisms and not total.draw:
+        return total.plain
+    ceiling = sum(_pure_epsilon(mechanism) * count for mechanism, count in total.mechanisms.items()) + total.draw
+    if accountant != "pld":
+        return total.plain + min(_by_renyi(total, delta, accountant), ceiling)
+    profile = pld.compose(total.mechanisms, total.draw, resolution)
+    value = profile.epsilon(delta)
+    if profile.coarse or delta < 1000 * profile.rounding:  # grid or arithmetic show: Renyi may do better
+        value = min(value, _by_renyi(total, delta, "rdp"))
+    return total.plain + min(value, ceiling)
+
+
+def profiles(events: Iterable[Event]) -> list[Profile]:
+    """The certified delta at every epsilon, a profile for each of the :func:`parts` of ``events``.
+
+    Raises:
+        InputError: a part for which nothing, or no curve, can be certified.
+    """
+    found = []
+    for ref, part in parts(events):
+        total = collect(part)
+        if not total.private or total.plain:
+            raise InputError(f"{ref}: nothing is certified for these records, so that there is no curve to draw")
+        found.append(pld.compose(total.mechanisms, total.draw))
+    return found
+
+
+def central_limit(events: Iterable[Event], delta: float) -> float:
+    """What the central limit theorem gives for ``events``: an approximation, neither an upper nor a lower bound.
+
+    Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit, each Gaussian release 1/sigma-GDP; these add up in
+    squares. The theorem says nothing of the rest, whose epsilon is added as it is.
+    """
+    return max((_central_limit(part, delta) for _, part in parts(events)), default=0.0)
+
+
+def _central_limit(events: tuple[Event, ...], delta: float) -> float:
+    total = collect(events)
+    if not total.private:
+        return math.inf
+    rest = sum(_pure_epsilon(mechanism) * count for mechanism, count in total.mechanisms.items() if not _mu(mechanism))
+    remaining = delta - total.delta
+    if remaining <= 0:
+        return math.inf
+    return total.plain + total.draw + rest + gdp.epsilon(remaining, _total_mu(total))
+
+
+def central_limit_mu(events: Iterable[Event]) -> float | None:
+    """mu of the central limit theorem where it speaks of all ``events``, the largest over the :func:`parts`; else None."""
+    totals = [collect(part) for _, part in parts(events)]
+    for total in totals:
+        if not total.private or total.draw or total.plain or not all(_mu(mechanism) for mechanism in total.mechanisms):
+            return None
+    return max((_total_mu(total) for total in totals), default=0.0)
+
+
+def _total_mu(total: Composition) -> float:
+    return math.sqrt(sum(count * _mu(mechanism) ** 2 for mechanism, count in total.mechanisms.items()))
+
+
+def _mu(mechanism: Mechanism) -> float:
+    """mu of one release, 0 where there is none."""
+    match mechanism:
+        case SampledGaussian(noise_multiplier=sigma, sampling_rate=q):
+            return gdp.clt_mu(sigma, q, 1)
+        case Gaussian(noise_multiplier=sigma):
+            return 1 / sigma
+    return 0.0
+
+
+def parts(events: Iterable[Event]) -> list[tuple[DatasetRef, tuple[Event, ...]]]:
+    """Records that were treated alike, with the events that touched them.
+
+    Ranges of one dataset that do not overlap were declared disjoint (``--subset``): a neighbour differs in one of them
+    alone, so they compose in parallel, and the largest epsilon of any part is that of the whole. Different datasets
+    are kept apart; events under another fingerprint key cannot be told apart and count everywhere.
+
+    Args:
+        events: of one or several datasets.
+    """
+    events = tuple(events)
+    if len({event.dataset for event in events}) == 1:
+        return [(events[0].dataset, events)]
+    found: list[tuple[DatasetRef, tuple[Event, ...]]] = []
+    own: dict[tuple[str, str], list[DatasetRef]] = {}
+    for event in events:
+        own.setdefault((event.dataset.key_id, event.dataset.fingerprint), []).append(event.dataset)
+    for (key_id, fingerprint), refs in own.items():
+        cuts = sorted({edge for ref in refs for edge in (ref.start, ref.stop)})
+        for start, stop in itertools.pairwise(cuts):
+            ref = DatasetRef(refs[0].name, fingerprint, key_id, start, stop)
+            touching = tuple(event for event in events if event.dataset.may_overlap(ref))
+            if not any(event.dataset.key_id == key_id for event in touching):
+                continue  # a gap between two ranges
+            last = found[-1] if found else None
+            if last and last[0].fingerprint == fingerprint and last[0].stop == start and last[1] == touching:
+                found[-1] = (replace(last[0], stop=stop), touching)
+            else:
+                found.append((ref, touching))
+    return found
+
+
+def _by_renyi(total: Composition, delta: float, accountant: str) -> float:
+    """Renyi divergences add up; guarantees that may fail take their chance off delta."""
+    remaining = delta - total.delta
+    if remaining <= 0:
+        return math.inf
+    mechanisms = total.mechanisms + Counter({BoundedRange(total.draw): 1} if total.draw else {})
+
+    def divergence(order: float) -> float:
+        return sum(count * mechanism.renyi(order) for mechanism, count in mechanisms.items())
+
+    if accountant == "ma":
+        return renyi.best_epsilon(divergence, remaining, renyi.classical_epsilon)
+    return renyi.best_epsilon(divergence, remaining)
+
+
+def _pure_epsilon(mechanism: Mechanism) -> float:
+    """Epsilon at delta 0, infinite for what has none."""
+    match mechanism:
+        case Laplace(epsilon=eps) | RandomizedResponse(epsilon=eps) | BoundedRange(epsilon=eps):
+            return eps
+        case Guarantee(epsilon=eps, delta=0.0):
+            return eps
+    return math.inf
+
+
+def stated_relations(events: Iterable[Event]) -> list[Adjacency]:
+    """The relations that private events are stated for, one an event."""
+    return [
+        event.adjacency for event in events if not isinstance(event, (ProvenanceEvent, NonPrivateEvent, BudgetEvent))
+    ]
+
+
+def collect(events: Iterable[Event]) -> Composition:
+    """What ``events`` amount to, in whatever order.
+
+    Raises:
+        InputError: an event that no accountant knows, or events stated for different relations.
+    """
+    events = tuple(events)
+    relations = set(stated_relations(events))
+    if len(relations) > 1 and not any(_is_non_private(event) for event in events):
         raise InputError(
             "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
             " use one relation throughout, or separate ledgers"
         )
-    pure = sum(event.certified_epsilon for event in private if isinstance(event, SelectionEvent))
-    if pure > LARGEST_PURE:
-        return pure + epsilon([event for event in private if isinstance(event, TrainingEvent)], delta)
-    steps = _count_steps(event for event in private if isinstance(event, TrainingEvent))
-    value = _compose(pure, steps, _width(steps, COARSE)).get_epsilon_for_delta(delta)
-    if value < 1000 * COARSE and _width(steps, FINE) == FINE:  # both are upper bounds: the smaller one is certified
-        value = min(value, _compose(pure, steps, FINE).get_epsilon_for_delta(delta))
-    return float(value if steps else min(value, pure))
+    counts: Counter[Mechanism] = Counter()
+    draws: list[float] = []
+    precision = plain = failing = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
+    for event in events:
+        if _is_non_private(event):
+            return Composition(Counter(), 0.0, 0.0, 0.0, False)
+        match event:
+            case ProvenanceEvent() | BudgetEvent():
+                pass
+            case TrainingEvent(sampling_rate=1):
+                precision += event.steps / event.noise_multiplier**2
+            case TrainingEvent():
+                counts[_sampled(event)] += event.steps
+            case GaussianEvent():
+                precision += event.noise_multiplier**-2
+            case SelectionEvent() if event.certified_epsilon > LARGEST_PURE:
+                plain += event.certified_epsilon
+            case SelectionEvent(mechanism="exponential", adaptive=False):
+                draws.append(event.certified_epsilon)
+            case SelectionEvent(mechanism="exponential"):
+                counts[BoundedRange(event.certified_epsilon)] += 1
+            case SelectionEvent():
+                counts[Guarantee(event.certified_epsilon)] += 1
+            case LaplaceEvent() if event.sensitivity / event.scale > LARGEST_PURE:
+                plain += event.sensitivity / event.scale
+            case LaplaceEvent():
+                counts[Laplace(event.sensitivity / event.scale)] += 1
+            case RandomizedResponseEvent() if event.epsilon > LARGEST_PURE:
+                plain += event.epsilon
+            case RandomizedResponseEvent():
+                counts[RandomizedResponse(event.epsilon, event.categories)] += 1
+            case GuaranteeEvent():
+                counts[Guarantee(min(event.epsilon, LARGEST_PURE), event.delta)] += 1
+                plain += event.epsilon if event.epsilon > LARGEST_PURE else 0.0
+                failing += event.delta
+    if precision:
+        counts[Gaussian(precision**-0.5)] += 1
+    draws.sort()
+    for extra in draws[:-1]:  # only one can have come before everything else
+        counts[BoundedRange(extra)] += 1
+    return Composition(counts, draws[-1] if draws else 0.0, plain, failing, True)
+
+
+def _sampled(event: TrainingEvent) -> SampledGaussian:
+    return SampledGaussian(event.noise_multiplier, event.sampling_rate, event.adjacency == "replace-one")
 
 
 def _is_non_private(event: Event) -> bool:
@@ -79,84 +300,8 @@ def _is_non_private(event: Event) -> bool:
             return event.provenance == "private"
         case SelectionEvent():
             return math.isinf(event.certified_epsilon)
-        case TrainingEvent():
+        case TrainingEvent() | GaussianEvent():
             return event.noise_multiplier < LEAST_NOISE
+        case LaplaceEvent() | RandomizedResponseEvent() | GuaranteeEvent() | BudgetEvent():
+            return False
     raise InputError(f"the accountant does not know the event {type(event).__name__}")
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """One kind of step: what it costs depends on nothing else."""
-
-    noise_multiplier: float
-    sampling_rate: float
-    adjacency: Adjacency
-
-
-def _count_steps(events: Iterable[TrainingEvent]) -> dict[_Kind, int]:
-    """How often each kind of step was taken, so that each is composed once.
-
-    Steps that take every record are plain Gaussian mechanisms: together they are one, of noise (sum 1/s^2)^(-1/2).
-    """
-    steps: dict[_Kind, int] = {}
-    full: dict[Adjacency, float] = {}
-    for event in events:
-        if event.sampling_rate == 1:
-            full[event.adjacency] = full.get(event.adjacency, 0.0) + event.steps / event.noise_multiplier**2
-        else:
-            kind = _Kind(event.noise_multiplier, event.sampling_rate, event.adjacency)
-            steps[kind] = steps.get(kind, 0) + event.steps
-    return steps | {_Kind(precision**-0.5, 1.0, adjacency): 1 for adjacency, precision in full.items()}
-
-
-def _width(steps: dict[_Kind, int], least: float) -> float:
-    """``least``, or the power of ten above it that keeps losses on ``STEP_GRID`` and ``TOTAL_GRID``.
-
-    A Gaussian step's losses spread over about 1/(2 s^2) + 10/s, those of T sampled steps over some deviations around
-    T q^2 (e^(1/s^2) - 1) / 2. These are guesses of size alone: any width gives an upper bound.
-    """
-    one = total = 0.0
-    for kind, count in steps.items():
-        spread = 0.5 / kind.noise_multiplier**2 + 10 / kind.noise_multiplier
-        square = count * kind.sampling_rate**2 * math.expm1(min(kind.noise_multiplier**-2, 500.0))
-        one, total = max(one, spread), total + min(count * spread, square / 2 + 20 * math.sqrt(square) + spread)
-    points = max(one / STEP_GRID, total / TOTAL_GRID, 1e-12)
-    return max(least, 10.0 ** math.ceil(math.log10(points)))
-
-
-def _compose(pure: float, steps: dict[_Kind, int], width: float) -> PrivacyLossDistribution:
-    """The PLD of all steps and of pure epsilons that add up to ``pure``."""
-    parts = [_gaussian(kind, width).self_compose(count) for kind, count in steps.items()]
-    if pure > 0:
-        parts.append(_pure(pure, width))
-    return functools.reduce(lambda left, right: left.compose(right), parts)
-
-
-@functools.lru_cache(maxsize=64)
-def _gaussian(kind: _Kind, width: float) -> PrivacyLossDistribution:
-    """One Poisson-subsampled Gaussian step.
-
-    Under add/remove a neighbour moves the sum by at most the sensitivity. Under replace-one the sensitivity already
-    counts both records, so each single record is bounded by half of it and the pair is
-    (1-q) N(0) + q N(-s) against (1-q) N(0) + q N(+s), with s half the sensitivity.
-    """
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution
-
-    replace = kind.adjacency == "replace-one"
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        kind.noise_multiplier,
-        sensitivity=0.5 if replace else 1.0,
-        value_discretization_interval=width,
-        sampling_prob=kind.sampling_rate,
-        neighboring_relation=(NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE),
-    )
-
-
-def _pure(eps: float, width: float) -> PrivacyLossDistribution:
-    """The worst case of pure eps-DP: randomised response. Pure epsilons of several draws simply add up."""
-    from dp_accounting.pld import common, privacy_loss_distribution
-
-    return privacy_loss_distribution.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(eps, 0.0), value_discretization_interval=width
-    )

@@ -1,27 +1,40 @@
-"""Noise for a budget: the smallest noise multiplier whose certified epsilon, with all that came before, fits."""
+"""What a budget allows: the least noise, the most steps, or the largest sampling rate whose certified epsilon fits.
+
+Each search looks for its answer on a coarse grid of losses and settles it on the fine one that the accountant uses. The
+central limit theorem gives the place to start looking, and nothing else: it never decides.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
 
-from dpltm.errors import BudgetError, CalibrationError
-from dpltm.privacy.accountant import epsilon
+from dpltm.errors import BudgetError, CalibrationError, InputError
+from dpltm.privacy import gdp
+from dpltm.privacy.accountant import CERTIFIED, epsilon
 from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.pld import FINE, QUICK, Resolution
 
 TOLERANCE = 1e-3
-"""The returned noise never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and
-less, as near as the accountant's grid allows."""
+"""What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,
+as near as the accountant's grid allows."""
 
-LEAST_NOISE, LARGEST_NOISE = 0.1, 2.0**14
-"""No noise multiplier below or above these is tried; where even the least one underspends, about that much is taken."""
+SMALLEST_NOISE, LARGEST_NOISE = 0.1, 2.0**14
+"""No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
+
+MOST_STEPS = 10**8
+SMALLEST_RATE = 1e-9
+
+Spent = Callable[[TrainingEvent, Resolution], float]
 
 
-def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = ()) -> TrainingEvent:
+def calibrate_noise(
+    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
+) -> TrainingEvent:
     """The training event ``plan`` with the noise multiplier that spends ``budget`` and no more.
 
     Args:
@@ -29,6 +42,7 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
         delta: in (0, 1).
         plan: the training that is planned; its ``noise_multiplier`` is ignored.
         before: events already on record for the same records (a selection, earlier training).
+        accountant: one of ``CERTIFIED``.
 
     Returns:
         ``plan`` with its noise multiplier set; its certified epsilon together with ``before`` is in
@@ -37,68 +51,173 @@ def calibrate_noise(budget: float, delta: float, plan: TrainingEvent, before: It
     Raises:
         BudgetError: ``before`` spends the budget, or leaves too little of it.
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
+        InputError: an accountant that certifies nothing.
     """
-    if not (budget > 0 and math.isfinite(budget)):
-        raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
-    before = tuple(before)
-    spent = epsilon(before, delta)
-    if spent >= budget:
-        raise BudgetError(
-            f"budget: the ledger already holds epsilon {spent:.4g} for these records, so nothing is left of"
-            f" {budget:g} for training; raise --epsilon, or name another --ledger if that release is never made"
-        )
+    spent, left = _check(budget, delta, before, accountant)
 
-    def excess(log_sigma: float) -> float:
-        """Log of spent over budget, shifted so that its root lies in the middle of the tolerance."""
-        total = epsilon((*before, replace(plan, noise_multiplier=math.exp(log_sigma))), delta)
-        return math.log(max(total / budget, 1e-12)) + TOLERANCE / 2  # an epsilon of exactly 0 is possible
+    def excess(log_sigma: float, resolution: Resolution) -> float:
+        return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
 
-    try:
-        low, high = _bracket(excess, _first_guess(budget - spent, delta, plan), budget, plan)
-    except CalibrationError:
-        if spent == 0:
-            raise
-        raise BudgetError(
-            f"budget: the ledger already holds epsilon {spent:.4g} of {budget:g} for these records, and what is left is too"
-            f" little for {plan.steps} steps; raise --epsilon, or name another --ledger if that release is never made"
-        ) from None
-    root = brentq(excess, low, high, xtol=TOLERANCE / 8, rtol=1e-9) if low < high else high
-    while excess(root) > TOLERANCE / 2:  # the root is known to xtol only; step to the safe side of the budget
-        root += TOLERANCE / 8
+    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.steps)
+    root = _least(excess, math.log(guess), math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))
+    if root is None:
+        _refuse(
+            budget, left, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at sampling rate"
+            f" {plan.sampling_rate:.3g} spends more; raise --epsilon or take fewer steps"
+        )  # fmt: skip
     return replace(plan, noise_multiplier=math.exp(root))
 
 
-def _first_guess(share: float, delta: float, plan: TrainingEvent) -> float:
-    """Log noise multiplier by the central limit formula (PRIVACY.md section 5): only a place to start looking."""
+def calibrate_rate(
+    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
+) -> TrainingEvent:
+    """The training event ``plan`` with the largest sampling rate whose epsilon fits; as :func:`calibrate_noise`.
 
-    def log_delta(mu: float) -> float:
-        """Log of Phi(mu/2 - share/mu) - e^share Phi(-mu/2 - share/mu), in logs so that nothing underflows."""
-        first, second = log_ndtr(mu / 2 - share / mu), share + log_ndtr(-mu / 2 - share / mu)
-        return first + math.log1p(-min(math.exp(min(second - first, 0.0)), 1 - 1e-12)) - math.log(delta)
+    Where even a rate of 1 underspends, that is what is returned.
+    """
+    spent, left = _check(budget, delta, before, accountant)
 
-    mu = brentq(log_delta, 1e-6, 100.0 + 2 * share)
-    sigma = 1 / math.sqrt(math.log1p(mu * mu / (plan.sampling_rate**2 * plan.steps)))
-    return min(max(math.log(sigma), math.log(0.1)), math.log(LARGEST_NOISE))
+    def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
+        return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
+
+    guess = gdp.mu(left, delta) / gdp.clt_mu(plan.noise_multiplier, 1.0, plan.steps)
+    root = _least(excess, -math.log(min(max(guess, SMALLEST_RATE), 1.0)), 0.0, -math.log(SMALLEST_RATE))
+    if root is None:
+        _refuse(
+            budget, left, f"even sampling rate {SMALLEST_RATE:g} over {plan.steps} steps at noise multiplier"
+            f" {plan.noise_multiplier:.3g} spends more; raise --epsilon or the noise, or take fewer steps"
+        )  # fmt: skip
+    return replace(plan, sampling_rate=math.exp(-root))
 
 
-def _bracket(
-    excess: Callable[[float], float], guess: float, budget: float, plan: TrainingEvent
-) -> tuple[float, float]:
-    """Log noise multipliers on both sides of the budget, found by growing steps from the guess."""
-    low = high = guess
+def calibrate_steps(
+    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
+) -> TrainingEvent:
+    """The training event ``plan`` with the most steps, up to ``MOST_STEPS``, whose epsilon fits.
+
+    Raises:
+        BudgetError, CalibrationError, InputError: as :func:`calibrate_noise`; not even one step fits.
+    """
+    spent, left = _check(budget, delta, before, accountant)
+
+    def fits(steps: int, resolution: Resolution) -> bool:
+        return spent(replace(plan, steps=steps), resolution) <= budget
+
+    per_step = gdp.clt_mu(plan.noise_multiplier, plan.sampling_rate, 1)
+    guess = int(min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MOST_STEPS))
+    low, high = _around(lambda steps: fits(steps, QUICK), guess, max(guess // 8, 1))
+    low, high = _around(lambda steps: fits(steps, FINE), low, max((high - low) // 4, low // 500, 1))
+    if low == 0:
+        _refuse(
+            budget, left, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and sampling rate"
+            f" {plan.sampling_rate:.3g} spends more; raise --epsilon or the noise"
+        )  # fmt: skip
+    return replace(plan, steps=low)
+
+
+def slack_noise(plan: TrainingEvent, delta: float) -> float:
+    """The smaller noise multiplier that the GDP paper would use for the same epsilon: nominal, and never calibrated to.
+
+    The moments accountant states an epsilon for ``plan``; the central limit theorem reaches it at a larger mu (GDP,
+    Equation 7), hence with less noise (Equation 8).
+    """
+    stated = epsilon([plan], delta, "ma")
+    if stated == 0 or math.isinf(stated):
+        return plan.noise_multiplier
+    return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps)
+
+
+def _check(budget: float, delta: float, before: Iterable[Event], accountant: str) -> tuple[Spent, float]:
+    """What a plan spends together with ``before``, and what ``before`` leaves of the budget."""
+    if accountant not in CERTIFIED:
+        raise InputError(
+            f"--accountant: {accountant} is an approximation and can satisfy no budget; use {', '.join(CERTIFIED)}"
+        )
+    if not (budget > 0 and math.isfinite(budget)):
+        raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
+    before = tuple(before)
+    used = epsilon(before, delta, accountant)
+    if used >= budget:
+        raise BudgetError(
+            f"budget: the ledger already holds epsilon {used:.4g} for these records, so nothing is left of"
+            f" {budget:g} for training; raise --epsilon, or name another --ledger if that release is never made"
+        )
+
+    def spent(plan: TrainingEvent, resolution: Resolution) -> float:
+        return epsilon((*before, plan), delta, accountant, resolution=resolution)
+
+    return spent, budget - used
+
+
+def _refuse(budget: float, left: float, why: str) -> NoReturn:
+    """Raises the error that says whether the budget was too small from the start."""
+    if left < budget:
+        raise BudgetError(
+            f"budget: the ledger already holds epsilon {budget - left:.4g} of {budget:g} for these records, and what is left"
+            f" is too little: {why}"
+        )
+    raise CalibrationError(f"--epsilon: {budget:g} is too small to calibrate: {why}")
+
+
+def _excess(spent: float, budget: float) -> float:
+    """Log of spent over budget, shifted so that its root lies in the middle of the tolerance; spent may be 0."""
+    return math.log(min(max(spent / budget, 1e-12), 1e12)) + TOLERANCE / 2
+
+
+def _least(excess: Callable[[float, Resolution], float], guess: float, low: float, high: float) -> float | None:
+    """The least x in [low, high] at which ``excess``, which falls in x, is within half the tolerance of 0.
+
+    ``low`` if it underspends there already, None if it overspends even at ``high``.
+    """
+    guess = min(max(guess, low), high)
+    below = above = guess
     step = 0.05
-    if excess(guess) > 0:
-        while excess(high := min(high + step, math.log(LARGEST_NOISE))) > 0:
-            if high == math.log(LARGEST_NOISE):
-                raise CalibrationError(
-                    f"--epsilon: {budget:g} is too small to calibrate: even noise multiplier {LARGEST_NOISE:g} over"
-                    f" {plan.steps} steps at sampling rate {plan.sampling_rate:.3g} spends more; raise --epsilon or"
-                    " take fewer steps"
-                )
-            low, step = high, 2 * step
-        return low, high
-    while excess(low := low - step) <= 0:
-        high, step = low, 2 * step
-        if low < math.log(LEAST_NOISE):
-            return high, high
+    if excess(guess, QUICK) > 0:
+        while excess(above := min(above + step, high), QUICK) > 0:
+            if above == high:
+                return None
+            below, step = above, 2 * step
+    else:
+        while excess(below := max(below - step, low), QUICK) <= 0:
+            if below == low:
+                return low if excess(low, FINE) <= TOLERANCE / 2 else _settle(excess, low, 1.0, high)
+            above, step = below, 2 * step
+    root = float(brentq(lambda x: excess(x, QUICK), below, above, xtol=TOLERANCE / 8, rtol=1e-9))
+    left, right = max(root - 0.01, low), min(root + 0.01, high)
+    slope = (excess(left, QUICK) - excess(right, QUICK)) / (right - left)
+    return _settle(excess, root, max(slope, 0.1), high)
+
+
+def _settle(excess: Callable[[float, Resolution], float], root: float, slope: float, high: float) -> float | None:
+    """Newton's method on the fine grid, from a root on the coarse one; ends on the safe side of the budget."""
+    best: float | None = None
+    for _ in range(12):
+        value = excess(root, FINE)
+        if value <= TOLERANCE / 2:
+            best = root if best is None else min(best, root)
+            if value >= -TOLERANCE / 2:
+                return root
+        root += value / slope
+    step = TOLERANCE
+    while best is None:
+        if (root := min(root + step, high)) == high and excess(high, FINE) > TOLERANCE / 2:
+            return None
+        best = root if excess(root, FINE) <= TOLERANCE / 2 else None
+        step *= 2
+    return best
+
+
+def _around(fits: Callable[[int], bool], guess: int, step: int) -> tuple[int, int]:
+    """Neighbouring whole numbers: the largest that fits (0 if none does), and the next, which does not."""
+    low, high = 0, MOST_STEPS + 1
+    at = guess
+    while low < at < high:  # grow steps away from the guess until it is between the two
+        if fits(at):
+            low, at = at, min(at + step, high)
+        else:
+            high, at = at, max(at - step, low)
+        step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low, high

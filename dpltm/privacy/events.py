@@ -8,10 +8,9 @@ the same tomorrow. PRIVACY.md sections 1 to 4.
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from dpltm.errors import ArtifactError
 
@@ -104,6 +103,9 @@ class SelectionEvent(Event):
             when the used one is an over-estimate; infinite when no finite bound holds.
         candidates: number of tickets drawn from.
         ticket_set: content id of the ticket set.
+        adaptive: whether releases from these records were on record before the draw, so that its candidates may depend
+            on them. Only one that comes before everything else composes as a single two-outcome pair (PRIVACY.md
+            section 5; Dong, Durfee, Rogers 2019 on the cost of adaptivity).
     """
 
     mechanism: Literal["exponential", "permute-and-flip"]
@@ -114,6 +116,7 @@ class SelectionEvent(Event):
     certified_epsilon: float
     candidates: int
     ticket_set: str
+    adaptive: bool = True
 
     def __post_init__(self) -> None:
         _positive("eps1", self.eps1)
@@ -165,6 +168,88 @@ class TrainingEvent(Event):
 
 
 @dataclass(frozen=True)
+class LaplaceEvent(Event):
+    """A statistic released with Laplace noise on each coordinate.
+
+    Attributes:
+        what: what was released, in a few words.
+        sensitivity: L1 bound of the change one neighbour makes, under ``adjacency``.
+        scale: scale b of the noise.
+    """
+
+    what: str
+    sensitivity: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        _positive("sensitivity", self.sensitivity)
+        _positive("scale", self.scale)
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """A statistic released with Gaussian noise on each coordinate.
+
+    Attributes:
+        what: what was released, in a few words.
+        sensitivity: L2 bound of the change one neighbour makes, under ``adjacency``.
+        noise_multiplier: standard deviation of the noise over ``sensitivity``.
+    """
+
+    what: str
+    sensitivity: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive("sensitivity", self.sensitivity)
+        _positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class RandomizedResponseEvent(Event):
+    """Every record's value in one of k categories, released through k-ary randomised response.
+
+    A record's presence shows, so the relation must be replace-one.
+
+    Attributes:
+        what: what was released, in a few words.
+        epsilon: log of how much likelier the true category is than any other.
+        categories: k, at least 2.
+    """
+
+    what: str
+    epsilon: float
+    categories: int
+
+    def __post_init__(self) -> None:
+        _positive("epsilon", self.epsilon)
+        if self.categories < 2:
+            raise ArtifactError(f"Expected categories={self.categories} >= 2")
+        if self.adjacency != "replace-one":
+            raise ArtifactError("randomised response shows who is there: Expected adjacency replace-one")
+
+
+@dataclass(frozen=True)
+class GuaranteeEvent(Event):
+    """A release of which only its (epsilon, delta) guarantee is known; delta 0 is pure DP.
+
+    Attributes:
+        what: what was released, in a few words.
+        epsilon: of the guarantee.
+        delta: of the guarantee, in [0, 1).
+    """
+
+    what: str
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _positive("epsilon", self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise ArtifactError(f"Expected 0 <= delta={self.delta} < 1")
+
+
+@dataclass(frozen=True)
 class NonPrivateEvent(Event):
     """Something was released from the records with no mechanism, at the user's explicit word.
 
@@ -175,77 +260,22 @@ class NonPrivateEvent(Event):
     what: str
 
 
-KINDS: dict[str, type[Event]] = {
-    "provenance": ProvenanceEvent,
-    "selection": SelectionEvent,
-    "training": TrainingEvent,
-    "non-private": NonPrivateEvent,
-}
-_NAMES = {cls: name for name, cls in KINDS.items()}
+@dataclass(frozen=True)
+class BudgetEvent(Event):
+    """A limit set on the records; it costs nothing. The last one for the same records counts.
 
-
-def to_json(event: Event) -> dict[str, Any]:
-    """The event as a JSON object: ``kind`` first, then its fields; an infinite epsilon is the text ``inf``."""
-    body = asdict(event)
-    for name, value in body.items():
-        if isinstance(value, float) and math.isinf(value):
-            body[name] = "inf"
-    return {"kind": _NAMES[type(event)], **body}
-
-
-def from_json(body: object) -> Event:
-    """The event that :func:`to_json` wrote.
-
-    Raises:
-        ArtifactError: an unknown kind, a missing or unknown field, or a value of the wrong type or range. An event
-            that cannot be understood is never skipped: skipping would understate the cost.
+    Attributes:
+        epsilon: largest certified epsilon that everything on record may come to.
+        delta: at which it is read.
     """
-    if not isinstance(body, dict):
-        raise ArtifactError("an event must be a JSON object")
-    kind = body.get("kind")
-    cls = KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise ArtifactError(f"unknown event {kind!r}: known are {', '.join(KINDS)}; a newer dpltm may have written it")
-    values = {name: value for name, value in body.items() if name != "kind"}
-    values["dataset"] = _decode(DatasetRef, values.get("dataset"), "dataset")
-    return _decode(cls, values, str(kind))
 
+    epsilon: float
+    delta: float
 
-def _decode(cls: type, values: object, where: str) -> Any:
-    """Builds the frozen dataclass ``cls`` from a JSON object, checking names and types."""
-    if not isinstance(values, dict):
-        raise ArtifactError(f"event field {where}: expected an object")
-    known = {field.name: str(field.type) for field in fields(cls)}
-    wrong = sorted(set(values) ^ set(known))
-    if wrong:
-        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r}")
-    return cls(**{name: _value(where, name, known[name], values[name]) for name in known})
-
-
-def _value(where: str, name: str, annotation: str, value: object) -> Any:
-    """Checks one field against its annotation; the annotations used in this module are the only ones handled."""
-    if annotation == "float | None":
-        if value is None:
-            return None
-        annotation = "float"
-    choices = get_args(globals().get(annotation)) if annotation in ("Adjacency", "ProvenanceKind") else ()
-    if annotation.startswith("Literal["):
-        choices = tuple(part.strip().strip("\"'") for part in annotation[len("Literal[") : -1].split(","))
-    if choices:
-        good = value in choices
-    elif annotation == "int":
-        good = isinstance(value, int) and not isinstance(value, bool)
-    elif annotation == "float":
-        value = math.inf if value == "inf" else value
-        good = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-        good = good or value == math.inf
-    elif annotation == "str":
-        good = isinstance(value, str)
-    else:
-        good = isinstance(value, DatasetRef)
-    if not good:
-        raise ArtifactError(f"{where} event: field {name}: bad value {value!r}, expected {annotation}")
-    return value
+    def __post_init__(self) -> None:
+        _positive("epsilon", self.epsilon)
+        if not 0 < self.delta < 1:
+            raise ArtifactError(f"Expected 0 < delta={self.delta} < 1")
 
 
 def _positive(name: str, value: float, *, infinite: bool = False) -> None:

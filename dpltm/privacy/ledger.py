@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpltm.privacy.accountant import LEAST_NOISE, epsilon
+from dpltm.errors import ArtifactError, BudgetError
+from dpltm.privacy.accountant import LEAST_NOISE, central_limit, epsilon, stated_relations
 from dpltm.privacy.events import (
     Adjacency,
+    BudgetEvent,
     DatasetRef,
     Event,
     NonPrivateEvent,
@@ -88,7 +90,18 @@ class Ledger:
         return tuple(self._events)
 
     def append(self, event: Event) -> None:
-        """Enters ``event``; when this returns, it is on record."""
+        """Enters ``event``; when this returns, it is on record.
+
+        Raises:
+            BudgetError: a budget set on the records would be exceeded; nothing was entered.
+            ArtifactError: a draw that is said to come before every other release does not.
+        """
+        touching = self.touching(event.dataset)
+        if isinstance(event, SelectionEvent) and not event.adaptive and stated_relations(touching):
+            raise ArtifactError(
+                "selection event: the ledger holds earlier releases from these records, so Expected adaptive=True"
+            )
+        check_budgets(touching, (event,))
         if self._persist is not None:
             self._persist(event)
         self._events.append(event)
@@ -98,7 +111,39 @@ class Ledger:
         return tuple(event for event in self._events if event.dataset.may_overlap(dataset))
 
 
-def report(events: Iterable[Event], delta: float, adjacency: Adjacency, notes: Iterable[str] = ()) -> PrivacyReport:
+def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
+    """Refuses ``planned`` if they exceed a budget that is set on records they touch.
+
+    Args:
+        before: what is on record.
+        planned: what would be entered, in order.
+
+    Raises:
+        BudgetError: with the budget and what everything would come to.
+    """
+    before, planned = tuple(before), tuple(planned)
+    budgets = {event.dataset: event for event in (*before, *planned) if isinstance(event, BudgetEvent)}
+    spending = [event for event in planned if not isinstance(event, BudgetEvent)]
+    for budget in budgets.values():
+        new = [event for event in spending if event.dataset.may_overlap(budget.dataset)]
+        if not new:
+            continue
+        touching = (*(event for event in before if event.dataset.may_overlap(budget.dataset)), *new)
+        total = epsilon(touching, budget.delta)
+        if total > budget.epsilon:
+            raise BudgetError(
+                f"budget: this would bring {budget.dataset} to epsilon {total:.4g} at delta {budget.delta:g}, above the"
+                f" budget of {budget.epsilon:g} set on {budget.time[:10]}; spend less, or set another (dpltm privacy budget)"
+            )
+
+
+def report(
+    events: Iterable[Event],
+    delta: float,
+    adjacency: Adjacency,
+    notes: Iterable[str] = (),
+    accountant: str = "pld",
+) -> PrivacyReport:
     """Both figures and the notes for events on one dataset (see :meth:`Ledger.touching`).
 
     Args:
@@ -106,17 +151,54 @@ def report(events: Iterable[Event], delta: float, adjacency: Adjacency, notes: I
         delta: in (0, 1).
         adjacency: the relation to state where no event fixes one.
         notes: sentences to add to those that the events call for.
+        accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
+            certified one is ``pld``'s.
     """
     events = tuple(events)
-    stated: list[Adjacency] = [
-        event.adjacency for event in events if isinstance(event, (SelectionEvent, TrainingEvent))
-    ]
+    stated = stated_relations(events)
     relation = stated[0] if stated else adjacency
-    certified = Certified(epsilon(events, delta), delta, "pld", relation, "record", "poisson")
+    method = "pld" if accountant == "clt" else accountant
+    certified = Certified(epsilon(events, delta, method), delta, method, relation, "record", "poisson")
+    nominal = _central_limit(events, delta) if accountant == "clt" else _nominal(events, delta)
     sentences = [*_event_notes(events), *notes]
+    if accountant == "clt" and nominal is not None:
+        sentences.append(compare_central_limit(nominal.epsilon, certified.epsilon))
     if stated:
         sentences.append(SEARCH_NOTE)
-    return PrivacyReport(certified, _nominal(events, delta), tuple(dict.fromkeys(sentences)))
+    return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)))
+
+
+def compare_central_limit(approximate: float, certified: float) -> str:
+    """By how much the central limit figure misses the certified one, in words."""
+    if math.isinf(certified) or math.isinf(approximate) or certified == 0:
+        return "the central limit figure is an approximation and promises nothing"
+    side = "below" if approximate < certified else "above"
+    gap = abs(approximate - certified)
+    return (
+        f"the central limit figure {approximate:.4g} is {gap:.2g} ({gap / certified:.1%}) {side} the certified one: it is an"
+        " approximation and promises nothing"
+    )
+
+
+def _central_limit(events: tuple[Event, ...], delta: float) -> Nominal:
+    claimed = _as_claimed(events)
+    sources = ["GDP central limit theorem, an approximation"]
+    if claimed != events:
+        sources.append("tanh paper's sensitivity")
+    return Nominal(central_limit(claimed, delta), delta, "; ".join(sources))
+
+
+def _as_claimed(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events as their sources account for them: tickets taken as given, claimed bounds in place of true ones."""
+    return tuple(
+        replace(event, noise_multiplier=event.nominal_noise_multiplier)
+        if isinstance(event, TrainingEvent) and event.nominal_sensitivity is not None
+        else replace(event, certified_epsilon=event.eps1)
+        if isinstance(event, SelectionEvent)
+        else event
+        for event in events
+        if not (isinstance(event, ProvenanceEvent) and event.provenance == "private")
+    )
 
 
 def _nominal(events: tuple[Event, ...], delta: float) -> Nominal | None:
@@ -135,8 +217,8 @@ def _nominal(events: tuple[Event, ...], delta: float) -> Nominal | None:
         sources.append("tanh paper's sensitivity")
     if not sources:
         return None
-    claimed = [replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trainings]
-    eps2 = epsilon(claimed, delta)
+    rest = [event for event in _as_claimed(events) if not isinstance(event, (SelectionEvent, NonPrivateEvent))]
+    eps2 = epsilon(rest, delta)
     return Nominal(sum(event.eps1 for event in selections) + eps2, delta, "; ".join(sources))
 
 

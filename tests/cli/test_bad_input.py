@@ -390,7 +390,10 @@ def test_the_papers_rule_needs_public_accuracies(refused):
         (("--lr", "-1"), "--lr: -1.0 is not a positive number"),
         (("--optimizer", "lbfgs"), "--optimizer: 'lbfgs' is not one of sgd, momentum, adam, adagrad"),
         (("--filter", "clamp"), "--filter: 'clamp' is not one of clip, tanh"),
-        (("--accountant", "clt"), "--accountant: 'clt' is not one of pld"),
+        (
+            ("--accountant", "clt"),
+            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma",
+        ),
         (("--noise", "none"), "--noise: 'none' is not one of secure, fast, nominal"),
         (("--model", "mlp:4"), "--model: the ticket set decides the network; leave --model out"),
         (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),

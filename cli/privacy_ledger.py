@@ -1,0 +1,243 @@
+"""``dpltm privacy ledger`` and ``dpltm privacy budget``: what a ledger says, and how much it may come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import LEAST_DELTA, DataOptions, figure, load_dataset
+from dpltm.cli.console import Console
+from dpltm.cli.options import Call, option
+from dpltm.cli.train_plan import certified_by
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from dpltm.privacy.events import DatasetRef, Event
+
+MOST_FIGURES = 20
+"""Up to this many different events, each is also accounted on its own."""
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """Explain a ledger line by line, and recompute what it comes to from the file alone."""
+
+    file: str | None = option(None, "Ledger file.", metavar="FILE", argument=True, required=True)
+    dataset: str | None = option(None, "Only this dataset, by name.", metavar="NAME")
+    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
+    accountant: str = option(
+        "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
+        choices=("pld", "rdp", "ma", "clt"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BudgetOptions(DataOptions):
+    """Show the budgets that a ledger sets on records, or set one.
+
+    A budget is enforced before any release that would exceed it, by every command that uses this ledger. The last one set
+    counts; all stay on record.
+    """
+
+    file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
+    epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", metavar="E")
+    delta: float = option(1e-5, "Delta at which it is read.", metavar="D")
+
+
+def ledger_command(options: LedgerOptions, call: Call) -> None:
+    """Runs ``dpltm privacy ledger`` and prints its answer."""
+    from dpltm.privacy.ledger import report
+
+    _check_delta(options.delta)
+    path = Path(options.file or "")
+    numbered = _numbered(path, options.dataset)
+    events = tuple(event for _, event in numbered)
+    alone = _alone(events, options.delta, certified_by(options.accountant))
+    body = {
+        "ledger": str(path),
+        "events": [
+            {
+                "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": event.adjacency,
+                "words": words, "epsilon": cost,
+            }
+            for (line, event), words, cost in zip(numbered, _words(events), alone, strict=True)
+        ],
+        "datasets": _datasets(events, options),
+        "privacy": report(events, options.delta, "add-remove", accountant=options.accountant).to_json(),
+    }  # fmt: skip
+    Console(call.json, call.quiet).result(body, lambda rich: _show_ledger(rich, body))
+
+
+def budget_command(options: BudgetOptions, call: Call) -> None:
+    """Runs ``dpltm privacy budget`` and prints its answer."""
+    from dpltm.privacy.events import BudgetEvent, now
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ledger_file import open_ledger
+
+    _check_delta(options.delta)
+    path = Path(options.file or "")
+    if options.epsilon is None:
+        if options.dataset is not None:
+            raise InputError(
+                "--epsilon is missing: the budget to set on --dataset; leave --dataset out to see all budgets"
+            )
+        body = {"ledger": str(path), "budgets": _budgets(read_ledger(path, None))}
+    else:
+        if not 0 < options.epsilon <= 1e4:
+            raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to 10000")
+        ref = reference(load_dataset(options))
+        ledger = open_ledger(path)
+        ledger.append(BudgetEvent(ref, now(), "add-remove", "record", options.epsilon, options.delta))
+        body = {"ledger": str(path), "budgets": _budgets(ledger.events)}
+    Console(call.json, call.quiet).result(body, lambda rich: _show_budgets(rich, body))
+
+
+def read_ledger(path: Path, dataset: str | None) -> tuple[Event, ...]:
+    """The events of a ledger file that must exist, or those on records of one name.
+
+    Raises:
+        InputError: no such file, or no event on such records.
+        ArtifactError: a line that is broken, edited or unknown; the message names it.
+    """
+    return tuple(event for _, event in _numbered(path, dataset))
+
+
+def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
+    """The events with the lines they stand on."""
+    from dpltm.tickets.ledger_file import open_ledger
+
+    if path.is_dir() and (path / "ledger.jsonl").is_file():
+        raise InputError(f"{path}: a folder; name the ledger in it, {path / 'ledger.jsonl'}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such ledger file; name one, such as SET/ledger.jsonl")
+    numbered = list(enumerate(open_ledger(path).events, start=2))  # the first line is the header
+    names = dict.fromkeys(event.dataset.name for _, event in numbered)
+    if dataset is not None and dataset not in names:
+        raise InputError(f"--dataset: {path} holds nothing on {dataset!r}; it holds {', '.join(names) or 'nothing'}")
+    return [(line, event) for line, event in numbered if dataset in (None, event.dataset.name)]
+
+
+def _check_delta(delta: float) -> None:
+    if not LEAST_DELTA <= delta < 1:
+        raise InputError(f"--delta: {delta:g} is not between {LEAST_DELTA:g} and 1")
+
+
+def _words(events: tuple[Event, ...]) -> list[str]:
+    from dpltm.privacy.words import describe
+
+    return [describe(event) for event in events]
+
+
+def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
+    """What each event costs by itself; None where it costs nothing of its own, or where they are too many."""
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.events import BudgetEvent, DatasetRef
+
+    nowhere = DatasetRef("", "", "", 0, 1)
+    kinds = [replace(event, time="", dataset=nowhere) for event in events]
+    if len(set(kinds)) > MOST_FIGURES:
+        return [None] * len(events)
+    costs = {kind: _figure(epsilon([kind], delta, accountant)) for kind in set(kinds)}
+    return [None if isinstance(kind, BudgetEvent) else costs[kind] for kind in kinds]
+
+
+def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[str, Any]]:
+    """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
+    from dpltm.privacy.accountant import parts
+    from dpltm.privacy.ledger import report
+
+    found: dict[tuple[str, str], list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
+    for ref, part in parts(events):
+        found.setdefault((ref.key_id, ref.fingerprint), []).append((ref, part))
+    rows = []
+    for pieces in found.values():
+        touching = tuple(dict.fromkeys(event for _, part in pieces for event in part))
+        touching = tuple(event for event in events if event in set(touching))
+        notes = []
+        if len(pieces) > 1:
+            ranges = ", ".join(f"{ref} at {figure(_total(part, options))}" for ref, part in pieces)
+            notes.append(
+                f"ranges declared disjoint (--subset) are counted apart: {ranges}; any one record is in one of them"
+            )
+        total = report(touching, options.delta, "add-remove", notes, options.accountant)
+        rows.append(
+            {
+                "dataset": pieces[0][0].name,
+                "key_id": pieces[0][0].key_id,
+                "events": len(touching),
+                "parts": [{"records": _range(ref), "epsilon": _figure(_total(part, options))} for ref, part in pieces],
+                "privacy": total.to_json(),
+            }
+        )
+    return rows
+
+
+def _total(events: tuple[Event, ...], options: LedgerOptions) -> float:
+    from dpltm.privacy.accountant import epsilon
+
+    return epsilon(events, options.delta, certified_by(options.accountant))
+
+
+def _range(ref: DatasetRef) -> str:
+    from dpltm.privacy.events import OPEN_END
+
+    return f"{ref.start}:" + ("" if ref.stop == OPEN_END else str(ref.stop))
+
+
+def _figure(value: float) -> float | str:
+    import math
+
+    return "inf" if math.isinf(value) else value
+
+
+def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
+    """Each budget in force, what is spent of it, and what is left."""
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.events import BudgetEvent
+
+    rows = []
+    for ref, budget in {event.dataset: event for event in events if isinstance(event, BudgetEvent)}.items():
+        spent = epsilon([event for event in events if event.dataset.may_overlap(ref)], budget.delta)
+        rows.append(
+            {
+                "dataset": str(ref),
+                "epsilon": budget.epsilon,
+                "delta": budget.delta,
+                "spent": _figure(spent),
+                "set": budget.time,
+            }
+        )
+    return rows
+
+
+def _show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_privacy
+
+    for row in body["events"]:
+        cost = row["epsilon"]
+        alone = "" if cost is None else f"  epsilon alone {cost if isinstance(cost, str) else figure(cost)}"
+        rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
+        rich.print(f"  {row['words']}")
+    for row in body["datasets"]:
+        rich.print(
+            f"\n{row['dataset']}: {row['events']} event{'s' if row['events'] != 1 else ''} together", style="bold"
+        )
+        show_privacy(rich, row["privacy"])
+    if not body["datasets"]:
+        rich.print("the ledger holds no event")
+
+
+def _show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    if not body["budgets"]:
+        rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
+        return
+    table = Table("records", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
+    for row in body["budgets"]:
+        spent = row["spent"] if isinstance(row["spent"], str) else figure(row["spent"])
+        table.add_row(row["dataset"], f"{row['epsilon']:g}", f"{row['delta']:g}", spent, row["set"])
+    rich.print(table)

@@ -1,0 +1,106 @@
+"""Events as JSON objects, and back: strict, since an event that is misread would misstate what was spent."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import MISSING, asdict, fields
+from typing import Any, get_args
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import (
+    Adjacency,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    ProvenanceKind,
+    RandomizedResponseEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
+
+KINDS: dict[str, type[Event]] = {
+    "provenance": ProvenanceEvent,
+    "selection": SelectionEvent,
+    "training": TrainingEvent,
+    "laplace": LaplaceEvent,
+    "gaussian": GaussianEvent,
+    "randomized-response": RandomizedResponseEvent,
+    "guarantee": GuaranteeEvent,
+    "non-private": NonPrivateEvent,
+    "budget": BudgetEvent,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "ProvenanceKind": ProvenanceKind}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as a JSON object: ``kind`` first, then its fields; an infinite epsilon is the text ``inf``."""
+    body = asdict(event)
+    for name, value in body.items():
+        if isinstance(value, float) and math.isinf(value):
+            body[name] = "inf"
+    return {"kind": _NAMES[type(event)], **body}
+
+
+def from_json(body: object) -> Event:
+    """The event that :func:`to_json` wrote.
+
+    Raises:
+        ArtifactError: an unknown kind, a missing or unknown field, or a value of the wrong type or range. An event
+            that cannot be understood is never skipped: skipping would understate the cost.
+    """
+    if not isinstance(body, dict):
+        raise ArtifactError("an event must be a JSON object")
+    kind = body.get("kind")
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ArtifactError(f"unknown event {kind!r}: known are {', '.join(KINDS)}; a newer dpltm may have written it")
+    values = {name: value for name, value in body.items() if name != "kind"}
+    values["dataset"] = _decode(DatasetRef, values.get("dataset"), "dataset")
+    return _decode(cls, values, str(kind))
+
+
+def _decode(cls: type, values: object, where: str) -> Any:
+    """Builds the frozen dataclass ``cls`` from a JSON object, checking names and types."""
+    if not isinstance(values, dict):
+        raise ArtifactError(f"event field {where}: expected an object")
+    known = {field.name: str(field.type) for field in fields(cls)}
+    optional = {field.name for field in fields(cls) if field.default is not MISSING}  # added to a kind later on
+    wrong = sorted((set(values) ^ set(known)) - (optional - set(values)))
+    if wrong:
+        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r}")
+    return cls(**{name: _value(where, name, known[name], value) for name, value in values.items()})
+
+
+def _value(where: str, name: str, annotation: str, value: object) -> Any:
+    """Checks one field against its annotation; the annotations used in this module are the only ones handled."""
+    if annotation == "float | None":
+        if value is None:
+            return None
+        annotation = "float"
+    choices = get_args(_CHOICES.get(annotation))
+    if annotation.startswith("Literal["):
+        choices = tuple(part.strip().strip("\"'") for part in annotation[len("Literal[") : -1].split(","))
+    if choices:
+        good = isinstance(value, str) and value in choices
+    elif annotation == "int":
+        good = isinstance(value, int) and not isinstance(value, bool)
+    elif annotation == "bool":
+        good = isinstance(value, bool)
+    elif annotation == "float":
+        value = math.inf if value == "inf" else value
+        good = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        good = good or value == math.inf
+    elif annotation == "str":
+        good = isinstance(value, str)
+    else:
+        good = isinstance(value, DatasetRef)
+    if not good:
+        raise ArtifactError(f"{where} event: field {name}: bad value {value!r}, expected {annotation}")
+    return value

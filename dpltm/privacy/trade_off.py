@@ -1,0 +1,85 @@
+"""Trade-off functions: what an attacker who must tell two neighbours apart can do (Dong, Roth, Su 2022).
+
+An attacker with false alarms (type I errors) alpha misses (type II errors) at least f(alpha). f comes from the certified
+profile delta(epsilon): by duality f(alpha) is the largest of 1 - delta - e^epsilon alpha and e^-epsilon (1 - delta - alpha)
+over all epsilon >= 0 (Dong, Roth, Su 2022, Proposition 2.12). Any epsilons give a lower bound on the misses, and delta is an
+upper bound, so the curve promises what it shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpltm.privacy import gdp
+from dpltm.privacy.accountant import central_limit_mu, epsilon, profiles
+from dpltm.privacy.events import Event
+
+POINTS = 400
+SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+"""False alarms that are always among the points of a curve."""
+
+LEAST_DELTA = 1e-10
+"""The curve of epsilons goes to where delta reaches this."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The privacy of a list of events as curves; all arrays ascend in their first coordinate.
+
+    Attributes:
+        epsilons, deltas: the certified (epsilon, delta) curve, from epsilon 0.
+        false_alarms, misses: the certified trade-off function; type I against least type II error.
+        mu: of the central limit theorem, nominal; None where it does not apply.
+        misses_gdp: G_mu at ``false_alarms``, nominal; None where it does not apply.
+    """
+
+    epsilons: np.ndarray
+    deltas: np.ndarray
+    false_alarms: np.ndarray
+    misses: np.ndarray
+    mu: float | None
+    misses_gdp: np.ndarray | None
+
+    def misses_at(self, false_alarms: float) -> float:
+        """Least share of misses at a share of false alarms in [0, 1], from the certified curve."""
+        return float(_misses(np.array([false_alarms]), self.epsilons, self.deltas)[0])
+
+
+def curves(events: Iterable[Event]) -> Curves:
+    """The curves of ``events`` together, for any one record.
+
+    Raises:
+        InputError: nothing can be certified for some of the records.
+    """
+    events = tuple(events)
+    found = profiles(events)
+    last = max(epsilon(events, LEAST_DELTA), 1e-3)
+    epsilons = np.linspace(0.0, last, POINTS)
+    deltas = np.max([profile.delta(epsilons) for profile in found], axis=0) if found else np.zeros(POINTS)
+    alphas = np.unique(
+        np.concatenate([[0.0, *SHOWN], np.geomspace(1e-6, 0.5, POINTS // 2), np.linspace(0.5, 1.0, POINTS // 2)])
+    )
+    mu = central_limit_mu(events)
+    gaussian = None if mu is None else gdp.trade_off(alphas, mu)
+    return Curves(epsilons, deltas, alphas, _misses(alphas, epsilons, deltas), mu, gaussian)
+
+
+def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    """The largest of the lines that the (epsilon, delta) pairs put under the trade-off function, and 0."""
+    grown = np.exp(np.minimum(epsilons, 700.0))[:, None]
+    steep = 1 - deltas[:, None] - grown * alphas
+    flat = (1 - deltas[:, None] - alphas) / grown
+    return np.maximum(np.maximum(steep, flat).max(axis=0), 0.0)
+
+
+def sentence(misses: float, false_alarms: float = 0.05) -> str:
+    """The curve at one point, as a person would say it; the share is rounded down."""
+    share = math.floor(misses * 1000) / 10
+    return (
+        f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether one person's record was used misses at"
+        f" least {share:g} % of those whose record was"
+    )
