@@ -76,9 +76,8 @@ class CurveOptions(SettingOptions):
 
 def epsilon_command(options: EpsilonOptions, call: Call) -> None:
     """Runs ``dpltm privacy epsilon`` and prints its answer."""
-    from dpltm.privacy.accountant import central_limit, epsilon
+    from dpltm.privacy.accountant import central_limit, central_limit_mu, epsilon
     from dpltm.privacy.calibration import slack_noise
-    from dpltm.privacy.gdp import clt_mu
     from dpltm.privacy.ledger import SEARCH_NOTE, compare_central_limit
 
     event, draw = _events(options, find=None)
@@ -90,7 +89,7 @@ def epsilon_command(options: EpsilonOptions, call: Call) -> None:
         **_setting(event, options),
         **{name: _number(value) for name, value in certified.items()},
         "clt": _number(approximate),
-        "mu": _number(clt_mu(event.noise_multiplier, event.sampling_rate, event.steps)),
+        "mu": _number(central_limit_mu([event]) or 0.0),
         "nominal": {
             "noise_multiplier": slack_noise(event, options.delta),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",

@@ -128,8 +128,8 @@ def profiles(events: Iterable[Event]) -> list[Profile]:
 def central_limit(events: Iterable[Event], delta: float) -> float:
     """What the central limit theorem gives for ``events``: an approximation, neither an upper nor a lower bound.
 
-    Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit, each Gaussian release 1/sigma-GDP; these add up in
-    squares. The theorem says nothing of the rest, whose epsilon is added as it is.
+    Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
+    record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is added as it is.
     """
     return max((_central_limit(part, delta) for _, part in parts(events)), default=0.0)
 

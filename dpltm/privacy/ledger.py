@@ -83,6 +83,7 @@ class Ledger:
     def __init__(self, events: Iterable[Event] = (), persist: Callable[[Event], None] | None = None) -> None:
         self._events = list(events)
         self._persist = persist
+        self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -96,15 +97,17 @@ class Ledger:
             BudgetError: a budget set on the records would be exceeded; nothing was entered.
             ArtifactError: a draw that is said to come before every other release does not.
         """
-        touching = self.touching(event.dataset)
-        if isinstance(event, SelectionEvent) and not event.adaptive and stated_relations(touching):
+        first = isinstance(event, SelectionEvent) and not event.adaptive
+        if first and stated_relations(self.touching(event.dataset)):
             raise ArtifactError(
                 "selection event: the ledger holds earlier releases from these records, so Expected adaptive=True"
             )
-        check_budgets(touching, (event,))
+        if self._budgeted:
+            check_budgets(self._events, (event,))
         if self._persist is not None:
             self._persist(event)
         self._events.append(event)
+        self._budgeted |= isinstance(event, BudgetEvent)
 
     def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""
