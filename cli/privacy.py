@@ -133,7 +133,9 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
     if missing[0] == "noise_multiplier" and left > 0:
         mu = gdp.mu(left, options.delta)
         nominal = {
-            "noise_multiplier": gdp.clt_noise(mu, event.sampling_rate, event.steps),
+            "noise_multiplier": gdp.clt_noise(
+                mu, event.sampling_rate, event.steps, replace_one=event.adjacency == "replace-one"
+            ),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
         }
     body = {
@@ -150,6 +152,7 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
 
 def curve_command(options: CurveOptions, call: Call) -> None:
     """Runs ``dpltm privacy curve``, writes what was asked for and prints its answer."""
+    from dpltm.privacy.accountant import stated_relations
     from dpltm.privacy.trade_off import curves, sentence
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
     from dpltm.tickets.files import check_free
@@ -183,7 +186,7 @@ def curve_command(options: CurveOptions, call: Call) -> None:
         },
         "nominal": nominal,
         "misses_at_5_percent": misses,
-        "sentence": sentence(misses),
+        "sentence": sentence(misses, adjacency=next(iter(stated_relations(events)), "add-remove")),
         "csv": options.csv,
         "plot": options.plot,
     }  # fmt: skip

@@ -199,11 +199,12 @@ def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     from dpltm.privacy.events import BudgetEvent
 
     rows = []
-    for ref, budget in {event.dataset: event for event in events if isinstance(event, BudgetEvent)}.items():
+    set_on = {replace(event.dataset, name=""): event for event in events if isinstance(event, BudgetEvent)}
+    for ref, budget in set_on.items():
         spent = epsilon([event for event in events if event.dataset.may_overlap(ref)], budget.delta)
         rows.append(
             {
-                "dataset": str(ref),
+                "dataset": str(budget.dataset),
                 "epsilon": budget.epsilon,
                 "delta": budget.delta,
                 "spent": _figure(spent),

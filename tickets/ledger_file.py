@@ -12,10 +12,10 @@ from typing import Any
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.ledger import Ledger, check_first
 from dpltm.tickets.files import check_schema, sync
 
-FORMAT, SCHEMA = "dpltm-ledger", 1
+FORMAT, SCHEMA = "dpltm-ledger", 2
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
 
 
@@ -52,7 +52,15 @@ class _LedgerFile:
             raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
         lines = data.split(b"\n")[:-1]
         check_schema(self._path, self._parse(1, lines[0]), FORMAT, SCHEMA)
-        return [self._event(number, line) for number, line in enumerate(lines[1:], start=2)]
+        events: list[Event] = []
+        for number, line in enumerate(lines[1:], start=2):
+            event = self._event(number, line)
+            try:
+                check_first(event, events)
+            except ArtifactError as error:
+                raise self._bad(number, str(error)) from None
+            events.append(event)
+        return events
 
     def append(self, event: Event) -> None:
         """Writes, flushes and syncs ``event``; returns only when it is on disk."""

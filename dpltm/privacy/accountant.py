@@ -46,6 +46,9 @@ CERTIFIED = ("pld", "rdp", "ma")
 LEAST_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
 
+LARGEST_NOISE, SMALLEST_RATE, SMALLEST_PURE = 1e6, 1e-12, 1e-9
+"""More noise, a lower rate or a smaller epsilon than these counts as these: a little more than it costs."""
+
 LARGEST_PURE = 500.0
 """Beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64."""
 
@@ -104,8 +107,10 @@ def _epsilon(events: tuple[Event, ...], delta: float, accountant: str, resolutio
     if accountant != "pld":
         return total.plain + min(_by_renyi(total, delta, accountant), ceiling)
     profile = pld.compose(total.mechanisms, total.draw, resolution)
-    value = profile.epsilon(delta)
-    if profile.coarse or delta < 1000 * profile.rounding:  # grid or arithmetic show: Renyi may do better
+    value = math.inf if profile is None else profile.epsilon(delta)
+    if (
+        profile is None or profile.coarse or delta < 1000 * profile.rounding
+    ):  # grid or arithmetic show: Renyi may do better
         value = min(value, _by_renyi(total, delta, "rdp"))
     return total.plain + min(value, ceiling)
 
@@ -119,9 +124,12 @@ def profiles(events: Iterable[Event]) -> list[Profile]:
     found = []
     for ref, part in parts(events):
         total = collect(part)
-        if not total.private or total.plain:
-            raise InputError(f"{ref}: nothing is certified for these records, so that there is no curve to draw")
-        found.append(pld.compose(total.mechanisms, total.draw))
+        profile = pld.compose(total.mechanisms, total.draw) if total.private and not total.plain else None
+        if profile is None:
+            raise InputError(
+                f"{ref}: there is no curve to draw: something was released without protection, or at an epsilon above 500"
+            )
+        found.append(profile)
     return found
 
 
@@ -129,7 +137,8 @@ def central_limit(events: Iterable[Event], delta: float) -> float:
     """What the central limit theorem gives for ``events``: an approximation, neither an upper nor a lower bound.
 
     Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
-    record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is added as it is.
+    record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is
+    added as it is.
     """
     return max((_central_limit(part, delta) for _, part in parts(events)), default=0.0)
 
@@ -138,7 +147,9 @@ def _central_limit(events: tuple[Event, ...], delta: float) -> float:
     total = collect(events)
     if not total.private:
         return math.inf
-    rest = sum(_pure_epsilon(mechanism) * count for mechanism, count in total.mechanisms.items() if not _mu(mechanism))
+    rest = sum(
+        _plain_epsilon(mechanism) * count for mechanism, count in total.mechanisms.items() if not _mu(mechanism)
+    )
     remaining = delta - total.delta
     if remaining <= 0:
         return math.inf
@@ -161,8 +172,8 @@ def _total_mu(total: Composition) -> float:
 def _mu(mechanism: Mechanism) -> float:
     """mu of one release, 0 where there is none."""
     match mechanism:
-        case SampledGaussian(noise_multiplier=sigma, sampling_rate=q):
-            return gdp.clt_mu(sigma, q, 1)
+        case SampledGaussian(noise_multiplier=sigma, sampling_rate=q, replace_one=replace_one):
+            return gdp.clt_mu(sigma, q, 1, replace_one=replace_one)
         case Gaussian(noise_multiplier=sigma):
             return 1 / sigma
     return 0.0
@@ -217,10 +228,15 @@ def _by_renyi(total: Composition, delta: float, accountant: str) -> float:
 
 def _pure_epsilon(mechanism: Mechanism) -> float:
     """Epsilon at delta 0, infinite for what has none."""
+    return math.inf if isinstance(mechanism, Guarantee) and mechanism.delta else _plain_epsilon(mechanism)
+
+
+def _plain_epsilon(mechanism: Mechanism) -> float:
+    """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
     match mechanism:
-        case Laplace(epsilon=eps) | RandomizedResponse(epsilon=eps) | BoundedRange(epsilon=eps):
-            return eps
-        case Guarantee(epsilon=eps, delta=0.0):
+        case (
+            Laplace(epsilon=eps) | RandomizedResponse(epsilon=eps) | BoundedRange(epsilon=eps) | Guarantee(epsilon=eps)
+        ):
             return eps
     return math.inf
 
@@ -255,31 +271,33 @@ def collect(events: Iterable[Event]) -> Composition:
             case ProvenanceEvent() | BudgetEvent():
                 pass
             case TrainingEvent(sampling_rate=1):
-                precision += event.steps / event.noise_multiplier**2
+                precision += event.steps / min(event.noise_multiplier, LARGEST_NOISE) ** 2
             case TrainingEvent():
                 counts[_sampled(event)] += event.steps
             case GaussianEvent():
-                precision += event.noise_multiplier**-2
+                precision += min(event.noise_multiplier, LARGEST_NOISE) ** -2
             case SelectionEvent() if event.certified_epsilon > LARGEST_PURE:
                 plain += event.certified_epsilon
             case SelectionEvent(mechanism="exponential", adaptive=False):
-                draws.append(event.certified_epsilon)
+                draws.append(max(event.certified_epsilon, SMALLEST_PURE))
             case SelectionEvent(mechanism="exponential"):
-                counts[BoundedRange(event.certified_epsilon)] += 1
+                counts[BoundedRange(max(event.certified_epsilon, SMALLEST_PURE))] += 1
             case SelectionEvent():
-                counts[Guarantee(event.certified_epsilon)] += 1
+                counts[Guarantee(max(event.certified_epsilon, SMALLEST_PURE))] += 1
             case LaplaceEvent() if event.sensitivity / event.scale > LARGEST_PURE:
                 plain += event.sensitivity / event.scale
             case LaplaceEvent():
-                counts[Laplace(event.sensitivity / event.scale)] += 1
+                counts[Laplace(max(event.sensitivity / event.scale, SMALLEST_PURE))] += 1
             case RandomizedResponseEvent() if event.epsilon > LARGEST_PURE:
                 plain += event.epsilon
             case RandomizedResponseEvent():
-                counts[RandomizedResponse(event.epsilon, event.categories)] += 1
+                counts[RandomizedResponse(max(event.epsilon, SMALLEST_PURE), event.categories)] += 1
             case GuaranteeEvent():
-                counts[Guarantee(min(event.epsilon, LARGEST_PURE), event.delta)] += 1
-                plain += event.epsilon if event.epsilon > LARGEST_PURE else 0.0
+                large = event.epsilon > LARGEST_PURE
+                plain += event.epsilon if large else 0.0
                 failing += event.delta
+                if event.delta or not large:
+                    counts[Guarantee(SMALLEST_PURE if large else max(event.epsilon, SMALLEST_PURE), event.delta)] += 1
     if precision:
         counts[Gaussian(precision**-0.5)] += 1
     draws.sort()
@@ -289,7 +307,8 @@ def collect(events: Iterable[Event]) -> Composition:
 
 
 def _sampled(event: TrainingEvent) -> SampledGaussian:
-    return SampledGaussian(event.noise_multiplier, event.sampling_rate, event.adjacency == "replace-one")
+    noise, rate = min(event.noise_multiplier, LARGEST_NOISE), max(event.sampling_rate, SMALLEST_RATE)
+    return SampledGaussian(noise, rate, event.adjacency == "replace-one")
 
 
 def _is_non_private(event: Event) -> bool:

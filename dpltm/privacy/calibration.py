@@ -58,7 +58,7 @@ def calibrate_noise(
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
 
-    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.steps)
+    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
     root = _least(excess, math.log(guess), math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))
     if root is None:
         _refuse(
@@ -80,7 +80,7 @@ def calibrate_rate(
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
         return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
 
-    guess = gdp.mu(left, delta) / gdp.clt_mu(plan.noise_multiplier, 1.0, plan.steps)
+    guess = gdp.mu(left, delta) / gdp.clt_mu(_noise(plan), 1.0, plan.steps, replace_one=_replace(plan))
     root = _least(excess, -math.log(min(max(guess, SMALLEST_RATE), 1.0)), 0.0, -math.log(SMALLEST_RATE))
     if root is None:
         _refuse(
@@ -100,13 +100,15 @@ def calibrate_steps(
     """
     spent, left = _check(budget, delta, before, accountant)
 
-    def fits(steps: int, resolution: Resolution) -> bool:
-        return spent(replace(plan, steps=steps), resolution) <= budget
+    def excess(log_steps: float, resolution: Resolution) -> float:  # falls as its argument, -ln T, grows
+        steps = min(max(round(math.exp(-log_steps)), 1), MOST_STEPS)
+        return _excess(spent(replace(plan, steps=steps), resolution), budget)
 
-    per_step = gdp.clt_mu(plan.noise_multiplier, plan.sampling_rate, 1)
-    guess = int(min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MOST_STEPS))
-    low, high = _around(lambda steps: fits(steps, QUICK), guess, max(guess // 8, 1))
-    low, high = _around(lambda steps: fits(steps, FINE), low, max((high - low) // 4, low // 500, 1))
+    per_step = gdp.clt_mu(_noise(plan), plan.sampling_rate, 1, replace_one=_replace(plan))
+    guess = min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MOST_STEPS)
+    root = _least(excess, -math.log(guess), -math.log(MOST_STEPS), 0.0)
+    steps = 1 if root is None else round(math.exp(-root))
+    low, _ = _around(lambda count: spent(replace(plan, steps=count), FINE) <= budget, steps, max(steps // 2000, 1))
     if low == 0:
         _refuse(
             budget, left, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and sampling rate"
@@ -124,7 +126,7 @@ def slack_noise(plan: TrainingEvent, delta: float) -> float:
     stated = epsilon([plan], delta, "ma")
     if stated == 0 or math.isinf(stated):
         return plan.noise_multiplier
-    return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps)
+    return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
 def _check(budget: float, delta: float, before: Iterable[Event], accountant: str) -> tuple[Spent, float]:
@@ -149,6 +151,16 @@ def _check(budget: float, delta: float, before: Iterable[Event], accountant: str
     return spent, budget - used
 
 
+def _replace(plan: TrainingEvent) -> bool:
+    return plan.adjacency == "replace-one"
+
+
+def _noise(plan: TrainingEvent) -> float:
+    if plan.noise_multiplier <= 0:
+        raise CalibrationError("--noise-multiplier: without noise no budget is enough")
+    return plan.noise_multiplier
+
+
 def _refuse(budget: float, left: float, why: str) -> NoReturn:
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:
@@ -169,42 +181,40 @@ def _least(excess: Callable[[float, Resolution], float], guess: float, low: floa
 
     ``low`` if it underspends there already, None if it overspends even at ``high``.
     """
-    guess = min(max(guess, low), high)
-    below = above = guess
-    step = 0.05
-    if excess(guess, QUICK) > 0:
-        while excess(above := min(above + step, high), QUICK) > 0:
+    quick = _root(lambda x: excess(x, QUICK), guess, 0.05, low, high)
+    root = high if quick is None else quick
+    found = excess(root, FINE)
+    if not -TOLERANCE / 2 <= found <= TOLERANCE / 2:
+        fine = _root(lambda x: excess(x, FINE), root, min(max(abs(found) / 2, TOLERANCE / 4), 0.05), low, high)
+        if fine is None:
+            return None
+        root = fine
+    return root
+
+
+def _root(excess: Callable[[float], float], guess: float, step: float, low: float, high: float) -> float | None:
+    """Where ``excess`` crosses 0, on the side where it is at most half the tolerance; as :func:`_least`."""
+    below = above = min(max(guess, low), high)
+    if excess(below) > 0:
+        while excess(above := min(above + step, high)) > 0:
             if above == high:
                 return None
             below, step = above, 2 * step
     else:
-        while excess(below := max(below - step, low), QUICK) <= 0:
+        while excess(below := max(below - step, low)) <= 0:
             if below == low:
-                return low if excess(low, FINE) <= TOLERANCE / 2 else _settle(excess, low, 1.0, high)
+                return low
             above, step = below, 2 * step
-    root = float(brentq(lambda x: excess(x, QUICK), below, above, xtol=TOLERANCE / 8, rtol=1e-9))
-    left, right = max(root - 0.01, low), min(root + 0.01, high)
-    slope = (excess(left, QUICK) - excess(right, QUICK)) / (right - left)
-    return _settle(excess, root, max(slope, 0.1), high)
 
+    def settled(x: float) -> float:
+        value = excess(x)
+        return 0.0 if abs(value) <= TOLERANCE / 4 else value  # near enough: brentq stops at a zero
 
-def _settle(excess: Callable[[float, Resolution], float], root: float, slope: float, high: float) -> float | None:
-    """Newton's method on the fine grid, from a root on the coarse one; ends on the safe side of the budget."""
-    best: float | None = None
-    for _ in range(12):
-        value = excess(root, FINE)
-        if value <= TOLERANCE / 2:
-            best = root if best is None else min(best, root)
-            if value >= -TOLERANCE / 2:
-                return root
-        root += value / slope
-    step = TOLERANCE
-    while best is None:
-        if (root := min(root + step, high)) == high and excess(high, FINE) > TOLERANCE / 2:
-            return None
-        best = root if excess(root, FINE) <= TOLERANCE / 2 else None
-        step *= 2
-    return best
+    root = float(brentq(settled, below, above, xtol=1e-8, rtol=1e-12))
+    step = 1e-8
+    while excess(root) > TOLERANCE / 2:  # a jump between two grids: take its far side
+        root, step = min(root + step, above), 2 * step
+    return root
 
 
 def _around(fits: Callable[[int], bool], guess: int, step: int) -> tuple[int, int]:

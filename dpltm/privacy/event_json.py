@@ -72,7 +72,7 @@ def _decode(cls: type, values: object, where: str) -> Any:
         raise ArtifactError(f"event field {where}: expected an object")
     known = {field.name: str(field.type) for field in fields(cls)}
     optional = {field.name for field in fields(cls) if field.default is not MISSING}  # added to a kind later on
-    wrong = sorted((set(values) ^ set(known)) - (optional - set(values)))
+    wrong = sorted((set(values) ^ set(known)) - optional)
     if wrong:
         raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r}")
     return cls(**{name: _value(where, name, known[name], value) for name, value in values.items()})

@@ -27,6 +27,10 @@ OPEN_END = 2**63 - 1
 """End of a range that goes to the end, where the number of records is private."""
 
 
+MOST_STEPS, MOST_CATEGORIES = 10**9, 10**9
+"""Beyond these a number is an accident, and more than accountants compose."""
+
+
 @dataclass(frozen=True)
 class DatasetRef:
     """Which records an event touched.
@@ -151,8 +155,8 @@ class TrainingEvent(Event):
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
             raise ArtifactError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ArtifactError(f"Expected steps={self.steps!r} to be a positive integer")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MOST_STEPS:
+            raise ArtifactError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MOST_STEPS:,}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise ArtifactError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
         _positive("sensitivity", self.sensitivity)
@@ -223,8 +227,8 @@ class RandomizedResponseEvent(Event):
 
     def __post_init__(self) -> None:
         _positive("epsilon", self.epsilon)
-        if self.categories < 2:
-            raise ArtifactError(f"Expected categories={self.categories} >= 2")
+        if not 2 <= self.categories <= MOST_CATEGORIES:
+            raise ArtifactError(f"Expected categories={self.categories!r:.40} from 2 to {MOST_CATEGORIES:,}")
         if self.adjacency != "replace-one":
             raise ArtifactError("randomised response shows who is there: Expected adjacency replace-one")
 

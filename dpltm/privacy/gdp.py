@@ -16,21 +16,29 @@ from scipy.special import log_ndtr, ndtr, ndtri
 LEAST_MU, LARGEST_MU = 1e-8, 1e8
 
 
-def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float) -> float:
+def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
     """mu = q sqrt(T (e^(1/sigma^2) - 1)) (GDP, Section 3.2, Equation 6); infinite where that overflows.
+
+    Under replace-one the pair is (1-q) N(0) + q N(-1/2) against (1-q) N(0) + q N(1/2), whose chi-square distance for small q
+    is q^2 4 sinh(1/(4 sigma^2)); that stands in place of q^2 (e^(1/sigma^2) - 1). The paper has no such case.
 
     Args:
         noise_multiplier: sigma > 0.
         sampling_rate: q in (0, 1].
         steps: T.
+        replace_one: which relation.
     """
     square = noise_multiplier**-2
-    return sampling_rate * math.sqrt(steps * math.expm1(square)) if square < 700 else math.inf
+    if square > 700:
+        return math.inf
+    distance = 4 * math.sinh(square / 4) if replace_one else math.expm1(square)
+    return sampling_rate * math.sqrt(steps * distance)
 
 
-def clt_noise(mu: float, sampling_rate: float, steps: float) -> float:
+def clt_noise(mu: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
     """The noise multiplier at which the central limit theorem gives ``mu``: :func:`clt_mu` solved for sigma."""
-    return 1 / math.sqrt(math.log1p(mu**2 / (sampling_rate**2 * steps)))
+    distance = mu**2 / (sampling_rate**2 * steps)
+    return (4 * math.asinh(distance / 4) if replace_one else math.log1p(distance)) ** -0.5
 
 
 def delta(epsilon: float, mu: float) -> float:
@@ -55,16 +63,14 @@ def epsilon(delta: float, mu: float) -> float:
 
 
 def mu(epsilon: float, delta: float) -> float:
-    """The mu at which mu-GDP spends exactly ``epsilon`` at ``delta`` (GDP, Equation 7)."""
+    """The mu at which mu-GDP spends exactly ``epsilon`` at ``delta`` (GDP, Equation 7), from LEAST_MU to LARGEST_MU."""
     target = math.log(delta)
-    return math.exp(
-        brentq(
-            lambda log: _log_delta(epsilon, math.exp(log)) - target,
-            math.log(LEAST_MU),
-            math.log(LARGEST_MU),
-            xtol=1e-13,
-        )
-    )
+    if _log_delta(epsilon, LEAST_MU) >= target:
+        return LEAST_MU
+    if _log_delta(epsilon, LARGEST_MU) <= target:
+        return LARGEST_MU
+    low, high = math.log(LEAST_MU), math.log(LARGEST_MU)
+    return math.exp(brentq(lambda log: _log_delta(epsilon, math.exp(log)) - target, low, high, xtol=1e-13))
 
 
 def _log_delta(epsilon: float, mu: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpltm.errors import ArtifactError, BudgetError
-from dpltm.privacy.accountant import LEAST_NOISE, central_limit, epsilon, stated_relations
+from dpltm.privacy.accountant import LEAST_NOISE, central_limit, epsilon, parts, stated_relations
 from dpltm.privacy.events import (
     Adjacency,
     BudgetEvent,
@@ -78,10 +78,16 @@ class Ledger:
         events: what is already on record.
         persist: called with each new event *before* it counts as entered; a file ledger writes, flushes and syncs
             here, so that no noisy value is used before the event that pays for it is on disk.
+
+    Raises:
+        ArtifactError: a draw that is said to come before every other release from its records does not.
     """
 
     def __init__(self, events: Iterable[Event] = (), persist: Callable[[Event], None] | None = None) -> None:
-        self._events = list(events)
+        self._events: list[Event] = []
+        for event in events:
+            check_first(event, self._events)
+            self._events.append(event)
         self._persist = persist
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
@@ -97,11 +103,7 @@ class Ledger:
             BudgetError: a budget set on the records would be exceeded; nothing was entered.
             ArtifactError: a draw that is said to come before every other release does not.
         """
-        first = isinstance(event, SelectionEvent) and not event.adaptive
-        if first and stated_relations(self.touching(event.dataset)):
-            raise ArtifactError(
-                "selection event: the ledger holds earlier releases from these records, so Expected adaptive=True"
-            )
+        check_first(event, self._events)
         if self._budgeted:
             check_budgets(self._events, (event,))
         if self._persist is not None:
@@ -125,18 +127,39 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
         BudgetError: with the budget and what everything would come to.
     """
     before, planned = tuple(before), tuple(planned)
-    budgets = {event.dataset: event for event in (*before, *planned) if isinstance(event, BudgetEvent)}
-    spending = [event for event in planned if not isinstance(event, BudgetEvent)]
-    for budget in budgets.values():
-        new = [event for event in spending if event.dataset.may_overlap(budget.dataset)]
-        if not new:
-            continue
-        touching = (*(event for event in before if event.dataset.may_overlap(budget.dataset)), *new)
-        total = epsilon(touching, budget.delta)
+    budgets: dict[DatasetRef, BudgetEvent] = {}
+    for event in (*before, *planned):
+        if isinstance(event, BudgetEvent):
+            budgets[replace(event.dataset, name="")] = event  # the same records under another name
+    for ref, budget in budgets.items():
+        new = [event for event in planned if event.dataset.may_overlap(ref) and _costs(event)]
+        touching = (*(event for event in before if event.dataset.may_overlap(ref)), *new)
+        found = [epsilon(part, budget.delta) for _, part in parts(touching) if any(event in part for event in new)]
+        total = max(found, default=0.0)
         if total > budget.epsilon:
             raise BudgetError(
                 f"budget: this would bring {budget.dataset} to epsilon {total:.4g} at delta {budget.delta:g}, above the"
                 f" budget of {budget.epsilon:g} set on {budget.time[:10]}; spend less, or set another (dpltm privacy budget)"
+            )
+
+
+def _costs(event: Event) -> bool:
+    return not isinstance(event, BudgetEvent) and not (
+        isinstance(event, ProvenanceEvent) and event.provenance != "private"
+    )
+
+
+def check_first(event: Event, earlier: Iterable[Event]) -> None:
+    """Refuses a draw that is said to come before every other release from its records, but does not.
+
+    Raises:
+        ArtifactError: it would be composed for less than it may cost.
+    """
+    if isinstance(event, SelectionEvent) and not event.adaptive:
+        touching = [old for old in earlier if old.dataset.may_overlap(event.dataset)]
+        if stated_relations(touching):
+            raise ArtifactError(
+                "selection event: earlier releases from these records are on record, so Expected adaptive=True"
             )
 
 

@@ -150,7 +150,7 @@ class RandomizedResponse:
 
     @property
     def finest(self) -> float:
-        return self.epsilon / 100
+        return self.epsilon / 1000
 
     def pld(self, width: float) -> PrivacyLossDistribution:
         from dp_accounting.pld import privacy_loss_distribution
@@ -177,7 +177,7 @@ class Guarantee:
 
     @property
     def finest(self) -> float:
-        return self.epsilon / 100
+        return self.epsilon / 1000
 
     def pld(self, width: float) -> PrivacyLossDistribution:
         from dp_accounting.pld import common, privacy_loss_distribution

@@ -24,19 +24,23 @@ class Odometer:
         accountant: of the figures.
 
     Guarantees:
-        Never below the certified epsilon of the steps taken: between two points of the schedule the later one holds.
-        The points are composed on the coarse grid; the last is the certified figure itself.
+        Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of
+        the schedule the later one holds. The points are composed on the coarse grid; the last is the certified figure, which
+        holds for fewer steps too.
     """
 
     def __init__(self, before: Iterable[Event], plan: TrainingEvent, delta: float, accountant: str = "pld") -> None:
         before = tuple(before)
         points = min(POINTS, plan.steps)
         self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
-        self._epsilons = [
-            epsilon((*before, replace(plan, steps=steps)), delta, accountant, resolution=QUICK)
+        end = epsilon((*before, plan), delta, accountant)
+        bounds = [
+            min(epsilon((*before, replace(plan, steps=steps)), delta, accountant, resolution=QUICK), end)
             for steps in self.steps[:-1]
         ]
-        self._epsilons.append(epsilon((*before, plan), delta, accountant))
+        self._epsilons = [
+            min(bounds[place:], default=end) for place in range(points)
+        ]  # a later bound holds earlier too
 
     def after(self, steps: int) -> float:
         """Epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""

@@ -29,17 +29,23 @@ class Resolution:
     Attributes:
         fraction: grid width over the deviation of one step's loss; epsilon comes out high by about fraction^2 / 12.
         least, most: grid points that the mechanisms take together; the grid is narrowed or widened to keep to them.
+        total: grid points that the composed losses may take.
     """
 
     fraction: float
     least: float
     most: float
+    total: float
 
 
-FINE, QUICK = Resolution(0.03, 3e4, 2e5), Resolution(0.1, 3e3, 6e4)
+FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
-TOTAL_POINTS = 4e6
-"""Grid points that the composed losses may take."""
+WIDEST = 50.0
+"""A grid of losses this wide says nothing any more."""
+
+LONG = 100_000
+"""Longer compositions are made in two rounds, each of the square root's length: dp-accounting bounds the tails of a sum by
+moments of the single loss, which leaves far too much of a very long sum."""
 
 ROUNDING = 2e-16
 """What the Fourier transforms may err by in delta, either way, for every composed step. Measured against Gaussians, whose
@@ -156,13 +162,14 @@ class _Draw:
 
     def __init__(self, profile: Profile, low: float, high: float) -> None:
         span = max(high - low, profile.draw)
-        self.parts = max(1, min(DRAW_PARTS, int(DRAW_TABLE * profile.draw / span)))
-        self.part = profile.draw / self.parts
+        loss = max(profile.draw, span / DRAW_TABLE)  # too small a draw for the table is rounded up
+        self.parts = max(1, min(DRAW_PARTS, int(DRAW_TABLE * loss / span)))
+        self.part = loss / self.parts
         self._rounding = profile.rounding
         steps = math.ceil((high - low) / self.part)
         self._table = profile._body_delta(low + self.part * np.arange(-self.parts, steps + self.parts + 1))
         first = np.arange(self.parts)
-        self._large = np.expm1(self.part * first - profile.draw) / math.expm1(-profile.draw)
+        self._large = np.expm1(self.part * first - loss) / math.expm1(-loss)
         self._place = self.parts - 1 - first  # of low - b in the table
 
     def delta(self, place: int) -> float:
@@ -172,8 +179,10 @@ class _Draw:
         return min(float(mixed.max()) + self._rounding, 1.0)
 
 
-def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile:
+def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
     """The profile of all ``mechanisms`` together, in any order, adaptively, and of ``draw`` before them.
+
+    None where losses reach so far (an epsilon of many thousands) that no grid of bearable size resolves them.
 
     Args:
         mechanisms: how often each is used.
@@ -181,6 +190,8 @@ def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: 
         resolution: how fine.
     """
     width, coarse = _width(mechanisms, resolution)
+    if width > WIDEST:
+        return None
     parts = [_repeated(mechanism, count, width) for mechanism, count in mechanisms.items()]
     while len(parts) > 1:  # in a tree: each loss is convolved a logarithmic number of times
         pairs = [left.compose(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
@@ -191,24 +202,33 @@ def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: 
 
 @functools.lru_cache(maxsize=16)
 def _repeated(mechanism: Mechanism, count: int, width: float) -> PrivacyLossDistribution:
-    return mechanism.pld(width).self_compose(count)
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    pld = mechanism.pld(width)  # dp-accounting composes short ones in a dictionary, a loss at a time
+    remove, add = pld._pmf_remove.to_dense_pmf(), None if pld._symmetric else pld._pmf_add.to_dense_pmf()
+    pld = PrivacyLossDistribution(remove, add)
+    if count <= LONG:
+        return pld.self_compose(count)
+    root = math.isqrt(count)
+    whole = pld.self_compose(root).self_compose(count // root)
+    return whole.compose(pld.self_compose(count % root)) if count % root else whole
 
 
 def _width(mechanisms: Mapping[Mechanism, int], resolution: Resolution) -> tuple[float, bool]:
-    """The grid's width, a power of two so that like settings share it, and whether it is wider than it should be.
+    """The grid's width, and whether it is wider than it should be.
 
     Rounding adds some h^2/4 to the variance of each step's loss; it is kept to a fraction of the total variance. These
-    are guesses of size alone: any width gives an upper bound.
+    are guesses of size alone: any width gives an upper bound. Of one mechanism the width is the same for any number of
+    steps, bit for bit, so that its losses are discretised once.
     """
     if not mechanisms:
         return 1.0, False
     count = sum(mechanisms.values())
-    variance = sum(number * mechanism.finest**2 for mechanism, number in mechanisms.items())
-    wanted = resolution.fraction * math.sqrt(variance / count)
+    mean = sum(number / count * mechanism.finest**2 for mechanism, number in mechanisms.items())
+    wanted = resolution.fraction * math.sqrt(mean)
     wanted = min(wanted, *(m.finest / 10 for m in mechanisms if isinstance(m, BoundedRange)), math.inf)
     reach = sum(mechanism.reach for mechanism in mechanisms)
     wanted = min(wanted, reach / resolution.least)
     total = sum(min(number * m.reach, m.reach + number * m.finest**2) for m, number in mechanisms.items())
-    allowed = max(reach / resolution.most, (total + 20 * math.sqrt(variance)) / TOTAL_POINTS)
-    width = 2.0 ** round(math.log2(max(wanted, allowed)))
-    return width, allowed > 4 * wanted
+    allowed = max(reach / resolution.most, (total + 20 * math.sqrt(count * mean)) / resolution.total)
+    return max(wanted, allowed), allowed > 4 * wanted

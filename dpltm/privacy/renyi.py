@@ -52,7 +52,7 @@ def sampled_gaussian(
     if q == 1 or (order + 24 * sigma) / step > 1e6:
         return plain
     if replace_one:
-        x = np.arange(-order / 2 - 12 * sigma, 0.5 + 12 * sigma, step)
+        x = np.arange(0.5 - order - 12 * sigma, 0.5 + 12 * sigma, step)  # to 1/2 - alpha, where q is near 1
         top, bottom = _log_ratio(-x - 0.25, sigma, q, 0.5), _log_ratio(x - 0.25, sigma, q, 0.5)
         exponent = order * top + (1 - order) * bottom
     else:

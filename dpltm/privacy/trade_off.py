@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import central_limit_mu, epsilon, profiles
-from dpltm.privacy.events import Event
+from dpltm.privacy.accountant import central_limit_mu, profiles
+from dpltm.privacy.events import Adjacency, Event
 
 POINTS = 400
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """False alarms that are always among the points of a curve."""
 
 LEAST_DELTA = 1e-10
-"""The curve of epsilons goes to where delta reaches this."""
+"""The curve of epsilons goes to where delta reaches this, or the least that it reaches."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def curves(events: Iterable[Event]) -> Curves:
     """
     events = tuple(events)
     found = profiles(events)
-    last = max(epsilon(events, LEAST_DELTA), 1e-3)
+    reached = (max(profile.epsilon(delta) for profile in found) for delta in np.geomspace(LEAST_DELTA, 1, 81)[:-1])
+    last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if found else 1e-3
     epsilons = np.linspace(0.0, last, POINTS)
     deltas = np.max([profile.delta(epsilons) for profile in found], axis=0) if found else np.zeros(POINTS)
     alphas = np.unique(
@@ -76,10 +77,19 @@ def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.
     return np.maximum(np.maximum(steep, flat).max(axis=0), 0.0)
 
 
-def sentence(misses: float, false_alarms: float = 0.05) -> str:
+def sentence(misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove") -> str:
     """The curve at one point, as a person would say it; the share is rounded down."""
-    share = math.floor(misses * 1000) / 10
+    if adjacency == "replace-one":
+        return (
+            f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two records was used misses at least"
+            f" {_floor(misses):g} % of the cases"
+        )
     return (
         f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether one person's record was used misses at"
-        f" least {share:g} % of those whose record was"
+        f" least {_floor(misses):g} % of those whose record was"
     )
+
+
+def _floor(share: float) -> float:
+    """A share in percent, to one digit, rounded down."""
+    return math.floor(share * 1000) / 10

@@ -15,8 +15,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpltm.errors import ArtifactError
-from dpltm.privacy.events import DatasetRef, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent, to_json
+from dpltm.errors import ArtifactError, BudgetError
+from dpltm.privacy.event_json import KINDS, to_json
+from dpltm.privacy.events import (
+    BudgetEvent,
+    DatasetRef,
+    GaussianEvent,
+    GuaranteeEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    RandomizedResponseEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
 from dpltm.tickets.ledger_file import open_ledger
 
 REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438)
@@ -32,7 +44,7 @@ EVENTS = (
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """A ledger of five events, of every kind, named l.jsonl in the working folder."""
+    """A ledger of five events, named l.jsonl in the working folder."""
     monkeypatch.chdir(tmp_path)
     ledger = open_ledger(tmp_path / "l.jsonl")
     for event in EVENTS:
@@ -58,7 +70,7 @@ def rewrite(path, lines):
 
 def chain(bodies):
     """Entries with digests by docs/formats.md."""
-    digest, entries = "", [json.dumps({"format": "dpltm-ledger", "schema": 1})]
+    digest, entries = "", [json.dumps({"format": "dpltm-ledger", "schema": 2})]
     for sequence, body in enumerate(bodies, start=1):
         text = digest + json.dumps(body, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -74,9 +86,68 @@ def test_round_trip(path):
     assert open_ledger(path).events == (*EVENTS, EVENTS[0])
 
 
+EVERY_KIND = (
+    BudgetEvent(*COMMON, 1e6, 1e-5),
+    ProvenanceEvent(*COMMON, "data-free", "12" * 32),
+    SelectionEvent(*COMMON, "exponential", "additive", 0.1, "exact", 0.01, 0.1, 15, "12" * 32, False),
+    SelectionEvent(*COMMON, "permute-and-flip", "additive", 0.1, "exact", 0.01, 0.1, 15, "12" * 32),
+    TrainingEvent(*COMMON, 0.1, 3, 1.1, 2.5, 1.0, "clip(C=1)", 432),
+    LaplaceEvent(*COMMON, "a mean", 1 / 3, 0.7),
+    GaussianEvent(*COMMON, "a sum", 0.1, 1.1),
+    GuaranteeEvent(*COMMON, "a count", 0.5, 1e-7),
+)
+OTHER = (REF, "2026-01-02T03:04:05Z", "replace-one", "record")
+
+
+def test_round_trip_of_every_kind(tmp_path):
+    """One relation a ledger: randomised response, which has only the other, gets one of its own."""
+    relations = (EVERY_KIND, (RandomizedResponseEvent(*OTHER, "labels", 1.0, 10), NonPrivateEvent(*OTHER, "scores")))
+    kinds = set()
+    for number, events in enumerate(relations):
+        file = tmp_path / f"{number}.jsonl"
+        ledger = open_ledger(file)
+        for event in events:
+            ledger.append(event)
+        assert open_ledger(file).events == events
+        assert list(map(type, open_ledger(file).events)) == list(map(type, events))
+        kinds |= {json.loads(line)["event"]["kind"] for line in lines_of(file)[1:]}
+    assert kinds == set(KINDS)
+
+
+def test_a_budget_on_disk_holds_in_the_next_process(tmp_path):
+    """Nothing of what it refuses is written; what fits is."""
+    file = tmp_path / "l.jsonl"
+    open_ledger(file).append(BudgetEvent(*COMMON, 0.7, 1e-5))
+    open_ledger(file).append(GuaranteeEvent(*COMMON, "a count", 0.5, 0.0))
+    before = file.read_bytes()
+    with pytest.raises(BudgetError, match=r"above the budget of 0\.7 set on 2026-01-02"):
+        open_ledger(file).append(GuaranteeEvent(*COMMON, "another", 0.5, 0.0))
+    assert file.read_bytes() == before
+    open_ledger(file).append(GuaranteeEvent(*COMMON, "a smaller one", 0.1, 0.0))
+    assert len(open_ledger(file).events) == 3
+
+
+def test_a_draw_that_claims_to_be_first_is_refused_and_not_written(path):
+    before = path.read_bytes()
+    with pytest.raises(ArtifactError, match="earlier releases from these records"):
+        open_ledger(path).append(EVERY_KIND[2])
+    assert path.read_bytes() == before
+
+
+def test_a_draw_of_an_older_version(path):
+    """Written before draws said whether they came first: read as one that did not, with its digest as it was."""
+    bodies = [json.loads(line)["event"] for line in lines_of(path)[1:]]
+    assert bodies[1].pop("adaptive") is True
+    rewrite(path, chain(bodies))
+    ledger = open_ledger(path)
+    assert ledger.events == EVENTS
+    ledger.append(EVENTS[4])
+    assert open_ledger(path).events == (*EVENTS, EVENTS[4])
+
+
 def test_lines_by_the_document(path):
     header, *lines = lines_of(path)
-    assert json.loads(header) == {"format": "dpltm-ledger", "schema": 1}
+    assert json.loads(header) == {"format": "dpltm-ledger", "schema": 2}
     digest = ""
     for number, (line, event) in enumerate(zip(lines, EVENTS, strict=True), start=1):
         entry = json.loads(line)
@@ -157,6 +228,18 @@ def test_incomplete_last_line(path):
     )
 
 
+@pytest.mark.parametrize("keep", [1, 20, 200])
+def test_broken_last_line(path, keep):
+    """Power lost in the middle of a line, then closed by an editor that ends files with a line break."""
+    lines = lines_of(path)
+    path.write_bytes(("".join(line + "\n" for line in lines[:-1]) + lines[-1][:keep]).encode())
+    assert refused(path) == (
+        "l.jsonl: line 6: the last line is incomplete; remove it only if you know what it paid for"
+    )
+    rewrite(path, [*lines[:-1], lines[-1][:keep]])
+    assert refused(path) == "l.jsonl: line 6: not valid JSON"
+
+
 EDITED = "the digest does not match: this line, or one before it, was changed after the fact"
 
 
@@ -169,6 +252,7 @@ EDITED = "the digest does not match: this line, or one before it, was changed af
         (4, '"noise_multiplier": 1.1', '"noise_multiplier": 11.0'),
         (5, '"stop": 1438', '"stop": 720'),
         (6, "scores", "nothing"),
+        (3, '"adaptive": true', '"adaptive": false'),  # cheaper in composition
     ],
 )
 def test_edited_event(path, line, old, new):
@@ -186,6 +270,15 @@ def test_edited_event_with_its_own_digest_made_right(path):
     entries[2]["event"]["steps"] = 3
     bodies = [entry["event"] for entry in entries]
     lines[3] = chain(bodies)[3]
+    rewrite(path, lines)
+    assert refused(path) == f"l.jsonl: line 5: {EDITED}"
+
+
+def test_a_digest_that_forgets_the_lines_before(path):
+    lines = lines_of(path)
+    bodies = [json.loads(line)["event"] for line in lines[1:]]
+    alone = json.loads(chain(bodies[3:4])[1])
+    lines[4] = json.dumps({**alone, "sequence": 4})
     rewrite(path, lines)
     assert refused(path) == f"l.jsonl: line 5: {EDITED}"
 
@@ -255,12 +348,13 @@ def test_bytes_that_are_no_text(path):
     [
         (
             {"kind": "audit"},
-            "unknown event 'audit': known are provenance, selection, training, non-private; a newer dpltm may have written"
-            " it",
+            "unknown event 'audit': known are provenance, selection, training, laplace, gaussian, randomized-response,"
+            " guarantee, non-private, budget; a newer dpltm may have written it",
         ),
         (
             {"kind": None},
-            "unknown event None: known are provenance, selection, training, non-private; a newer dpltm may have written it",
+            "unknown event None: known are provenance, selection, training, laplace, gaussian, randomized-response,"
+            " guarantee, non-private, budget; a newer dpltm may have written it",
         ),
         ({"more": 1}, "training event: unknown or missing field 'more'"),
         ({"steps": "300"}, "training event: field steps: bad value '300', expected int"),
@@ -296,8 +390,8 @@ def test_a_missing_field(path):
     ("header", "message"),
     [
         (
-            '{"format": "dpltm-ledger", "schema": 2}',
-            "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm",
+            '{"format": "dpltm-ledger", "schema": 3}',
+            "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm",
         ),
         ('{"format": "dpltm-ledger", "schema": 0}', "schema 0 is not a positive whole number"),
         ('{"format": "dpltm-run", "schema": 1}', "not a document of format 'dpltm-ledger'"),

@@ -1,4 +1,4 @@
-"""Noise for a budget: it fits, it is not wasteful, it agrees with peers, and it ends where no noise will do."""
+"""Noise, steps or rate for a budget: it fits, it is not wasteful, it agrees with peers, and it ends where nothing fits."""
 
 import math
 from dataclasses import replace
@@ -9,11 +9,26 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from dpltm.errors import BudgetError, CalibrationError
+from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.calibration import TOLERANCE, calibrate_noise
-from dpltm.privacy.events import DatasetRef, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.calibration import (
+    SMALLEST_NOISE,
+    TOLERANCE,
+    calibrate_noise,
+    calibrate_rate,
+    calibrate_steps,
+    slack_noise,
+)
+from dpltm.privacy.events import (
+    DatasetRef,
+    GaussianEvent,
+    GuaranteeEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
 
 DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
 DELTA = 1e-5
@@ -23,10 +38,14 @@ def plan(steps, rate, sigma=1.0, adjacency="add-remove"):
     return TrainingEvent(DATA, "t", adjacency, "record", rate, steps, sigma, 1.0, None, "clip 1", 10)
 
 
-def selection(eps1):
+def selection(eps1, adaptive=True):
     return SelectionEvent(
-        DATA, "t", "add-remove", "record", "exponential", "product", eps1, "exact", 0.1, eps1, 15, "s"
+        DATA, "t", "add-remove", "record", "exponential", "product", eps1, "exact", 0.1, eps1, 15, "s", adaptive
     )
+
+
+def guarantee(eps, delta=0.0):
+    return GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", eps, delta)
 
 
 def analytic_sigma(budget, delta, steps=1):
@@ -49,6 +68,17 @@ def analytic_sigma(budget, delta, steps=1):
         (1.0, 100, 0.1, [ProvenanceEvent(DATA, "t", "add-remove", "record", "public", "s")]),
         (2.0, 10, 1.0, [plan(20, 0.1, 6.0)]),
         (3.0, 10, 0.8, []),
+        (1e-3, 100, 1e-3, []),
+        (1e-3, 1, 1.0, []),
+        (1.0, 10**4, 1e-6, []),
+        (1.0, 10**6, 1.0, []),
+        (50.0, 1, 1e-3, []),
+        (50.0, 10**4, 0.1, []),
+        (50.0, 10**6, 1.0, []),
+        (2.0, 1, 1e-3, [selection(0.5, adaptive=False), plan(100, 0.01, 2.0)]),
+        (2.0, 100, 0.1, [selection(0.5, adaptive=False), plan(100, 0.01, 2.0)]),
+        (2.0, 100, 0.1, [guarantee(0.5, 1e-6), selection(0.3)]),
+        (2.0, 100, 0.1, [GaussianEvent(DATA, "t", "add-remove", "record", "a sum", 1.0, 4.0)]),
     ],
 )
 def test_spends_the_budget_and_no_more(budget, steps, rate, before):
@@ -103,7 +133,7 @@ def test_a_larger_share_already_spent_needs_more_noise():
 @pytest.mark.parametrize(
     ("before", "shown"),
     [
-        ([selection(1.5)], "1.5"),
+        ([guarantee(1.5)], "1.5"),
         ([NonPrivateEvent(DATA, "t", "add-remove", "record", "scores")], "inf"),
         ([plan(1, 1.0, 0.5)], f"{epsilon([plan(1, 1.0, 0.5)], DELTA):.4g}"),
     ],
@@ -120,15 +150,16 @@ def test_nothing_left(before, shown):
 def test_exactly_spent_is_spent():
     """With nothing at all left, no noise multiplier is looked for."""
     spent = epsilon([selection(1.0)], DELTA)
-    with pytest.raises(BudgetError):
-        calibrate_noise(spent, DELTA, plan(10, 0.1), [selection(1.0)])
+    for search in (calibrate_noise, calibrate_steps, calibrate_rate):
+        with pytest.raises(BudgetError, match=r"so nothing is left of 0\.99"):
+            search(spent, DELTA, plan(10, 0.1), [selection(1.0)])
 
 
-@pytest.mark.parametrize(("budget", "steps", "rate"), [(1e-7, 1, 1.0), (1e-7, 1000, 0.00427), (1e-9, 100, 0.1)])
+@pytest.mark.parametrize(("budget", "steps", "rate"), [(1e-7, 1, 1.0), (1e-7, 10000, 0.1), (1e-9, 100, 0.1)])
 def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
     """Even 2^14 times the sensitivity is too little noise. It says so after a handful of evaluations."""
     calls = []
-    monkeypatch.setattr(calibration, "epsilon", lambda *args: calls.append(1) or epsilon(*args))
+    monkeypatch.setattr(calibration, "epsilon", lambda *args, **how: calls.append(1) or epsilon(*args, **how))
     with pytest.raises(CalibrationError) as caught:
         calibrate_noise(budget, DELTA, plan(steps, rate))
     assert str(caught.value) == (
@@ -140,20 +171,29 @@ def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
 
 def test_a_sliver_left_is_too_small():
     """Spent is just below the budget: the error names the ledger, not the noise."""
-    with pytest.raises(BudgetError, match="already holds epsilon 1 of 1 for these records"):
-        calibrate_noise(1.0, DELTA, plan(1000, 0.01), [selection(0.99999)])
+    before = [selection(0.5)]
+    spent = epsilon(before, DELTA)
+    with pytest.raises(BudgetError) as caught:
+        calibrate_noise(spent * (1 + 1e-6), DELTA, plan(1000, 0.01), before)
+    assert str(caught.value) == (
+        f"budget: the ledger already holds epsilon {spent:.4g} of {spent:g} for these records, and what is left is too"
+        " little: even noise multiplier 16384 over 1000 steps at sampling rate 0.01 spends more; raise --epsilon or take"
+        " fewer steps"
+    )
 
 
 def test_epsilon_zero_within_reach():
     """Enough noise brings the two outputs closer than delta in total variation: epsilon 0, which fits any budget."""
-    event = calibrate_noise(1e-7, DELTA, plan(1, 0.001))
-    assert epsilon([event], DELTA) <= 1e-7
+    for steps, rate in ((1, 0.001), (1000, 0.00427)):
+        event = calibrate_noise(1e-7, DELTA, plan(steps, rate))
+        assert epsilon([event], DELTA) <= 1e-7
 
 
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
 @pytest.mark.parametrize("budget", [math.nan, math.inf, 0.0, -1.0])
-def test_budget_must_be_a_positive_number(budget):
+def test_budget_must_be_a_positive_number(budget, search):
     with pytest.raises(CalibrationError) as caught:
-        calibrate_noise(budget, DELTA, plan(10, 0.1))
+        search(budget, DELTA, plan(10, 0.1))
     assert str(caught.value) == f"--epsilon: {budget:g} is not a positive number"
 
 
@@ -163,3 +203,215 @@ def test_an_inexact_root_is_corrected_to_the_safe_side(monkeypatch):
     event = calibrate_noise(1.0, DELTA, plan(1, 1.0))
     assert analytic_sigma(1.0, DELTA) <= event.noise_multiplier
     assert epsilon([event], DELTA) <= 1.0
+
+
+def test_a_budget_beyond_any_noise_takes_the_least():
+    """One step at q = 1e-6 costs nothing at delta 1e-5: only a record that enters can be seen, and q < delta."""
+    event = calibrate_noise(50.0, DELTA, plan(1, 1e-6))
+    assert event.noise_multiplier == pytest.approx(SMALLEST_NOISE)
+    assert epsilon([event], DELTA) == 0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
+def test_bad_delta(search, delta):
+    with pytest.raises(InputError) as caught:
+        search(1.0, delta, plan(10, 0.1))
+    assert str(caught.value) == f"delta: {delta} is not between 0 and 1"
+
+
+# Steps.
+
+
+def exact_steps(budget, delta, sigma):
+    """Full Gaussian steps that fit: T of them are exactly sqrt(T)/sigma-GDP."""
+    return (sigma / analytic_sigma(budget, delta)) ** 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "rate", "sigma", "before"),
+    [
+        (1.0, 0.1, 2.0, []),
+        (20.0, 0.1, 0.5, []),
+        (1.0, 1e-3, 2.0, []),
+        (0.05, 0.1, 100.0, []),
+        (2.0, 0.1, 2.0, [selection(0.5, adaptive=False), plan(100, 0.01, 2.0)]),
+        (2.0, 0.1, 2.0, [selection(0.5)]),
+    ],
+)
+def test_the_most_steps_that_fit(budget, rate, sigma, before):
+    event = calibrate_steps(budget, DELTA, plan(1, rate, sigma), before)
+    assert epsilon([*before, event], DELTA) <= budget
+    assert epsilon([*before, replace(event, steps=event.steps + 1)], DELTA) > budget
+
+
+@pytest.mark.parametrize(("budget", "sigma"), [(1.0, 10.0), (0.1, 100.0), (20.0, 5.0), (1.0, 1000.0)])
+def test_full_steps_are_as_many_as_the_exact_count_allows(budget, sigma):
+    """Never more; at most what the grid costs fewer."""
+    found = calibrate_steps(budget, DELTA, plan(1, 1.0, sigma)).steps
+    exact = exact_steps(budget, DELTA, sigma)
+    assert exact * (1 - 2e-3) - 1 <= found <= exact
+
+
+def test_steps_and_noise_undo_each_other():
+    """The noise for 500 steps allows 500 steps, or the few more that the tolerance of 0.1 % leaves."""
+    event = calibrate_noise(1.0, DELTA, plan(500, 0.05))
+    assert 500 <= calibrate_steps(1.0, DELTA, event).steps <= 502
+
+
+def test_only_the_steps_are_set():
+    first, second = (calibrate_steps(1.0, DELTA, plan(steps, 0.1, 3.0)) for steps in (1, 10**9))
+    assert first == second
+    assert replace(first, steps=7) == plan(7, 0.1, 3.0)
+
+
+def test_no_step_fits():
+    """One full step at sigma 1 is 1-GDP, 4.377 at 1e-5."""
+    with pytest.raises(CalibrationError) as caught:
+        calibrate_steps(4.3, DELTA, plan(10, 1.0, 1.0))
+    assert str(caught.value) == (
+        "--epsilon: 4.3 is too small to calibrate: even one step at noise multiplier 1 and sampling rate 1 spends more;"
+        " raise --epsilon or the noise"
+    )
+    assert calibrate_steps(4.38, DELTA, plan(10, 1.0, 1.0)).steps == 1
+
+
+def test_no_step_fits_beside_what_was_spent():
+    with pytest.raises(BudgetError) as caught:
+        calibrate_steps(4.4, DELTA, plan(10, 1.0, 1.0), [guarantee(0.5)])
+    assert str(caught.value) == (
+        "budget: the ledger already holds epsilon 0.5 of 4.4 for these records, and what is left is too little: even one"
+        " step at noise multiplier 1 and sampling rate 1 spends more; raise --epsilon or the noise"
+    )
+
+
+# Rate.
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps", "sigma", "before"),
+    [
+        (0.01, 1000, 2.0, []),
+        (1.0, 1, 1.0, []),
+        (1.0, 1000, 2.0, [selection(0.5, adaptive=False)]),
+        (20.0, 1000, 0.5, []),
+        (10.0, 10**4, 30.0, []),
+        (2.0, 100, 2.0, [plan(100, 0.01, 2.0)]),
+    ],
+)
+def test_the_largest_rate_that_fits(budget, steps, sigma, before):
+    event = calibrate_rate(budget, DELTA, plan(steps, 0.5, sigma), before)
+    assert (1 - TOLERANCE) * budget <= epsilon([*before, event], DELTA) <= budget
+    assert replace(event, sampling_rate=0.5) == plan(steps, 0.5, sigma)
+
+
+@pytest.mark.parametrize("below", [0.0, 1e-5, 3e-4, 1e-3, 1e-2])
+def test_a_rate_close_to_one(below):
+    """The search must not step over 1, where no rate is."""
+    budget = epsilon([plan(100, 1.0, 5.0)], DELTA) * (1 - below)
+    event = calibrate_rate(budget, DELTA, plan(100, 0.1, 5.0))
+    assert 0.9 < event.sampling_rate <= 1
+    assert (1 - TOLERANCE) * budget <= epsilon([event], DELTA) <= budget
+
+
+def test_a_budget_beyond_any_rate_takes_every_record():
+    assert calibrate_rate(50.0, DELTA, plan(1, 0.1, 1.0)).sampling_rate == 1
+
+
+def test_rate_and_noise_undo_each_other():
+    event = calibrate_noise(1.0, DELTA, plan(500, 0.05))
+    assert calibrate_rate(1.0, DELTA, replace(event, sampling_rate=0.9)).sampling_rate == pytest.approx(0.05, rel=2e-3)
+
+
+def test_no_rate_fits():
+    """At a rate of 1e-9 a record enters one of 10^5 steps with chance 1e-4: more than delta, and nearly no noise."""
+    with pytest.raises(CalibrationError) as caught:
+        calibrate_rate(0.1, 1e-6, plan(10**5, 0.1, 0.01))
+    assert str(caught.value) == (
+        "--epsilon: 0.1 is too small to calibrate: even sampling rate 1e-09 over 100000 steps at noise multiplier 0.01"
+        " spends more; raise --epsilon or the noise, or take fewer steps"
+    )
+
+
+# Settings at which a search fails today.
+
+
+@pytest.mark.parametrize("search", [calibrate_rate, calibrate_steps])
+def test_without_noise_nothing_fits(search):
+    with pytest.raises(CalibrationError):
+        search(1.0, DELTA, plan(10, 0.1, 0.0))
+
+
+@pytest.mark.parametrize("budget", [1e16, 1e20])
+def test_a_budget_beyond_reason(budget):
+    event = calibrate_noise(budget, DELTA, plan(10, 0.1))
+    assert epsilon([event], DELTA) <= budget
+
+
+def test_a_sliver_left_at_a_small_delta():
+    """What is left is 1e-9 at delta 1e-9: mu would have to be below 1e-8."""
+    with pytest.raises(BudgetError):
+        calibrate_noise(1.0, 1e-9, plan(100, 0.1), [guarantee(1 - 1e-9)])
+
+
+@pytest.mark.parametrize(("budget", "rate", "sigma"), [(0.01, 0.1, 1.0), (1.0, 0.5, 0.2)])
+def test_no_sampled_step_fits(budget, rate, sigma):
+    with pytest.raises(CalibrationError, match="even one step at noise multiplier"):
+        calibrate_steps(budget, DELTA, plan(10, rate, sigma))
+
+
+@pytest.mark.parametrize(("budget", "rate", "sigma"), [(20.0, 1e-3, 2.0), (1.0, 1e-6, 100.0)])
+def test_very_many_steps_fit(budget, rate, sigma):
+    event = calibrate_steps(budget, DELTA, plan(10, rate, sigma))
+    assert epsilon([event], DELTA) <= budget
+
+
+def test_a_small_budget_at_a_small_rate():
+    """q T = 0.01 records a training: epsilon leaves 0 steeply."""
+    event = calibrate_noise(1e-3, DELTA, plan(10**4, 1e-6))
+    assert (1 - TOLERANCE) * 1e-3 <= epsilon([event], DELTA) <= 1e-3
+
+
+# Accountants.
+
+
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
+@pytest.mark.parametrize("accountant", ["clt", "gdp", ""])
+def test_what_certifies_nothing_satisfies_no_budget(search, accountant):
+    with pytest.raises(InputError) as caught:
+        search(1.0, DELTA, plan(10, 0.1), accountant=accountant)
+    assert str(caught.value) == (
+        f"--accountant: {accountant} is an approximation and can satisfy no budget; use pld, rdp, ma"
+    )
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "ma"])
+def test_other_accountants_keep_the_budget_too(accountant):
+    """By their own figure to the tolerance; by the tightest one with room to spare."""
+    event = calibrate_noise(2.0, DELTA, plan(1000, 0.01), [selection(0.5)], accountant)
+    assert (1 - TOLERANCE) * 2 <= epsilon([selection(0.5), event], DELTA, accountant) <= 2
+    assert epsilon([selection(0.5), event], DELTA) < 1.96
+    steps = calibrate_steps(2.0, DELTA, plan(1, 0.01, 1.0), accountant=accountant)
+    assert (
+        epsilon([steps], DELTA, accountant) <= 2 < epsilon([replace(steps, steps=steps.steps + 1)], DELTA, accountant)
+    )
+    rate = calibrate_rate(2.0, DELTA, plan(1000, 0.5, 1.0), accountant=accountant)
+    assert (1 - TOLERANCE) * 2 <= epsilon([rate], DELTA, accountant) <= 2
+
+
+# The slack that the GDP paper takes.
+
+
+def test_slack_noise_is_smaller_and_nominal():
+    """By the formulas of PRIVACY.md section 5: at the slack noise the central limit epsilon is the MA's 3.01."""
+    event = plan(14062, 256 / 60000, 1.1)
+    sigma = slack_noise(event, DELTA)
+    mu = 256 / 60000 * math.sqrt(14062 * math.expm1(sigma**-2))
+    stated = brentq(lambda e: ndtr(-e / mu + mu / 2) - math.exp(e + log_ndtr(-e / mu - mu / 2)) - DELTA, 0.0, 50.0)
+    assert stated == pytest.approx(3.01, abs=6e-3)
+    assert sigma < 1.1
+    assert epsilon([replace(event, noise_multiplier=sigma)], DELTA) > 3.02  # what it costs in truth
+
+
+def test_slack_of_training_without_noise():
+    assert slack_noise(plan(10, 0.1, 0.0), DELTA) == 0

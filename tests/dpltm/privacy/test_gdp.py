@@ -1,0 +1,111 @@
+"""Gaussian differential privacy: the paper's figures, and integration of the pair of Gaussians."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import ndtr
+
+from dpltm.privacy import gdp
+from dpltm.privacy.calibration import slack_noise
+from dpltm.privacy.events import DatasetRef, TrainingEvent
+
+Q = 256 / 60000
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "mu", "epsilon"),
+    [
+        (1.3, 3516, 0.2273, 0.835),
+        (1.1, 14062, 0.5736, 2.324),
+        (0.7, 10547, 1.1339, 5.066),
+        (0.6, 14531, 1.9975, 9.982),
+        (0.55, 15938, 2.7608, 14.984),
+        (0.5, 23438, 4.7822, 31.117),
+    ],
+)
+def test_golden_table(sigma, steps, mu, epsilon):
+    """PRIVACY.md section 5: GDP Table 1."""
+    assert gdp.clt_mu(sigma, Q, steps) == pytest.approx(mu, abs=5e-5)
+    assert gdp.epsilon(1e-5, gdp.clt_mu(sigma, Q, steps)) == pytest.approx(epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize(("sigma", "epochs", "less"), [(1.3, 20, 1.06), (0.7, 70, 0.638)])
+def test_golden_slack(sigma, epochs, less):
+    """GDP Section 4: the noise that the paper would use for the epsilon that the moments accountant states."""
+    plan = TrainingEvent(
+        DATA, "t", "add-remove", "record", Q, round(epochs / Q), sigma, 1.0, None, filter="clip 1", live=10
+    )
+    assert slack_noise(plan, 1e-5) == pytest.approx(less, abs=0.005 if less > 1 else 0.001)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (0.1, 0.1), (1.0, 1.0), (3.0, 1.0), (5.0, 4.0), (0.0, 6.0)])
+def test_delta_by_integration(epsilon, mu):
+    """The hockey-stick divergence of N(mu, 1) and N(0, 1); the first is larger right of eps/mu + mu/2."""
+    grown = math.exp(epsilon)
+
+    def excess(x):
+        return (math.exp(-((x - mu) ** 2) / 2) - grown * math.exp(-(x**2) / 2)) / math.sqrt(2 * math.pi)
+
+    start = epsilon / mu + mu / 2
+    exact = sum(quad(excess, start + k, start + k + 1, epsabs=0, epsrel=1e-11)[0] for k in range(14))
+    assert gdp.delta(epsilon, mu) == pytest.approx(exact, rel=1e-8)
+
+
+@settings(max_examples=60)
+@given(log_mu=st.floats(-6, 2.5), log_delta=st.floats(-14, -0.05))
+def test_epsilon_and_mu_are_inverses(log_mu, log_delta):
+    mu, delta = 10**log_mu, 10**log_delta
+    epsilon = gdp.epsilon(delta, mu)
+    assert epsilon >= 0
+    assert gdp.delta(epsilon, mu) <= delta * (1 + 1e-5)
+    if epsilon > 1e-6:
+        assert gdp.delta(epsilon, mu) == pytest.approx(delta, rel=1e-5)
+        assert gdp.mu(epsilon, delta) == pytest.approx(mu, rel=1e-5)
+        assert gdp.epsilon(delta / 2, mu) > epsilon
+    else:
+        assert gdp.epsilon(delta, mu / 2) <= epsilon
+
+
+def test_ends():
+    assert gdp.epsilon(1e-5, math.inf) == math.inf
+    assert gdp.epsilon(1e-5, 0.0) == 0.0
+    assert gdp.epsilon(0.1, 0.2) == 0.0  # delta(0; 0.2) = 2 Phi(0.1) - 1 = 0.0797
+    assert gdp.delta(0.0, 0.2) == pytest.approx(2 * ndtr(0.1) - 1, rel=1e-12)
+    assert gdp.clt_mu(0.03, 0.1, 10) == math.inf  # e^(1/sigma^2) leaves float64
+    assert gdp.delta(100.0, 0.01) == 0.0
+
+
+@given(sigma=st.floats(0.2, 100), log_rate=st.floats(-6, 0), steps=st.integers(1, 10**7))
+@settings(max_examples=60)
+def test_noise_is_the_inverse_of_mu(sigma, log_rate, steps):
+    mu = gdp.clt_mu(sigma, 10**log_rate, steps)
+    assert mu == pytest.approx(math.sqrt(steps) * gdp.clt_mu(sigma, 10**log_rate, 1), rel=1e-12)
+    assert gdp.clt_noise(mu, 10**log_rate, steps) == pytest.approx(sigma, rel=1e-9)
+
+
+def test_the_limit_is_reached_where_the_theorem_speaks():
+    """Many small steps: q sqrt(T) and sigma fixed, the exact Renyi divergence of order 2 tends to mu^2."""
+    from dpltm.privacy import renyi
+
+    for steps in (10**4, 10**6):
+        rate = 1 / math.sqrt(steps)
+        assert steps * renyi.sampled_gaussian(1.0, rate, 2.0) == pytest.approx(
+            gdp.clt_mu(1.0, rate, steps) ** 2, rel=2 / math.sqrt(steps)
+        )
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_trade_off_is_dual_to_delta(mu):
+    """f(a) = sup over epsilon of 1 - delta(epsilon) - e^epsilon a, negative epsilons standing for the other branch."""
+    alphas = np.array([0.0, 1e-4, 0.05, 0.3, 0.7, 0.99, 1.0])
+    epsilons = np.linspace(-60, 60, 120_001)
+    grown = np.exp(epsilons)
+    deltas = np.array(ndtr(mu / 2 - epsilons / mu) - grown * ndtr(-mu / 2 - epsilons / mu))
+    dual = np.maximum((1 - deltas - grown * alphas[:, None]).max(axis=1), 0)
+    assert gdp.trade_off(alphas, mu) == pytest.approx(dual, abs=1e-6)
+    assert gdp.trade_off(np.array([0.0, 1.0]), mu) == pytest.approx([1.0, 0.0])

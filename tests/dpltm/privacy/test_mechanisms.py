@@ -1,0 +1,237 @@
+"""Each mechanism's loss distribution against the exact profile of its worst pair, in both directions."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, logsumexp, ndtr, softmax
+
+from dpltm.privacy import pld
+from dpltm.privacy.mechanisms import BoundedRange, Gaussian, Guarantee, Laplace, RandomizedResponse, SampledGaussian
+
+WIDTH = 2.0**-10
+
+
+def profile(mechanism, epsilons, width=WIDTH):
+    """delta of each direction of a mechanism's own loss distribution."""
+    return [losses.delta(np.asarray(epsilons)) for losses in pld.Losses.of(mechanism.pld(width))]
+
+
+def dominates(mechanism, exact, epsilons, slack, width=WIDTH):
+    """Every direction is at least its exact profile, and no more than ``slack`` above. ``exact`` holds one or two."""
+    found = profile(mechanism, epsilons, width)
+    for truth, values in zip(exact * (len(found) if len(exact) == 1 else 1), found, strict=True):
+        truth = np.array([truth(x) for x in epsilons])
+        assert (values >= truth - 1e-13).all()
+        assert (values <= truth + slack).all()
+
+
+def hockey_stick(first, second, epsilon):
+    return float(np.maximum(np.asarray(first) - math.exp(epsilon) * np.asarray(second), 0).sum())
+
+
+def gaussian_delta(eps, mu):
+    return float(ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu)))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 8.0])
+def test_gaussian(sigma):
+    epsilons = np.linspace(-2, 1 / sigma**2 + 3 / sigma, 60)
+    dominates(Gaussian(sigma), [lambda x: gaussian_delta(x, 1 / sigma)], epsilons, 1e-6)
+
+
+def removed_delta(eps, sigma, rate):
+    """((1-q) N(0) + q N(1), N(0)): the loss rises with x, so that the worst set is a half line."""
+    inside = 1 + (rate - 1) * math.exp(-eps)
+    if inside <= 0:
+        return 1 - math.exp(eps)
+    x = sigma**2 * (eps + math.log(inside / rate)) + 0.5
+    first = (1 - rate) * ndtr(-x / sigma) + rate * ndtr((1 - x) / sigma)
+    return first - math.exp(eps + log_ndtr(-x / sigma))
+
+
+def added_delta(eps, sigma, rate):
+    """The same pair the other way: the loss falls with x and stays below -log(1-q)."""
+    below = math.exp(-eps) - 1 + rate
+    if below <= 0:
+        return 0.0
+    x = sigma**2 * math.log(below / rate) + 0.5
+    return ndtr(x / sigma) - math.exp(eps) * ((1 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1) / sigma))
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.4, 0.01), (1.0, 0.1), (1.0, 0.7), (3.0, 0.5)])
+def test_sampled_gaussian_add_remove(sigma, rate):
+    exact = [lambda x: removed_delta(x, sigma, rate), lambda x: added_delta(x, sigma, rate)]
+    dominates(SampledGaussian(sigma, rate, False), exact, np.linspace(-1, 1 / sigma**2 + 2 / sigma, 80), 1e-6)
+
+
+def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
+    """(1-q) N(0) + q N(first) against (1-q) N(0) + q N(second), first < 0 < second: the loss falls with x."""
+
+    def loss(x):
+        top, bottom = (math.log(rate) + (2 * x * c - c * c) / (2 * sigma**2) for c in (first, second))
+        plain = math.log1p(-rate)
+        return float(np.logaddexp(plain, top) - np.logaddexp(plain, bottom))
+
+    edge = 60 * sigma + 60 * sigma**2
+    if loss(-edge) <= eps:
+        return 0.0
+    x = brentq(lambda x: loss(x) - eps, -edge, edge, xtol=1e-12) if loss(edge) < eps else edge
+    upper, lower = ((1 - rate) * ndtr(x / sigma) + rate * ndtr((x - centre) / sigma) for centre in (first, second))
+    return max(0.0, upper - math.exp(eps) * lower)
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.4, 0.01), (0.5, 0.3), (1.0, 0.9)])
+def test_sampled_gaussian_replace_one(sigma, rate):
+    epsilons = np.linspace(-1, 0.5 / sigma**2 + 2 / sigma, 60)
+    dominates(SampledGaussian(sigma, rate, True), [lambda x: replaced_delta(x, sigma, rate)], epsilons, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 5.0])
+def test_laplace(epsilon):
+    """The loss is e with chance 1/2, -e with e^-e / 2, and between: delta(x) = 1 - e^((x - e)/2) from -e to e."""
+
+    def exact(x):
+        return 1 - math.exp(x) if x < -epsilon else max(0.0, -math.expm1((x - epsilon) / 2))
+
+    dominates(Laplace(epsilon), [exact], np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61), 1e-5, width=epsilon / 1024)
+
+
+@pytest.mark.parametrize(("epsilon", "categories"), [(0.5, 2), (0.5, 5), (3.0, 10)])
+def test_randomized_response(epsilon, categories):
+    """Three losses: e, 0 for every other answer, -e."""
+    rare = 1 / (math.exp(epsilon) + categories - 1)
+    first, second = np.full((2, categories), rare)
+    first[0] = second[1] = rare * math.exp(epsilon)
+    epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61)
+    exact = [lambda x: hockey_stick(first, second, x)]
+    dominates(RandomizedResponse(epsilon, categories), exact, epsilons, 1e-3, width=epsilon / 1024)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (2.0, 0.0), (0.5, 0.01)])
+def test_guarantee(epsilon, delta):
+    """The worst of (e, d)-DP (Kairouz, Oh, Viswanath 2015): everything shows with chance d, else a biased coin."""
+    coin = (1 - delta) / (1 + math.exp(-epsilon))
+    first = [delta, coin, 1 - delta - coin, 0.0]
+    second = [0.0, 1 - delta - coin, coin, delta]
+    epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61)
+    exact = [lambda x: hockey_stick(first, second, x)]
+    dominates(Guarantee(epsilon, delta), exact, epsilons, 1e-3, width=epsilon / 1024)
+
+
+# Bounded range.
+
+
+def two_outcomes(loss, epsilon):
+    """The pair whose losses are ``loss`` and ``loss - epsilon``."""
+    first = math.expm1(loss - epsilon) / math.expm1(-epsilon)
+    second = first * math.exp(-loss)
+    return (first, 1 - first), (second, 1 - second)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
+def test_bounded_range_profile_is_the_largest_over_its_pairs(epsilon):
+    epsilons = np.linspace(-1.3 * epsilon, 1.3 * epsilon, 27)
+    brute = [max(hockey_stick(*two_outcomes(t, epsilon), x) for t in np.linspace(0, epsilon, 2001)) for x in epsilons]
+    found = BoundedRange(epsilon).profile(epsilons)
+    assert (found >= np.array(brute) - 1e-14).all()
+    assert found == pytest.approx(brute, abs=1e-6)
+    for x in np.linspace(-epsilon, epsilon, 9):  # reached where the proof says it is
+        at_best = hockey_stick(*two_outcomes((x + epsilon) / 2, epsilon), x)
+        assert BoundedRange(epsilon).profile(np.array([x]))[0] == pytest.approx(at_best, abs=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
+def test_bounded_range_pld(epsilon):
+    """Off the grid too, and well below what pure DP alone gives."""
+    mechanism = BoundedRange(epsilon)
+    epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 97)
+    dominates(mechanism, [lambda x: float(mechanism.profile(np.array([x]))[0])], epsilons, 1e-4, width=epsilon / 1024)
+    pure = profile(Guarantee(epsilon), [0.0], epsilon / 1024)[0]
+    assert profile(mechanism, [0.0], epsilon / 1024)[0] == pytest.approx(math.tanh(epsilon / 4), rel=1e-4)
+    assert pure == pytest.approx(math.tanh(epsilon / 2), rel=1e-4)
+
+
+@settings(max_examples=60)
+@given(
+    epsilon=st.floats(0.05, 6),
+    moves=st.lists(st.tuples(st.floats(-3, 3), st.floats(-1, 1)), min_size=2, max_size=6),
+    monotone=st.booleans(),
+    order=st.floats(1.1, 40),
+)
+def test_bounded_range_dominates_real_exponential_mechanisms(epsilon, moves, monotone, order):
+    """Scores that move by at most 1 either way, or at most 1 in one direction where the factor 2 is dropped."""
+    scores, shifts = np.array(moves).T
+    factor = epsilon if monotone else epsilon / 2
+    first, second = softmax(factor * scores), softmax(factor * (scores + (np.abs(shifts) if monotone else shifts)))
+    epsilons = np.linspace(-epsilon, epsilon, 25)
+    mechanism = BoundedRange(epsilon)
+    for pair in ((first, second), (second, first)):
+        assert (mechanism.profile(epsilons) >= [hockey_stick(*pair, x) - 1e-12 for x in epsilons]).all()
+        spent = float(logsumexp(order * np.log(pair[0]) + (1 - order) * np.log(pair[1]))) / (order - 1)
+        assert spent <= mechanism.renyi(order) + 1e-11 / (order - 1) + 1e-12
+
+
+def test_exponential_mechanisms_reach_the_bound():
+    """Two candidates whose scores move apart by all they may: the log odds shift by epsilon."""
+    epsilon, x = 0.8, 0.3
+    best = (x + epsilon) / 2
+    (chance, _), _ = two_outcomes(best, epsilon)
+    gap = math.log(chance / (1 - chance))
+    first = softmax([gap, 0.0])
+    second = softmax([gap - epsilon / 2, epsilon / 2])  # scores moved by -1 and +1, times epsilon / 2
+    assert hockey_stick(first, second, x) == pytest.approx(BoundedRange(epsilon).profile(np.array([x]))[0], rel=1e-12)
+
+
+def test_losing_the_sensitivity_factor_is_seen():
+    """A mechanism drawn with epsilon instead of epsilon / 2, on scores that are not monotone, is not dominated."""
+    epsilon = 1.0
+    first, second = softmax([0.0, 0.0]), softmax([epsilon, -epsilon])
+    assert hockey_stick(first, second, 0.0) > BoundedRange(epsilon).profile(np.array([0.0]))[0]
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.2, 0.3, 0.5)])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_laplace_stands_for_noise_on_every_coordinate(shares, epsilon):
+    """A LaplaceEvent bounds the L1 change: however it is spread, one coordinate that takes it all is the worst."""
+    spread = pld.compose({Laplace(share * epsilon): shares.count(share) for share in shares})
+    for x in np.linspace(0, epsilon, 12):
+        whole = max(0.0, -math.expm1((x - epsilon) / 2))
+        assert spread.delta(np.array([x]))[0] <= whole + 3e-5  # the grid, at the atom of the loss
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        SampledGaussian(0.8, 0.1, False),
+        SampledGaussian(0.8, 0.1, True),
+        Gaussian(2.0),
+        Laplace(0.7),
+        RandomizedResponse(0.7, 4),
+        Guarantee(0.7),
+        BoundedRange(0.7),
+    ],
+    ids=lambda mechanism: type(mechanism).__name__,
+)
+@pytest.mark.parametrize("order", [1.5, 3.0, 5.0])
+def test_renyi_and_losses_tell_one_story(mechanism, order):
+    """D_a from the profile: E_P e^((a-1) L) - 1 = the integral of a (a-1) e^((a-1) x) delta(x), both directions.
+
+    (Integration by parts twice; delta(x) - max(1 - e^x, 0) is what decays on the left.) For the mechanisms that are one
+    pair the two agree; a bounded-range pair is the envelope of a family, hence at least the family's divergence.
+    """
+    width = 2.0**-9
+    found = []
+    for losses in pld.Losses.of(mechanism.pld(width)):
+        x = np.arange(-12, 40, width / 4)
+        truncated = losses.delta(np.array([1e4]))  # counted as an infinite loss; all orders of it are infinite
+        surplus = losses.delta(x) - np.maximum(-np.expm1(x), 0) - truncated
+        assert truncated < 1e-20
+        moment = 1 + order * (order - 1) * np.trapezoid(np.exp((order - 1) * x) * surplus, x)
+        found.append(math.log(moment) / (order - 1))
+    spent = mechanism.renyi(order)
+    assert max(found) >= spent * (1 - 1e-4)
+    assert isinstance(mechanism, BoundedRange) or max(found) == pytest.approx(spent, rel=5e-3)

@@ -1,0 +1,265 @@
+"""Composition by loss distributions against what is known exactly."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import binom
+
+from dpltm.privacy import gdp, pld
+from dpltm.privacy.mechanisms import BoundedRange, Gaussian, Guarantee, Laplace, SampledGaussian
+
+Q = 256 / 60000
+
+
+def gaussian_delta(eps, mu):
+    return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu))
+
+
+def chance(loss, epsilon):
+    """How likely the larger loss of a bounded-range pair is."""
+    return np.expm1(loss - epsilon) / math.expm1(-epsilon)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 1000, 100_000])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
+def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
+    """T Gaussians of sigma = sqrt(T) / mu are one mu-GDP pair exactly; what is above is grid and stated rounding.
+
+    At delta near 1e-11 a Fourier transform without an allowance would be below the truth somewhere on this table.
+    """
+    profile = pld.compose({Gaussian(math.sqrt(steps) / mu): steps})
+    deltas = [delta for delta in (1e-2, 1e-5, 1e-8, 1e-11, 1e-13) if delta < gdp.delta(0, mu)]
+    epsilons = np.array([gdp.epsilon(delta, mu) for delta in deltas])
+    exact, found = gaussian_delta(epsilons, mu), profile.delta(epsilons)
+    assert (found >= exact * (1 - 1e-9)).all()
+    grid = {1: 1e-5, 10: 1e-5, 1000: 1e-3, 100_000: 0.03}[steps]
+    assert (found <= exact * (1 + grid) + 2 * profile.rounding).all()
+    assert profile.rounding <= 3e-16 * (steps + 10)
+
+
+def test_the_rounding_is_needed():
+    """Among composed Gaussians some have a transform that alone falls below the truth; with its allowance none."""
+    below = 0
+    for mu in (3.0, 4.0, 5.0, 6.0, 8.0):
+        for steps in (300, 1000, 3000, 10_000):
+            epsilons = np.linspace(gdp.epsilon(1e-11, mu), gdp.epsilon(1e-13, mu), 9)
+            exact = gaussian_delta(epsilons, mu)
+            profile = pld.compose({Gaussian(math.sqrt(steps) / mu): steps})
+            bare = np.max([losses.delta(epsilons) for losses in profile.body], axis=0)
+            below += int((bare < exact).sum())
+            assert (profile.delta(epsilons) >= exact).all()
+            for delta in (1e-11, 1e-10):
+                assert profile.epsilon(delta) >= gdp.epsilon(delta, mu)
+            beside = pld.compose({Gaussian(math.sqrt(steps) / mu): steps}, 1e-7)
+            assert all(beside.delta(np.array([x]))[0] >= y for x, y in zip(epsilons, exact, strict=True))
+    assert below > 0
+
+
+@settings(max_examples=12)
+@given(
+    log_sigma=st.floats(-0.5, 2),
+    steps=st.lists(st.integers(1, 40), min_size=2, max_size=3, unique=True),
+    log_delta=st.floats(-10, -2),
+)
+def test_different_gaussians_compose_exactly(log_sigma, steps, log_delta):
+    """mu adds up in squares, whatever the mixture of noises."""
+    sigma = 10**log_sigma
+    mechanisms = {Gaussian(sigma * (1 + place)): count for place, count in enumerate(steps)}
+    mu = math.sqrt(sum(count / mechanism.noise_multiplier**2 for mechanism, count in mechanisms.items()))
+    exact = gdp.epsilon(10**log_delta, mu)
+    assert exact * (1 - 1e-9) <= pld.compose(mechanisms).epsilon(10**log_delta) <= exact * 1.001 + 1e-4
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 30), (1.0, 5), (0.01, 400)])
+def test_pure_composition(epsilon, count):
+    """Kairouz, Oh, Viswanath 2015, Theorem 3.3: k biased coins, counted by a binomial."""
+    heads = np.arange(count + 1)
+    losses = (2 * heads - count) * epsilon
+    likely = binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))
+    profile = pld.compose({Guarantee(epsilon): count})
+    for x in np.linspace(0, count * epsilon, 7):
+        exact = float((likely * np.maximum(-np.expm1(x - losses), 0)).sum())
+        found = float(profile.delta(np.array([x]))[0])
+        assert exact - 1e-15 <= found <= exact + 2e-3 * epsilon * math.sqrt(count) + 1e-9
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
+def test_guarantees_that_may_fail(delta):
+    """k of them fail with chance 1 - (1-d)^k, and only then tell all."""
+    profile = pld.compose({Guarantee(0.5, delta): 3})
+    assert profile.delta(np.array([1.51]))[0] == pytest.approx(1 - (1 - delta) ** 3, rel=1e-5)
+    assert math.isinf(profile.epsilon(2.9 * delta if delta < 0.01 else 0.27))
+    assert profile.epsilon(3.1 * delta) <= 1.5 * 1.003
+
+
+@pytest.mark.parametrize(
+    "resolution", [pld.FINE, pld.QUICK, pld.Resolution(0.5, 30, 3e3, 4e6), pld.Resolution(0.01, 1e5, 4e5, 4e6)]
+)
+def test_every_resolution_is_an_upper_bound(resolution):
+    """30 full steps, known exactly; a coarser grid may only raise epsilon."""
+    exact = gdp.epsilon(1e-5, math.sqrt(30) / 3)
+    found = pld.compose({Gaussian(3.0): 30}, resolution=resolution).epsilon(1e-5)
+    assert exact <= found <= exact * (1.001 if resolution.least > 1000 else 1.2)
+
+
+def test_losses_are_read_as_dp_accounting_reads_them():
+    """Its loops over every loss are the oracle of our sums."""
+    for loss_distribution in (SampledGaussian(1.0, 0.1, False).pld(1e-2), SampledGaussian(0.7, 0.3, True).pld(1e-2)):
+        found = pld.Losses.of(loss_distribution)
+        pmfs = [loss_distribution._pmf_remove, loss_distribution._pmf_add][: len(found)]
+        for losses, pmf in zip(found, pmfs, strict=True):
+            x = np.array([-0.3, -0.01, 0.0, 0.005, 0.01, 0.4, 2.0, 90.0])
+            assert losses.delta(x) == pytest.approx([pmf.get_delta_for_epsilon(float(at)) for at in x], abs=1e-14)
+            for delta in (0.04, 1e-3, 1e-6, 1e-9):
+                assert losses.epsilon(delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), abs=1e-9)
+
+
+@settings(max_examples=15)
+@given(
+    sigma=st.floats(0.5, 5),
+    rate=st.floats(0.01, 0.9),
+    steps=st.integers(1, 60),
+    draw=st.sampled_from([0.0, 0.02, 0.7]),
+    replace_one=st.booleans(),
+    log_delta=st.floats(-9, -0.5),
+)
+def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, log_delta):
+    """delta at the epsilon that was found fits, and a little before it does not."""
+    delta = 10**log_delta
+    profile = pld.compose({SampledGaussian(sigma, rate, replace_one): steps}, draw, pld.QUICK)
+    found = profile.epsilon(delta)
+    assert found >= 0
+    assert profile.delta(np.array([found + draw / 4000]))[0] <= delta * (1 + 1e-6) + 1e-13
+    before = found * 0.999 - draw / 2000 - 1e-6
+    if before > 0:
+        assert profile.delta(np.array([before]))[0] > delta
+    curve = profile.delta(np.linspace(0, found + 1, 50))
+    assert (np.diff(curve) <= 1e-13).all()
+    assert ((curve >= 0) & (curve <= 1)).all()
+
+
+# The draw that came first.
+
+
+@pytest.mark.parametrize(("draw", "mu"), [(0.5, 0.6), (0.05, 2.0), (3.0, 0.4)])
+def test_draw_is_the_largest_over_its_pairs(draw, mu):
+    """Beside a Gaussian every pair's delta is known exactly, and so is their largest, but for the grid over t."""
+    profile = pld.compose({Gaussian(1 / mu): 1}, draw)
+    losses = np.linspace(0, draw, 4001)
+    large = chance(losses, draw)
+    epsilons = np.linspace(0, draw + gdp.epsilon(1e-8, mu), 9)
+    found = profile.delta(epsilons)
+    for x, value in zip(epsilons, found, strict=True):
+        members = large * gaussian_delta(x - losses, mu) + (1 - large) * gaussian_delta(x - losses + draw, mu)
+        assert value >= members.max() * (1 - 1e-9)
+        assert value <= members.max() * (1 + 2e-3 * max(draw, 1)) + 1e-6 * draw + 1e-13
+    for delta in (1e-6, 1e-3):
+        exact = max(
+            brentq(
+                lambda x, t=t, p=p, delta=delta: (
+                    p * gaussian_delta(x - t, mu) + (1 - p) * gaussian_delta(x - t + draw, mu) - delta
+                ),
+                -1,
+                60,
+            )
+            for t, p in zip(losses[::20], large[::20], strict=True)
+        )
+        assert exact - 1e-9 <= profile.epsilon(delta) <= exact + 1e-3 * max(draw, 1)
+
+
+@pytest.mark.parametrize("draw", [1e-4, 0.5, 20.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.3])
+def test_draw_alone(draw, delta):
+    """delta(x) = (1 - e^((x - e)/2))^2 / (1 - e^-e), solved for x; so do a draw first and one in between agree."""
+    exact = 0.0
+    if math.tanh(draw / 4) > delta:
+        exact = brentq(lambda x: (1 - math.exp((x - draw) / 2)) ** 2 + delta * math.expm1(-draw), 0, draw, xtol=1e-14)
+    assert pld.compose({}, draw).epsilon(delta) == pytest.approx(exact, abs=1e-9)
+    assert exact - 1e-9 <= pld.compose({BoundedRange(draw): 1}).epsilon(delta) <= exact + 1e-3 * draw
+
+
+@pytest.mark.parametrize("draw", [1e-3, 0.3])
+def test_draw_first_costs_no_more_than_draw_anywhere(draw):
+    """And no less than nothing, and no more than its epsilon on top; with a long reach of epsilons too."""
+    steps = {SampledGaussian(0.6, 0.05, False): 500}
+    for delta in (1e-8, 1e-2):
+        without = pld.compose(steps).epsilon(delta)
+        first = pld.compose(steps, draw).epsilon(delta)
+        anywhere = pld.compose({**steps, BoundedRange(draw): 1}).epsilon(delta)
+        assert without <= first <= min(anywhere, without + draw) + 1e-4
+
+
+def test_draw_table_for_a_long_curve():
+    """A small draw under a wide range of epsilons has few parts: coarser, and still above the exact largest."""
+    draw, mu = 1e-3, 4.0
+    epsilons = np.linspace(0, 30, 40)
+    found = pld.compose({Gaussian(1 / mu): 1}, draw).delta(epsilons)
+    assert (found >= gaussian_delta(epsilons, mu)).all()
+    assert (found <= gaussian_delta(epsilons - 2.5 * draw, mu) + 1e-11).all()
+
+
+@pytest.mark.parametrize(("draw", "span"), [(2.0, 1e5), (1.0, 3e4)])
+def test_few_parts_are_still_above_every_pair(draw, span):
+    """A curve so long that the losses of the draw are divided into a handful: each part's upper edge counts."""
+    parts = int(pld.DRAW_TABLE * draw / span)
+    assert parts < 8
+    epsilons = draw / parts * np.arange(3 * parts)
+    found = pld.compose({Gaussian(1.0): 1}, draw).delta(np.append(epsilons, span))
+    losses = np.linspace(0, draw, 4001)
+    large = chance(losses, draw)
+    for x, value in zip(epsilons, found, strict=False):
+        members = large * gaussian_delta(x - losses, 1.0) + (1 - large) * gaussian_delta(x - losses + draw, 1.0)
+        assert members.max() <= value <= gaussian_delta(x - draw, 1.0) * (1 + 1e-6) + 1e-9  # basic composition
+
+
+# Ends.
+
+
+def test_nothing_costs_nothing():
+    profile = pld.compose({})
+    assert profile.epsilon(1e-5) == 0.0
+    assert (profile.delta(np.array([0.0, 1.0])) == 0).all()
+
+
+def test_beneath_the_rounding_nothing_is_certified():
+    profile = pld.compose({SampledGaussian(1.0, 0.01, False): 1000})
+    assert profile.epsilon(profile.rounding) == math.inf
+    assert profile.epsilon(1e-9) < math.inf
+
+
+def test_losses_beyond_float64():
+    """e^x leaves float64 at 709: the second term is left out, which only adds."""
+    profile = pld.compose({Gaussian(0.02): 1})
+    exact = gdp.epsilon(1e-5, 50.0)
+    assert exact > 1000
+    assert exact <= profile.epsilon(1e-5) <= exact * 1.001
+    assert 1e-5 <= profile.delta(np.array([0.0, exact]))[1] <= 1.5e-5
+    near = pld.compose({Gaussian(1 / 36): 1})
+    for x in (690.0, 701.0, 705.0, 709.0, 715.0):
+        assert (
+            math.exp(gdp._log_delta(x, 36.0)) * (1 - 1e-9) <= near.delta(np.array([x]))[0] <= ndtr(18 - x / 36) * 1.001
+        )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_order_is_free(order):
+    mechanisms = [
+        (SampledGaussian(1.0, 0.1, False), 20),
+        (Laplace(0.3), 2),
+        (BoundedRange(0.2), 3),
+        (Guarantee(0.1, 1e-9), 1),
+    ]
+    found = pld.compose(dict(mechanisms[::order]), 0.1).epsilon(1e-5)
+    assert found == pytest.approx(pld.compose(dict(mechanisms), 0.1).epsilon(1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_the_coarse_flag(coarse):
+    """A million steps with little noise would need more points than there are."""
+    steps = {SampledGaussian(0.3, 0.5, False): 10**6} if coarse else {SampledGaussian(1.1, Q, False): 14062}
+    assert pld.compose(steps).coarse is coarse
