@@ -38,10 +38,14 @@ class TrainOptions(DataOptions):
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
     model: str | None = option(None, "Network for --dense without SET.", metavar="mlp:W,W,...", shown="mlp:300,100")
-    filter: str = option("clip", "Gradient filter.", choices=("clip", "tanh"))
-    clip_norm: float = option(1.0, "Clip norm C; R of clip-then-tanh.", metavar="C")
-    tanh_scale: float = option(1.0, "Vertical range c of tanh.", metavar="c")
-    tanh_range: float = option(1.0, "Horizontal range k of tanh.", metavar="k")
+    filter: str = option(
+        "clip",
+        "Gradient filter; tanh clips before unless --no-pre-clip, tanh-clip after.",
+        choices=("clip", "per-layer", "tanh", "tanh-clip", "radial-tanh", "auto", "normalize", "sigmoid"),
+    )
+    clip_norm: float = option(1.0, "Norm C that a gradient comes out with at most; R of clip-then-tanh.", metavar="C")
+    tanh_scale: float = option(1.0, "Vertical range c of tanh and sigmoid.", metavar="c")
+    tanh_range: float = option(1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", metavar="k")
     no_pre_clip: bool = option(False, "tanh as printed in its paper, with no clipping before it.")
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"

@@ -125,9 +125,9 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(f"--steps: {options.steps} is not a positive whole number")
     if options.filter != "tanh" and options.no_pre_clip:
         raise InputError(f"--no-pre-clip: only for --filter tanh, not {options.filter}")
-    if options.filter != "tanh" and options.noise == "nominal":
+    if options.filter not in ("tanh", "sigmoid") and options.noise == "nominal":
         raise InputError(
-            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh, not {options.filter}"
+            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh or sigmoid, not {options.filter}"
         )
     if options.ticket is None and not options.dense:
         raise InputError(
@@ -302,7 +302,8 @@ def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, floa
 
 def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
     """The bound that the filter's source claims, where this run is one that the source describes."""
-    if filter.nominal_bound is None or not (options.no_pre_clip or options.noise == "nominal"):
+    printed = options.no_pre_clip or options.filter == "sigmoid" or options.noise == "nominal"
+    if filter.nominal_bound is None or not printed:
         return None
     return filter.nominal_bound * (2.0 if options.adjacency == "replace-one" else 1.0)
 

@@ -8,10 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from dpltm.errors import InputError
-
-SMALLEST = 1e-6
-"""Smallest clip norm: below it float32 rounding of the products could not be covered by outward rounding."""
+from dpltm.filters.radial import check_parameter
 
 
 @dataclass(frozen=True)
@@ -19,7 +16,7 @@ class Clip:
     """Radial filter g -> g min(1, C / norm(g)).
 
     Attributes:
-        clip_norm: C, from ``SMALLEST`` to its inverse.
+        clip_norm: C, from 1e-6 to its inverse.
     """
 
     clip_norm: float
@@ -27,10 +24,7 @@ class Clip:
     nominal_bound: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        if not SMALLEST <= self.clip_norm <= 1 / SMALLEST:
-            raise InputError(
-                f"--clip-norm: {self.clip_norm} is not a number between {SMALLEST:g} and {1 / SMALLEST:g}"
-            )
+        check_parameter("--clip-norm", self.clip_norm)
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``; 1 at norm 0."""

@@ -1,4 +1,4 @@
-"""The tanh filter (Amian): c tanh(g / k) on each coordinate, as printed or with the norm clipped to R first.
+"""The tanh filter (Amian): c tanh(g / k) on each coordinate, as printed, with the norm clipped before, or after.
 
 Eq. 4 of the paper prints (1 - e^-x) / (1 + e^-x), which is tanh(x / 2); here tanh is tanh (PRIVACY.md section 4).
 """
@@ -9,11 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from dpltm.errors import InputError
-from dpltm.filters.clip import SMALLEST, Clip
+from dpltm.filters.clip import Clip
+from dpltm.filters.radial import check_parameter
 
 ROUNDING = 1 + 1e-6
 """Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
@@ -26,27 +25,31 @@ class Tanh:
     Attributes:
         scale: vertical range c > 0.
         range: horizontal range k > 0.
-        before: radial filter in front; None for the paper's own filter.
+        before: clips the norm first; None for the paper's own filter.
+        after: clips the norm of what comes out (thesis 6.4).
     """
 
     scale: float
     range: float
-    before: Clip | None
+    before: Clip | None = None
+    after: Clip | None = None
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
-    nominal_bound: ClassVar[float] = 1.0
-    """What the tanh paper and thesis account with, whatever c and n."""
 
     def __post_init__(self) -> None:
-        for option, value in (("--tanh-scale", self.scale), ("--tanh-range", self.range)):
-            if not SMALLEST <= value <= 1 / SMALLEST:
-                raise InputError(f"{option}: {value} is not a number between {SMALLEST:g} and {1 / SMALLEST:g}")
+        check_parameter("--tanh-scale", self.scale)
+        check_parameter("--tanh-range", self.range)
+
+    @property
+    def nominal_bound(self) -> float | None:
+        """What the tanh paper and thesis account with, whatever c and n; clipped after, they claim what is true."""
+        return None if self.after else 1.0
 
     def map(self, values: Tensor) -> Tensor:
-        """c tanh(values / k), any shape."""
-        return torch.tanh(values / self.range) * self.scale
+        """c tanh(values / k), any shape; ``values`` may be overwritten."""
+        return values.mul_(1 / self.range).tanh_().mul_(self.scale)
 
     def certified_bound(self, live: int) -> float:
-        """As printed: c sqrt(n). After clipping to R: c sqrt(n) tanh(R / (k sqrt(n))), at most c R / k.
+        """As printed: c sqrt(n). Clipped to R before: c sqrt(n) tanh(R / (k sqrt(n))), at most c R / k. To C after: C.
 
         u -> tanh(sqrt(u))^2 is concave, so by Jensen the worst gradient of norm R has n equal coordinates.
         """
@@ -54,8 +57,10 @@ class Tanh:
             return 0.0
         root = math.sqrt(live)
         worst = 1.0 if self.before is None else math.tanh(self.before.clip_norm / (self.range * root))
-        return self.scale * root * worst * ROUNDING
+        bound = self.scale * root * worst * ROUNDING
+        return bound if self.after is None else min(bound, self.after.clip_norm)
 
     def __str__(self) -> str:
         front = "" if self.before is None else f"{self.before} then "
-        return f"{front}tanh(c={self.scale:g}, k={self.range:g})"
+        back = "" if self.after is None else f" then {self.after}"
+        return f"{front}tanh(c={self.scale:g}, k={self.range:g}){back}"

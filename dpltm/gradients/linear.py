@@ -3,7 +3,7 @@
 For a Linear layer with inputs A ``(batch, in)``, output gradients B ``(batch, out)`` and mask M ``(out, in)``, the
 gradient of record b is the outer product of B_b and A_b on M. Hence the squared norms of all records are
 ``(((B * B) @ M) * (A * A)).sum(1)``, and the sum of rescaled gradients is ``((B * factor).T @ A) * M``: a radial filter
-needs no per-record gradient at all. An element-wise filter sees the live coordinates of a few records at a time.
+needs no per-record gradient at all. An element-wise filter sees some live coordinates of all records at a time.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.filters import Clip, Filter, Tanh
+from dpltm.filters import ElementWiseFilter, Filter
+from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
-
-CHUNK = 4_000_000
-"""Most per-record coordinates held at once by element-wise filters (16 MB in float32)."""
 
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
-WIDE = 2.0**20
-"""Beyond this, squares are taken in float64: in float32 they could under- or overflow and the norm be wrong."""
+WIDE, NARROW = 2.0**20, 1e-6
+"""Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
+over- or underflow and the norm be wrong."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class LinearGradients:
                     f"model parameter {name}: dtype {value.dtype}; the bound is proven for float32 and float64 only"
                 )
         self._model, self._loss = model, loss
-        self._layers = [_Layer(name, module, mask) for name, module in layers.items()]
+        self._layers = [LinearLayer(name, module, mask) for name, module in layers.items()]
         self._rounding = 1 - 2.0**-23 * (max(max(layer.shape) for layer in self._layers) + 64)
 
     @property
@@ -98,138 +97,95 @@ class LinearGradients:
             only up to the last bits.
         """
         if len(x) == 0:
-            return FilteredSum(torch.zeros(sum(layer.live for layer in self._layers), dtype=torch.float64), 0)
+            return FilteredSum(self._zeros(), 0)
         self._passes(x, y)
-        reach = torch.stack([layer.reach() for layer in self._layers]).amax(0)
-        good = reach <= REACH  # false for NaN as well
-        skipped = len(x) - int(good.sum())
-        if skipped:
+        skipped, wide = self._skip_unusable(len(x))
+        if skipped == len(x):
             for layer in self._layers:
-                layer.drop(good)
-        norm = self._norms(good & (reach > WIDE), x.dtype)
-        match filter:
-            case Clip():
-                values = self._radial_sum(filter.factor(norm) * self._rounding)
-            case Tanh():
-                before = (
-                    torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
-                )
-                values = self._element_wise_sum(before, filter)
+                layer.forget()
+            return FilteredSum(self._zeros(), skipped)
+        norms = self._norms(wide)
+        if filter.kind == "element-wise":
+            values = self._element_wise_sum(norms.square().sum(0).sqrt(), filter)
+        elif filter.kind == "layer-wise":
+            values = self._radial_sum(filter.factor(norms))
+        else:
+            values = self._radial_sum(filter.factor(norms.square().sum(0).sqrt()).expand(len(norms), -1))
         for layer in self._layers:
             layer.forget()
         return FilteredSum(values, skipped)
+
+    def _skip_unusable(self, records: int) -> tuple[int, Tensor]:
+        """Drops records beyond ``REACH``; returns how many, and which of the others reach beyond ``WIDE``."""
+        if all(layer.extent() <= WIDE for layer in self._layers):  # as nearly always; false for NaN
+            return 0, torch.zeros(records, dtype=torch.bool)
+        reach = torch.stack([layer.reach() for layer in self._layers]).amax(0)
+        good = reach <= REACH  # false for NaN as well
+        if not bool(good.all()):
+            for layer in self._layers:
+                layer.drop(good)
+        return records - int(good.sum()), reach[good] > WIDE
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(sum(layer.live for layer in self._layers), dtype=torch.float64)
 
     def _passes(self, x: Tensor, y: Tensor) -> None:
         """One forward and one backward pass that leave inputs and output gradients with each layer."""
         for layer in self._layers:
             layer.forget()  # whatever a failed pass left
         hooks = [layer.module.register_forward_hook(layer.keep_forward) for layer in self._layers]
+        replaced = [
+            layer for layer in self._layers if layer.sparse and type(layer.module).forward is nn.Linear.forward
+        ]
         try:
+            for layer in replaced:
+                layer.module.forward = layer.forward  # type: ignore[method-assign]
             with torch.enable_grad():
                 losses = self._loss(self._model(x), y)
                 total = losses.sum()
         finally:
             for hook in hooks:
                 hook.remove()
+            for layer in replaced:
+                del layer.module.forward
         if losses.shape != (len(x),):
             raise InputError(
                 f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records; use reduction='none'"
             )
         gradients = torch.autograd.grad(total, [layer.output for layer in self._layers])
         for layer, gradient in zip(self._layers, gradients, strict=True):
-            layer.check_unchanged()
             layer.keep_backward(gradient)
 
-    def _norms(self, wide: Tensor, precision: torch.dtype) -> Tensor:
-        """Norm of each record's gradient, float64. The precision of one record must not depend on another record."""
-        squares = torch.stack([layer.squared_norms(precision, slice(None)) for layer in self._layers]).sum(0).double()
-        if bool(wide.any()):
-            squares[wide] = torch.stack([layer.squared_norms(torch.float64, wide) for layer in self._layers]).sum(0)
+    def _norms(self, wide: Tensor) -> Tensor:
+        """Norm of each record's gradient in each layer, ``(layers, batch)`` float64.
+
+        The precision of one record must not depend on another record.
+        """
+        squares = torch.stack([layer.squared_norms() for layer in self._layers]).double()
+        again = wide | (squares.sum(0) < NARROW**2)
+        if bool(again.any()):
+            squares[:, again] = torch.stack([layer.wide_squared_norms(again) for layer in self._layers])
         return squares.sqrt()
 
-    def _radial_sum(self, factor: Tensor) -> Tensor:
-        return torch.cat([layer.weighted_sum(factor) for layer in self._layers])
+    def _radial_sum(self, factors: Tensor) -> Tensor:
+        return torch.cat(
+            [layer.weighted_sum(factor * self._rounding) for layer, factor in zip(self._layers, factors, strict=True)]
+        )
 
-    def _element_wise_sum(self, factor: Tensor, filter: Tanh) -> Tensor:
-        return torch.cat([layer.mapped_sum(factor, filter.map) for layer in self._layers])
+    def _element_wise_sum(self, norm: Tensor, filter: ElementWiseFilter) -> Tensor:
+        """The sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
+        before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
+        if filter.after is None:
+            return self._mapped(before, filter, lambda values: values.sum(1, dtype=torch.float64))
+        squares = torch.zeros_like(norm)
 
+        def count(values: Tensor) -> Tensor:
+            squares.add_(values.square().sum(0, dtype=torch.float64))
+            return values.new_zeros(0)
 
-class _Layer:
-    """One Linear layer: its live coordinates, and what the last pass left behind."""
+        self._mapped(before, filter, count)
+        after = filter.after.factor(squares.sqrt()) * self._rounding
+        return self._mapped(before, filter, lambda values: (values * after).sum(1, dtype=torch.float64))
 
-    def __init__(self, name: str, module: nn.Linear, mask: Mask) -> None:
-        prefix = f"{name}." if name else ""
-        weight_mask = mask[f"{prefix}weight"]
-        self.module = module
-        self.shape = tuple(weight_mask.shape)
-        self.weight_mask = weight_mask.to(module.weight.dtype)
-        self.rows, self.columns = weight_mask.nonzero(as_tuple=True)
-        self.index = weight_mask.flatten().nonzero().squeeze(1)
-        self.bias_index = None if module.bias is None else mask[f"{prefix}bias"].nonzero().squeeze(1)
-        self.live = len(self.rows) + (0 if self.bias_index is None else len(self.bias_index))
-        self.input = self.output = self.gradient = torch.empty(0)
-        self.versions = (0, 0)
-
-    def keep_forward(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        used = self.output.numel() > 0
-        if inputs[0].ndim != 2 or used:
-            raise InputError("model: each Linear layer must see one row per record and be used once in this version")
-        if output.dtype != module.weight.dtype:
-            raise InputError(f"model: a Linear layer computes in {output.dtype}; leave torch.autocast")
-        self.input, self.output = inputs[0].detach(), output
-        self.versions = (self.input._version, output._version)
-
-    def keep_backward(self, gradient: Tensor) -> None:
-        self.gradient = gradient
-
-    def check_unchanged(self) -> None:
-        """In-place operations on what a layer saw or gave (``nn.ReLU(inplace=True)``) would make gradients wrong."""
-        if (self.input._version, self.output._version) != self.versions:
-            raise InputError(
-                "model: an in-place operation overwrites what a Linear layer saw or gave; use inplace=False"
-            )
-
-    def forget(self) -> None:
-        """Frees what the last pass left, so that no batch outlives its step."""
-        self.input = self.output = self.gradient = torch.empty(0)
-
-    def reach(self) -> Tensor:
-        """Largest magnitude among each record's inputs and output gradients, ``(batch,)``; NaN if one is NaN."""
-        return torch.maximum(self.input.abs().amax(1), self.gradient.abs().amax(1))
-
-    def squared_norms(self, precision: torch.dtype, rows: Tensor | slice) -> Tensor:
-        """Squared norm of each record's gradient on the live coordinates of this layer, ``(batch,)``."""
-        squares = self.gradient[rows].to(precision).square()
-        total = ((squares @ self.weight_mask.to(precision)) * self.input[rows].to(precision).square()).sum(1)
-        if self.bias_index is not None:
-            total = total + squares[:, self.bias_index].sum(1)
-        return total
-
-    def drop(self, keep: Tensor) -> None:
-        """Makes the gradient of every record outside ``keep`` exactly zero, whatever it holds."""
-        self.input = torch.where(keep[:, None], self.input, 0.0)
-        self.gradient = torch.where(keep[:, None], self.gradient, 0.0)
-
-    def scaled(self, factor: Tensor) -> Tensor:
-        """Output gradients of each record times its factor; the product is taken in the factor's precision."""
-        return (self.gradient * factor[:, None]).to(self.gradient.dtype)
-
-    def weighted_sum(self, factor: Tensor) -> Tensor:
-        """Sum over records of factor times gradient, at the live coordinates."""
-        scaled = self.scaled(factor).double()
-        weight = (scaled.T @ self.input.double()).flatten()[self.index]
-        if self.bias_index is None:
-            return weight
-        return torch.cat([weight, scaled.sum(0)[self.bias_index]])
-
-    def mapped_sum(self, factor: Tensor, map: Callable[[Tensor], Tensor]) -> Tensor:
-        """Sum over records of ``map`` of each live coordinate, a bounded number of records at a time."""
-        scaled = self.scaled(factor)
-        weight = torch.zeros(len(self.rows), dtype=torch.float64)
-        records = max(1, CHUNK // max(1, len(self.rows)))
-        for start in range(0, len(scaled), records):
-            chunk = slice(start, start + records)
-            weight += map(scaled[chunk][:, self.rows] * self.input[chunk][:, self.columns]).sum(0, dtype=torch.float64)
-        if self.bias_index is None:
-            return weight
-        return torch.cat([weight, map(scaled[:, self.bias_index]).sum(0, dtype=torch.float64)])
+    def _mapped(self, factor: Tensor, filter: ElementWiseFilter, use: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.cat([layer.mapped(factor, filter.map, use) for layer in self._layers])

@@ -2,6 +2,7 @@
 
 import math
 import os
+import ssl
 
 import numpy as np
 import pytest
@@ -159,9 +160,23 @@ def test_sources_yield_bytes(source):
     assert first != second
 
 
-def test_secure_source_is_the_system_s(monkeypatch):
-    monkeypatch.setattr(os, "urandom", lambda count: b"\x07" * count)
+def test_secure_source_is_the_cryptographic_one(monkeypatch):
+    monkeypatch.setattr(ssl, "RAND_bytes", lambda count: b"\x07" * count)
     assert SecureSource().random_bytes(3) == b"\x07\x07\x07"
+
+
+def test_a_forked_process_draws_other_bytes():
+    """The state of OpenSSL's generator is copied by fork; it must notice."""
+    read, write = os.pipe()
+    SecureSource().random_bytes(1)
+    if (child := os.fork()) == 0:
+        os.write(write, SecureSource().random_bytes(32))
+        os._exit(0)
+    mine = SecureSource().random_bytes(32)
+    os.waitpid(child, 0)
+    assert os.read(read, 32) != mine
+    os.close(read)
+    os.close(write)
 
 
 def test_secure_sources_share_nothing():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.filters import Clip, Filter, Tanh
+from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import LinearGradients
 from dpltm.masks import Mask
 
@@ -52,8 +52,13 @@ anything = st.one_of(finite, finite, st.sampled_from([math.inf, -math.inf, math.
 parameter = powers(1e-6, 1e6).map(abs).map(lambda value: min(max(value, 1e-6), 1e6))
 filters = st.one_of(
     st.builds(Clip, parameter),
+    st.builds(PerLayerClip, parameter),
+    st.builds(RadialTanh, parameter, parameter),
+    st.builds(Automatic, parameter, st.sampled_from([0.0, 0.01])),
     st.builds(Tanh, parameter, parameter, st.builds(Clip, parameter)),
     st.builds(Tanh, parameter, parameter, st.none()),
+    st.builds(Tanh, parameter, parameter, st.none(), st.builds(Clip, parameter)),
+    st.builds(Sigmoid, parameter, parameter),
 )
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.filters import Clip, Filter, Tanh
-from dpltm.gradients import LinearGradients, linear
+from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.gradients import LinearGradients, linear_layer
 from dpltm.masks import Mask
 
 
@@ -35,19 +35,40 @@ def record_gradient(model: nn.Module, mask: Mask, loss, x: Tensor, y: Tensor) ->
     return torch.cat([gradient.flatten()[mask[name].flatten()].double() for (name, _), gradient in named])
 
 
-def naive_filter(gradient: Tensor, filter: Filter, rounding: float) -> Tensor:
-    """The table of PRIVACY.md section 4, radial factors rounded outward as LinearGradients states."""
+def naive_filter(gradient: Tensor, filter: Filter, rounding: float, layers: list[int]) -> Tensor:
+    """The table of PRIVACY.md section 4, radial factors rounded outward as LinearGradients states.
+
+    ``layers`` are the numbers of live coordinates of each layer, in order.
+    """
+
+    def norm_of(values: Tensor) -> float:
+        return math.sqrt(sum(value * value for value in values.tolist()))
 
     def clip(values: Tensor, to: float) -> Tensor:
-        norm = math.sqrt(sum(value * value for value in values.tolist()))
+        norm = norm_of(values)
         return values * (min(1.0, to / norm) if norm > 0 else 1.0) * rounding
 
-    if isinstance(filter, Clip):
-        return clip(gradient, filter.clip_norm)
+    norm = norm_of(gradient)
+    match filter:
+        case Clip():
+            return clip(gradient, filter.clip_norm)
+        case PerLayerClip():
+            return torch.cat(
+                [clip(part, filter.clip_norm / math.sqrt(len(layers))) for part in gradient.split(layers)]
+            )
+        case RadialTanh():
+            return gradient * (filter.clip_norm * math.tanh(norm / filter.range) / norm if norm else 0.0) * rounding
+        case Automatic():
+            return gradient * (filter.clip_norm / (norm + filter.gamma) if norm + filter.gamma else 0.0) * rounding
+        case Sigmoid():
+            mapped = [filter.scale / (1 + math.exp(-value / filter.range)) for value in gradient.tolist()]
+            return torch.tensor(mapped, dtype=torch.float64)
     if filter.before is not None:
         gradient = clip(gradient, filter.before.clip_norm)
-    mapped = [filter.scale * math.tanh(value / filter.range) for value in gradient.tolist()]
-    return torch.tensor(mapped, dtype=torch.float64)
+    mapped = torch.tensor(
+        [filter.scale * math.tanh(value / filter.range) for value in gradient.tolist()], dtype=torch.float64
+    )
+    return mapped if filter.after is None else clip(mapped, filter.after.clip_norm)
 
 
 @dataclass
@@ -64,14 +85,25 @@ class Case:
         ]
 
     def naive_sum(self, rounding: float) -> Tensor:
-        filtered = [naive_filter(gradient, self.filter, rounding) for gradient in self.gradients()]
+        layers = [
+            int(sum(self.mask[f"{name}.{part}"].sum() for part, _ in module.named_parameters()))
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.Linear)
+        ]
+        filtered = [naive_filter(gradient, self.filter, rounding, layers) for gradient in self.gradients()]
         return sum(filtered, torch.zeros(self.mask.live, dtype=torch.float64))
 
 
+clips, ranges = st.floats(1e-3, 10), st.floats(0.1, 10)
 filters = st.one_of(
-    st.builds(Clip, st.floats(1e-3, 10)),
-    st.builds(Tanh, st.floats(0.1, 10), st.floats(0.1, 10), st.builds(Clip, st.floats(1e-2, 10))),
-    st.builds(Tanh, st.floats(0.1, 10), st.floats(0.1, 10), st.none()),
+    st.builds(Clip, clips),
+    st.builds(PerLayerClip, clips),
+    st.builds(RadialTanh, clips, ranges),
+    st.builds(Automatic, clips, st.sampled_from([0.0, 0.01])),
+    st.builds(Tanh, ranges, ranges, st.builds(Clip, st.floats(1e-2, 10))),
+    st.builds(Tanh, ranges, ranges, st.none()),
+    st.builds(Tanh, ranges, ranges, st.none(), st.builds(Clip, st.floats(1e-2, 10))),
+    st.builds(Sigmoid, ranges, ranges),
 )
 
 
@@ -114,12 +146,16 @@ def cases(draw, dtype: torch.dtype):
 
 
 def live_bound(case: Case) -> float:
-    return math.sqrt(case.mask.live) * case.filter.scale if isinstance(case.filter, Tanh) else case.filter.clip_norm
+    if isinstance(case.filter, (Tanh, Sigmoid)):
+        return math.sqrt(case.mask.live) * case.filter.scale
+    return case.filter.clip_norm
 
 
 @settings(max_examples=100)
 @given(cases(torch.float64))
 def test_equals_the_naive_loop_in_float64(case):
+    if isinstance(case.filter, Automatic) and case.filter.gamma == 0:
+        assume(all(torch.linalg.vector_norm(gradient) > 1e-3 for gradient in case.gradients()))  # has a direction
     gradients = LinearGradients(case.model, case.mask, cross_entropy)
     result = gradients.filtered_sum(case.x, case.y, case.filter)
     assert result.skipped == 0
@@ -136,7 +172,16 @@ def test_equals_the_naive_loop_in_float32(case):
     result = gradients.filtered_sum(case.x, case.y, case.filter)
     expected = case.naive_sum(gradients.rounding)
     # A float32 gradient is off by about 1e-6 of its norm. A filter moves that error by at most its Lipschitz constant.
-    slope = case.filter.scale / case.filter.range if isinstance(case.filter, Tanh) else 1.0
+    match case.filter:
+        case Tanh() | Sigmoid():
+            slope = case.filter.scale / case.filter.range
+        case RadialTanh():
+            slope = case.filter.clip_norm / case.filter.range
+        case Automatic(gamma=gamma):
+            assume(gamma > 0)  # to normalise is not Lipschitz: float32 decides the direction of what has hardly any
+            slope = case.filter.clip_norm / gamma
+        case _:
+            slope = 1.0
     size = sum(float(torch.linalg.vector_norm(gradient)) for gradient in case.gradients())
     tolerance = 1e-5 * (slope * size + live_bound(case))
     if isinstance(case.filter, Clip):
@@ -244,12 +289,12 @@ def test_chunks_change_nothing(monkeypatch, before, dtype):
     y = torch.randint(0, 3, (11,), generator=generator)
     whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, before)).values
     weights = [int(mask[name].sum()) for name in ("0.weight", "2.weight")]
-    for chunk, records in ((1, (1, 1)), (2 * weights[0], (2, 2 * weights[0] // weights[1])), (10**9, (11, 11))):
-        monkeypatch.setattr(linear, "CHUNK", chunk)
+    for chunk, coordinates in ((1, 1), (33, 3), (10**9, 10**9)):
+        monkeypatch.setattr(linear_layer, "CHUNK", chunk)
         shapes.clear()
         chunked = gradients.filtered_sum(x, y, CountingTanh(1.0, 0.1, before)).values
-        largest = [max(rows for rows, columns in shapes if columns == count) for count in weights]
-        assert largest == [min(11, size) for size in records], "the chunks are not of the size that was asked for"
+        assert {batch for _, batch in shapes} == {11}
+        assert max(count for count, _ in shapes) == min(coordinates, max(weights)), "not the size that was asked for"
         tolerance = 1e-14 if dtype == torch.float64 else 1e-6
         torch.testing.assert_close(chunked, whole, rtol=tolerance, atol=tolerance)
 

@@ -1,0 +1,49 @@
+"""The sigmoid filter (Amian's thesis, as a negative control): c sigmoid(g / k), element by element. Bound: c sqrt(n).
+
+It is not odd: a gradient of zero comes out as c / 2 everywhere, so the sum says how many records there were.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from dpltm.filters.clip import Clip
+from dpltm.filters.radial import check_parameter
+from dpltm.filters.tanh import ROUNDING
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Element-wise filter g_j -> c sigmoid(g_j / k).
+
+    Attributes:
+        scale: vertical range c > 0.
+        range: horizontal range k > 0.
+    """
+
+    scale: float
+    range: float
+    before: ClassVar[Clip | None] = None
+    after: ClassVar[Clip | None] = None
+    kind: ClassVar[Literal["element-wise"]] = "element-wise"
+    nominal_bound: ClassVar[float] = 1.0
+    """What the thesis accounts with, whatever c and n."""
+
+    def __post_init__(self) -> None:
+        check_parameter("--tanh-scale", self.scale)
+        check_parameter("--tanh-range", self.range)
+
+    def map(self, values: Tensor) -> Tensor:
+        """c sigmoid(values / k), any shape; ``values`` may be overwritten."""
+        return values.mul_(1 / self.range).sigmoid_().mul_(self.scale)
+
+    def certified_bound(self, live: int) -> float:
+        """c sqrt(n): every coordinate lies between 0 and c."""
+        return self.scale * math.sqrt(live) * ROUNDING
+
+    def __str__(self) -> str:
+        return f"sigmoid(c={self.scale:g}, k={self.range:g})"

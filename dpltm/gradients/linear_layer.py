@@ -1,0 +1,215 @@
+"""One Linear layer under a mask: what a pass leaves behind, and the norms and sums that come from it.
+
+With inputs A ``(batch, in)``, output gradients B ``(batch, out)`` and mask M ``(out, in)``, the gradient of record b is the
+outer product of B_b and A_b on M. Where M is sparse and the layer large, the products below run over its live coordinates
+alone: a sparse matrix product for the norms, a sampled dense product for the sum, and a sparse forward and backward pass.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from dpltm.errors import InputError
+from dpltm.masks import Mask
+
+CHUNK = 400_000
+"""Most per-record coordinates held at once by element-wise filters (1.6 MB in float32: what fits a cache is quickest)."""
+
+SPARSE_DENSITY, SPARSE_SIZE = 0.25, 20_000
+"""Sparse kernels are quicker for layers at most this dense and at least this large."""
+
+
+class LinearLayer:
+    """One ``nn.Linear``: its live coordinates, and what the last pass left.
+
+    Args:
+        name: of the module within the model.
+        module: the layer.
+        mask: of the whole model.
+
+    Attributes:
+        live: number of live coordinates, bias included.
+        input, gradient: what the layer saw, and the loss's gradient at its output, ``(batch, in)`` and ``(batch, out)``.
+    """
+
+    def __init__(self, name: str, module: nn.Linear, mask: Mask) -> None:
+        prefix = f"{name}." if name else ""
+        weight_mask = mask[f"{prefix}weight"]
+        self.module = module
+        self.shape = tuple(weight_mask.shape)
+        self.rows, self.columns = weight_mask.nonzero(as_tuple=True)
+        self.index = weight_mask.flatten().nonzero().squeeze(1)
+        self.bias_index = None if module.bias is None else mask[f"{prefix}bias"].nonzero().squeeze(1)
+        self.live = len(self.rows) + (0 if self.bias_index is None else len(self.bias_index))
+        small = weight_mask.numel() < SPARSE_SIZE or len(self.rows) > SPARSE_DENSITY * weight_mask.numel()
+        self.sparse = not small and torch.backends.mkl.is_available() and len(self.rows) > 0
+        self.weight_mask = weight_mask.to(module.weight.dtype)
+        self._pattern = _Pattern(weight_mask) if self.sparse else None
+        self.forget()
+
+    def forget(self) -> None:
+        """Frees what the last pass left, so that no batch outlives its step."""
+        self.input = self.output = self.gradient = torch.empty(0)
+        self._inputs: Tensor | None = None
+        self._versions = (0, 0)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output; over live weights alone where that is quicker and the others are zero, as under a mask."""
+        weight = self.module.weight
+        if self._pattern is None or input.ndim != 2 or input.dtype != weight.dtype:
+            return nn.functional.linear(input, weight, self.module.bias)
+        values = weight.detach().flatten()[self.index]
+        if torch.count_nonzero(weight) != torch.count_nonzero(values):
+            return nn.functional.linear(input, weight, self.module.bias)
+        self._inputs = input.detach().T.contiguous()
+        output = _SparseLinear.apply(input, self._inputs, values, self._pattern, self.module.bias)
+        return output if output.requires_grad else output.requires_grad_()
+
+    def keep_forward(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Hook: remembers what the layer saw and gave."""
+        if inputs[0].ndim != 2 or self.output.numel() > 0:
+            raise InputError("model: each Linear layer must see one row per record and be used once in this version")
+        if output.dtype != module.weight.dtype:
+            raise InputError(f"model: a Linear layer computes in {output.dtype}; leave torch.autocast")
+        self.input, self.output = inputs[0].detach(), output
+        self._versions = (self.input._version, output._version)
+
+    def keep_backward(self, gradient: Tensor) -> None:
+        """Remembers the loss's gradient at the output, if nothing was overwritten in between.
+
+        Raises:
+            InputError: an in-place operation (``nn.ReLU(inplace=True)``) would make gradients wrong.
+        """
+        if (self.input._version, self.output._version) != self._versions:
+            raise InputError(
+                "model: an in-place operation overwrites what a Linear layer saw or gave; use inplace=False"
+            )
+        self.gradient = gradient
+
+    def extent(self) -> float:
+        """Largest magnitude among all inputs and output gradients; NaN if one is NaN."""
+        low, high = zip(*(values.aminmax() for values in (self.input, self.gradient)), strict=True)
+        return float(torch.stack([*low, *high]).abs().max())
+
+    def reach(self) -> Tensor:
+        """Largest magnitude among each record's inputs and output gradients, ``(batch,)``; NaN if one is NaN."""
+        return torch.maximum(self.input.abs().amax(1), self.gradient.abs().amax(1))
+
+    def drop(self, keep: Tensor) -> None:
+        """Forgets every record outside ``keep``, whatever it holds."""
+        self.input, self.gradient, self._inputs = self.input[keep], self.gradient[keep], None
+
+    @property
+    def inputs(self) -> Tensor:
+        """The transpose of ``input``, ``(in, batch)``, laid out as the sparse products want it."""
+        if self._inputs is None:
+            self._inputs = self.input.T.contiguous()
+        return self._inputs
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of each record's gradient on the live coordinates, ``(batch,)``, in the layer's precision."""
+        squares = self.gradient.square()
+        if self._pattern is None:
+            total = ((squares @ self.weight_mask) * self.input.square()).sum(1)
+        else:
+            total = (self._pattern.ones(squares.dtype) @ self.inputs.square() * squares.T).sum(0)
+        if self.bias_index is not None:
+            total = total + squares[:, self.bias_index].sum(1)
+        return total
+
+    def wide_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same in float64, for the records in ``rows`` alone."""
+        squares = self.gradient[rows].double().square()
+        total = ((squares @ self.weight_mask.double()) * self.input[rows].double().square()).sum(1)
+        if self.bias_index is not None:
+            total = total + squares[:, self.bias_index].sum(1)
+        return total
+
+    def weighted_sum(self, factor: Tensor) -> Tensor:
+        """Sum over records of factor times gradient, at the live coordinates, in float64."""
+        scaled = self.gradient.T.double() * factor  # (out, batch)
+        if self._pattern is None:
+            weight = (scaled @ self.input.double()).flatten()[self.index]
+        else:
+            weight = self._pattern.sampled(scaled, self.input.double())
+        if self.bias_index is None:
+            return weight
+        return torch.cat([weight, scaled.sum(1)[self.bias_index]])
+
+    def mapped(self, factor: Tensor, map: Callable[[Tensor], Tensor], use: Callable[[Tensor], Tensor]) -> Tensor:
+        """``use`` of ``map`` of each live coordinate of factor times gradient, some coordinates at a time.
+
+        Args:
+            factor: ``(batch,)``.
+            map: the filter's map; may overwrite what it is given.
+            use: from ``(coordinates, batch)`` to one value a coordinate; may look and return whatever it likes.
+        """
+        gradient, inputs = (self.gradient.T * factor).to(self.gradient.dtype).contiguous(), self.inputs
+        count = max(1, CHUNK // max(1, gradient.shape[1]))
+        parts = [
+            use(map(gradient.index_select(0, rows).mul_(inputs.index_select(0, columns))))
+            for rows, columns in zip(self.rows.split(count), self.columns.split(count), strict=True)
+        ]
+        biases = () if self.bias_index is None else self.bias_index.split(count)
+        parts += [use(map(gradient.index_select(0, rows))) for rows in biases]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+class _Pattern:
+    """The live coordinates of a weight as compressed sparse rows, and of its transpose."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self._shape = tuple(mask.shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
+            forward, backward = mask.to_sparse_csr(), mask.T.contiguous().to_sparse_csr()
+        self._forward = forward.crow_indices(), forward.col_indices()
+        self._backward = backward.crow_indices(), backward.col_indices()
+        place = torch.zeros(mask.shape, dtype=torch.int64)
+        place[mask] = torch.arange(int(mask.sum()))
+        self._order = place.T[mask.T]  # where each value of the transpose stands among the values
+        self._count = len(self._order)
+        self._ones: dict[torch.dtype, Tensor] = {}
+
+    def matrix(self, values: Tensor) -> Tensor:
+        """The sparse matrix ``(out, in)`` with these values at its live coordinates, row by row."""
+        return torch.sparse_csr_tensor(*self._forward, values, self._shape, check_invariants=False)
+
+    def transposed(self, values: Tensor) -> Tensor:
+        """Its transpose ``(in, out)``."""
+        return torch.sparse_csr_tensor(*self._backward, values[self._order], self._shape[::-1], check_invariants=False)
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        """The mask itself."""
+        if dtype not in self._ones:
+            self._ones[dtype] = self.matrix(torch.ones(self._count, dtype=dtype))
+        return self._ones[dtype]
+
+    def sampled(self, left: Tensor, right: Tensor) -> Tensor:
+        """``(left @ right)`` at the live coordinates alone."""
+        return torch.sparse.sampled_addmm(self.ones(left.dtype), left, right, beta=0.0).values()
+
+
+class _SparseLinear(Function):
+    """x W^T + b over the live weights; gradients flow to x alone, since the engine makes those of the weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, transposed: Tensor, values: Tensor, pattern: _Pattern, bias: Tensor | None
+    ) -> Tensor:
+        del x  # only there so that gradients flow to it
+        ctx.pattern, ctx.values = pattern, values
+        output = (pattern.matrix(values) @ transposed).T
+        return output if bias is None else output + bias.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None, None
+        return (ctx.pattern.transposed(ctx.values) @ gradients[0].T.contiguous()).T, None, None, None, None

@@ -1,0 +1,15 @@
+"""Every test of gradients runs twice: with dense products throughout, and with sparse ones wherever there is a mask."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dpltm.gradients import linear_layer
+
+
+@pytest.fixture(scope="module", params=["dense", "sparse"], autouse=True)
+def _products(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_layer, "SPARSE_SIZE", 0 if request.param == "sparse" else 10**12)
+        patch.setattr(linear_layer, "SPARSE_DENSITY", 1.0)
+        yield
