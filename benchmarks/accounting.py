@@ -62,7 +62,7 @@ def large_ledger() -> list[Event]:
         )
         for eps1 in (0.001, 0.002, 0.003, 0.004, 0.005)
     ]
-    return [chance.choice(kinds) for _ in range(10_000)]
+    return [replace(chance.choice(kinds), time=f"{number}") for number in range(10_000)]
 
 
 def seconds_of(command: tuple[str, ...], repeat: int) -> float:

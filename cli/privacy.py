@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import LEAST_DELTA, figure
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.errors import InputError
+from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
+    from dpltm.privacy.trade_off import Curves
 
 LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""
@@ -52,7 +53,7 @@ class NoiseOptions(SettingOptions):
     """What a budget allows: the least noise, the most steps, or the largest sampling rate.
 
     Give --epsilon and two of --noise-multiplier, --sampling-rate and --steps; the third is found. The certified epsilon of
-    what is found is at most --epsilon, and within 0.1 % of it.
+    what is found is at most --epsilon, and within 0.1 % of it where whole steps and sensible settings allow.
     """
 
     epsilon: float | None = option(None, "Whole budget, a draw (--eps1) included.", metavar="E")
@@ -89,7 +90,7 @@ def epsilon_command(options: EpsilonOptions, call: Call) -> None:
         **_setting(event, options),
         **{name: _number(value) for name, value in certified.items()},
         "clt": _number(approximate),
-        "mu": _number(central_limit_mu([event]) or 0.0),
+        "mu": "inf" if (mu := central_limit_mu([event])) is None else _number(mu),
         "nominal": {
             "noise_multiplier": slack_noise(event, options.delta),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
@@ -103,7 +104,7 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
     """Runs ``dpltm privacy noise`` and prints its answer."""
     from dpltm.privacy import gdp
     from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.calibration import calibrate_noise, calibrate_rate, calibrate_steps
+    from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps
 
     if options.epsilon is None:
         raise InputError("--epsilon is missing: the whole budget, such as 1")
@@ -127,7 +128,18 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
     calibrate = {
         "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
     }[missing[0]]  # fmt: skip
-    event = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+    try:
+        event = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+    except BudgetError:
+        alone = epsilon(draw, options.delta, options.accountant)
+        raise BudgetError(
+            f"--epsilon, --eps1: the draw alone costs {alone:.4g} of {options.epsilon:g}, which leaves too little for the"
+            " training; raise --epsilon or lower --eps1"
+        ) from None
+    spent = epsilon((*draw, event), options.delta, options.accountant)
+    notes = _relation_notes(event)
+    if spent < options.epsilon * (1 - TOLERANCE):
+        notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
     left = options.epsilon - (options.eps1 or 0.0)
     nominal = None
     if missing[0] == "noise_multiplier" and left > 0:
@@ -141,11 +153,11 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
     body = {
         "found": missing[0],
         **_setting(event, options),
-        "epsilon": epsilon((*draw, event), options.delta, options.accountant),
+        "epsilon": spent,
         "budget": options.epsilon,
         "accountant": options.accountant,
         "nominal": nominal,
-        "notes": _relation_notes(event),
+        "notes": notes,
     }
     Console(call.json, call.quiet).result(body, lambda rich: _show_noise(rich, body))
 
@@ -155,7 +167,7 @@ def curve_command(options: CurveOptions, call: Call) -> None:
     from dpltm.privacy.accountant import stated_relations
     from dpltm.privacy.trade_off import curves, sentence
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
-    from dpltm.tickets.files import check_free
+    from dpltm.tickets.files import check_free, check_writable
 
     events, title = _curve_events(options)
     for flag, name in (("--csv", options.csv), ("--plot", options.plot)):
@@ -163,8 +175,11 @@ def curve_command(options: CurveOptions, call: Call) -> None:
             if not name:
                 raise InputError(f"{flag}: an empty name; name a file to write")
             check_free(Path(name))
+            check_writable(Path(name))
     if options.plot:
         check_plot(Path(options.plot))
+        if options.plot == options.csv:
+            raise InputError("--csv, --plot: name two different files")
     found = curves(events)
     if options.csv:
         write_csv(Path(options.csv), found)
@@ -187,10 +202,17 @@ def curve_command(options: CurveOptions, call: Call) -> None:
         "nominal": nominal,
         "misses_at_5_percent": misses,
         "sentence": sentence(misses, adjacency=next(iter(stated_relations(events)), "add-remove")),
+        "epsilon_at_delta": _at_delta(found, options.delta),
+        "delta": options.delta,
         "csv": options.csv,
         "plot": options.plot,
     }  # fmt: skip
     Console(call.json, call.quiet).result(body, lambda rich: _show_curve(rich, body))
+
+
+def _at_delta(found: Curves, delta: float) -> float | None:
+    """The certified epsilon at ``delta``, read off the curve and rounded up to its next point; None if beyond its end."""
+    return next((float(eps) for eps, value in zip(found.epsilons, found.deltas, strict=True) if value <= delta), None)
 
 
 def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
@@ -208,8 +230,15 @@ def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
         if value is not None:
             raise InputError(f"{flag}: the --ledger holds the settings; leave {flag} out")
     from dpltm.cli.privacy_ledger import read_ledger
+    from dpltm.privacy.accountant import stated_relations
 
-    return read_ledger(Path(options.ledger), options.dataset), options.dataset or Path(options.ledger).name
+    events = read_ledger(Path(options.ledger), options.dataset)
+    if len(set(stated_relations(events))) > 1:
+        raise InputError(
+            f"--ledger: {options.ledger} holds releases under add-remove and under replace-one, which have no common curve;"
+            " pick records with --dataset"
+        )
+    return events, options.dataset or Path(options.ledger).name
 
 
 def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, tuple[SelectionEvent, ...]]:
@@ -248,7 +277,8 @@ def _rate(text: str | None) -> float:
         raise InputError("--sampling-rate is missing: the chance of each record to enter a step, such as 256/60000")
     top, _, bottom = text.partition("/")
     try:
-        rate = float(top) / float(bottom) if bottom else float(text)
+        above, below = float(top), float(bottom) if bottom else 1.0
+        rate = above / below if above > 0 and below > 0 else 0.0
     except (ValueError, ZeroDivisionError):
         raise InputError(
             f"--sampling-rate: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
@@ -359,6 +389,10 @@ def _show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
+    if body["epsilon_at_delta"] is not None:
+        rich.print(
+            f"certified epsilon = {_text(body['epsilon_at_delta'])} at delta {body['delta']:g}, to the curve's next point"
+        )
     table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
     for alpha in SHOWN:
         place = certified["alpha"].index(alpha)

@@ -26,7 +26,7 @@ class LedgerOptions:
     """Explain a ledger line by line, and recompute what it comes to from the file alone."""
 
     file: str | None = option(None, "Ledger file.", metavar="FILE", argument=True, required=True)
-    dataset: str | None = option(None, "Only this dataset, by name.", metavar="NAME")
+    dataset: str | None = option(None, "Only what may touch the records of this name.", metavar="NAME")
     delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
     accountant: str = option(
         "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
@@ -96,7 +96,7 @@ def budget_command(options: BudgetOptions, call: Call) -> None:
 
 
 def read_ledger(path: Path, dataset: str | None) -> tuple[Event, ...]:
-    """The events of a ledger file that must exist, or those on records of one name.
+    """The events of a ledger file that must exist, or those that may touch the records of one name.
 
     Raises:
         InputError: no such file, or no event on such records.
@@ -106,7 +106,7 @@ def read_ledger(path: Path, dataset: str | None) -> tuple[Event, ...]:
 
 
 def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
-    """The events with the lines they stand on."""
+    """The events with the lines they stand on; of one dataset, all that may touch its records, under whatever name."""
     from dpltm.tickets.ledger_file import open_ledger
 
     if path.is_dir() and (path / "ledger.jsonl").is_file():
@@ -117,7 +117,12 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
     names = dict.fromkeys(event.dataset.name for _, event in numbered)
     if dataset is not None and dataset not in names:
         raise InputError(f"--dataset: {path} holds nothing on {dataset!r}; it holds {', '.join(names) or 'nothing'}")
-    return [(line, event) for line, event in numbered if dataset in (None, event.dataset.name)]
+    named = {event.dataset for _, event in numbered if event.dataset.name == dataset}
+    return [
+        (line, event)
+        for line, event in numbered
+        if dataset is None or any(event.dataset.may_overlap(ref) for ref in named)
+    ]
 
 
 def _check_delta(delta: float) -> None:
@@ -154,9 +159,14 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
         found.setdefault((ref.key_id, ref.fingerprint), []).append((ref, part))
     rows = []
     for pieces in found.values():
-        touching = tuple(dict.fromkeys(event for _, part in pieces for event in part))
-        touching = tuple(event for event in events if event in set(touching))
-        notes = []
+        own = {event for _, part in pieces for event in part}
+        touching = tuple(event for event in events if event in own)
+        ref, names = pieces[0][0], sorted({event.dataset.name for event in own})
+        notes = (
+            []
+            if len(names) == 1
+            else [f"the same records, or records that cannot be told apart, go by {', '.join(names)}"]
+        )
         if len(pieces) > 1:
             ranges = ", ".join(f"{ref} at {figure(_total(part, options))}" for ref, part in pieces)
             notes.append(
@@ -165,8 +175,8 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
         total = report(touching, options.delta, "add-remove", notes, options.accountant)
         rows.append(
             {
-                "dataset": pieces[0][0].name,
-                "key_id": pieces[0][0].key_id,
+                "dataset": ref.name,
+                "key_id": ref.key_id,
                 "events": len(touching),
                 "parts": [{"records": _range(ref), "epsilon": _figure(_total(part, options))} for ref, part in pieces],
                 "privacy": total.to_json(),

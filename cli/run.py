@@ -203,7 +203,7 @@ def _dry_run(options: RunOptions, stages: Stages, planned: tuple[Event, ...]) ->
         "private_records": stages.train.dataset,
         "rounds": stages.generate.rounds,
         "eps1": stages.select.eps1,
-        "privacy": report(planned, options.delta, "add-remove").to_json(),
+        "privacy": report(planned, options.delta, "add-remove", accountant=stages.train.accountant).to_json(),
     }
 
 

@@ -118,19 +118,17 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     plan = make_plan(options, start, before, console)
     if options.dry_run:
         return _dry_run(plan, before, options)
+    own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
     with new_folder(out) as folder:
-        ledger = ledger or open_ledger(folder / "ledger.jsonl")
+        ledger = ledger or open_ledger(own)
         for event in (*plan.lineage, plan.event):
             ledger.append(event)
-        try:
-            seconds, metrics = _train(plan, ledger, options, console)
-            privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
-            body = _answer(plan, out, seconds, metrics, privacy)
-            _write(folder, plan, options, metrics, ledger, body, shared is None)
-        except BaseException:
-            if shared is None:  # the run goes, what it entered stays
-                (folder / "ledger.jsonl").rename(free_name(str(out), ".ledger.jsonl"))
-            raise
+        seconds, metrics = _train(plan, ledger, options, console)
+        privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
+        body = _answer(plan, out, seconds, metrics, privacy)
+        _write(folder, plan, options, metrics, ledger, body)
+    if shared is None:
+        own.unlink()  # the run holds its copy now
     console.say(f"wrote {out}")
     return body
 
@@ -270,11 +268,10 @@ def _write(
     metrics: list[dict[str, Any]],
     ledger: Ledger,
     body: dict[str, Any],
-    own_ledger: bool,
 ) -> None:
-    """Writes the run into its staging folder; the ledger's events on these records are copied where it lies elsewhere."""
+    """Writes the run into its staging folder, with a copy of the ledger's events on these records."""
     from dpltm.tickets.files import write_json
-    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.ledger_file import copy_events
     from dpltm.tickets.run import write_run
 
     spec, tickets = plan.start.spec, plan.start.tickets
@@ -291,10 +288,7 @@ def _write(
         "resolved": _facts(plan),
     }
     write_run(folder, config, plan.start.model, plan.start.mask, metrics)
-    if not own_ledger:
-        copy = open_ledger(folder / "ledger.jsonl")
-        for event in ledger.touching(plan.records):
-            copy.append(event)
+    copy_events(folder / "ledger.jsonl", ledger.touching(plan.records))
     write_json(folder / "result.json", body)
 
 

@@ -38,6 +38,9 @@ LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""
 
+SMALLEST_EVALUATION = 1e-6
+"""Least epsilon of one evaluation: noise of a million records; the noise's grid of 2^-52 is far finer."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -282,6 +285,11 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
     count = 1 if options.stop_at is None else min(POINTS, draft.steps)
     what = "count of right answers on the training records, with two-sided geometric noise"
     each = options.eval_private / count
+    if each < SMALLEST_EVALUATION:
+        raise InputError(
+            f"--eval-private: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
+            f" {count * SMALLEST_EVALUATION:g}"
+        )
     return (GuaranteeEvent(draft.dataset, draft.time, draft.adjacency, "record", what, each, 0.0),) * count
 
 
@@ -331,7 +339,8 @@ def _with_noise(
         stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
         if epsilon((*before, stated), options.delta, certified_by(options.accountant)) <= budget:
             return stated
-        return calibrate_steps(budget, options.delta, stated, before, options.accountant)
+        fitting = calibrate_steps(budget, options.delta, stated, before, options.accountant)
+        return replace(fitting, steps=min(fitting.steps, draft.steps))
     console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
     calibrated = calibrate_noise(budget, options.delta, draft, before, options.accountant)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from dpltm.errors import InputError
+
 
 class RandomSource(Protocol):
     """Anything that yields uniformly random bytes."""
@@ -52,8 +54,11 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
 
     Args:
         source: random bits.
-        epsilon: > 0; the count must change by at most one between neighbours.
+        epsilon: at least 1e-6, so that the grid of uniform draws does not show; the count must change by at most one
+            between neighbours.
     """
+    if not epsilon >= 1e-6:
+        raise InputError(f"Expected epsilon={epsilon} >= 1e-6")
     first, second = (np.floor(np.log(uniform(source, 2)) / -epsilon)).tolist()
     return int(first) - int(second)
 

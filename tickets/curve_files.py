@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ def write_csv(path: Path, curves: Curves) -> None:
         series.append(("misses_gdp", curves.false_alarms, curves.misses_gdp))
     for name, x, y in series:
         writer.writerows((name, repr(float(a)), repr(float(b))) for a, b in zip(x, y, strict=True))
-    path.write_text(table.getvalue(), encoding="utf-8")
+    _put(path, lambda staging: staging.write_text(table.getvalue(), encoding="utf-8"))
 
 
 def write_plot(path: Path, curves: Curves, title: str) -> None:
@@ -63,4 +65,15 @@ def write_plot(path: Path, curves: Curves, title: str) -> None:
     right.set(xlabel="epsilon", ylabel="delta", xlim=(0, None), ylim=(LEAST_DELTA, 1))
     right.grid(color="0.9")
     figure.suptitle(title, fontsize="medium")
-    figure.savefig(path, dpi=150)
+    _put(path, lambda staging: figure.savefig(staging, dpi=150, format=path.suffix[1:].lower()))
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes beside ``path``, then moves: whoever looks sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.part")
+    try:
+        write(staging)
+        os.replace(staging, path)
+    finally:
+        staging.unlink(missing_ok=True)

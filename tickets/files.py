@@ -106,7 +106,7 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     return body
 
 
-def check_schema(path: Path, body: object, form: str, newest: int) -> None:
+def check_schema(path: Path | str, body: object, form: str, newest: int) -> None:
     """Raises ArtifactError unless ``body`` says that it is a ``form`` of a schema from 1 to ``newest``."""
     if not isinstance(body, dict) or body.get("format") != form:
         raise ArtifactError(f"{path}: not a document of format {form!r}")

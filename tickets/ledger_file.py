@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def open_ledger(path: Path) -> Ledger:
     return Ledger(file.read(), persist=file.append)
 
 
+def copy_events(path: Path, events: Iterable[Event]) -> None:
+    """Writes a new ledger file with events that another ledger admitted already; budgets are not asked again."""
+    file = _LedgerFile(path)
+    file.write_all(events)
+
+
 class _LedgerFile:
     """One ledger file, and how far it has been read: appending after somebody else has is refused."""
 
@@ -51,7 +58,7 @@ class _LedgerFile:
             number = data.count(b"\n") + 1
             raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
         lines = data.split(b"\n")[:-1]
-        check_schema(self._path, self._parse(1, lines[0]), FORMAT, SCHEMA)
+        check_schema(f"{self._path}: line 1", self._parse(1, lines[0]), FORMAT, SCHEMA)
         events: list[Event] = []
         for number, line in enumerate(lines[1:], start=2):
             event = self._event(number, line)
@@ -64,10 +71,16 @@ class _LedgerFile:
 
     def append(self, event: Event) -> None:
         """Writes, flushes and syncs ``event``; returns only when it is on disk."""
-        body = to_json(event)
-        digest = _digest(self._digest, body)
-        line = json.dumps({"sequence": self._count + 1, "event": body, "digest": digest}) + "\n"
-        data = (line if self._size else _HEADER + line).encode()
+        self.write_all([event])
+
+    def write_all(self, events: Iterable[Event]) -> None:
+        """Writes, flushes and syncs ``events``, all or none."""
+        text, digest, count = "" if self._size else _HEADER, self._digest, self._count
+        for event in events:
+            body = to_json(event)
+            digest, count = _digest(digest, body), count + 1
+            text += json.dumps({"sequence": count, "event": body, "digest": digest}) + "\n"
+        data = text.encode()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -81,7 +94,7 @@ class _LedgerFile:
             raise ArtifactError(
                 f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"
             ) from None
-        self._digest, self._count, self._size = digest, self._count + 1, self._size + len(data)
+        self._digest, self._count, self._size = digest, count, self._size + len(data)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         """Appends all of ``data`` and syncs, or leaves the file as it was."""

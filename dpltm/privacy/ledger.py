@@ -181,12 +181,17 @@ def report(
             certified one is ``pld``'s.
     """
     events = tuple(events)
-    stated = stated_relations(events)
-    relation = stated[0] if stated else adjacency
     method = "pld" if accountant == "clt" else accountant
-    certified = Certified(epsilon(events, delta, method), delta, method, relation, "record", "poisson")
-    nominal = _central_limit(events, delta) if accountant == "clt" else _nominal(events, delta)
+    pieces = [part for _, part in parts(events)] or [()]
+    value, place = max((epsilon(part, delta, method), -place) for place, part in enumerate(pieces))
+    stated = stated_relations(events)
+    relation = next(iter(stated_relations(pieces[-place])), adjacency)
+    certified = Certified(value, delta, method, relation, "record", "poisson")
+    claims = [_central_limit(part, delta) if accountant == "clt" else _nominal(part, delta) for part in pieces]
+    nominal = max((claim for claim in claims if claim is not None), key=lambda claim: claim.epsilon, default=None)
     sentences = [*_event_notes(events), *notes]
+    if len(set(stated)) > 1:
+        sentences.append(f"other records have releases under another relation; the figure is that of {relation} ones")
     if accountant == "clt" and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, certified.epsilon))
     if stated:

@@ -385,11 +385,14 @@ def test_the_papers_rule_needs_public_accuracies(refused):
         (("--no-pre-clip",), "--no-pre-clip: only for --filter tanh, not clip"),
         (
             ("--noise", "nominal"),
-            "--noise: nominal is the tanh paper's calibration, only for --filter tanh, not clip",
+            "--noise: nominal is the tanh paper's calibration, only for --filter tanh or sigmoid, not clip",
         ),
         (("--lr", "-1"), "--lr: -1.0 is not a positive number"),
         (("--optimizer", "lbfgs"), "--optimizer: 'lbfgs' is not one of sgd, momentum, adam, adagrad"),
-        (("--filter", "clamp"), "--filter: 'clamp' is not one of clip, tanh"),
+        (
+            ("--filter", "clamp"),
+            "--filter: 'clamp' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid",
+        ),
         (
             ("--accountant", "clt"),
             "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma",

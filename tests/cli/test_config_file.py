@@ -56,7 +56,10 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
         ("epsilon = true", "--config c.toml: epsilon = True must be of type float"),
         ("dense = 1", "--config c.toml: dense = 1 must be of type bool"),
         ("noise-multiplier = [1]", "--config c.toml: noise-multiplier = [1] must be of type float"),
-        ('filter = "clamp"', "--filter: 'clamp' is not one of clip, tanh"),
+        (
+            'filter = "clamp"',
+            "--filter: 'clamp' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid",
+        ),
         ("epsilon = -1", "--epsilon: -1 is not a positive number up to 10000"),
         ("train = 1\n[select]", "--config c.toml: train must be a table, as in [train]"),
     ],

@@ -314,6 +314,54 @@ def test_training_under_clt_certifies_by_pld(cli):
     assert any("promises nothing" in note for note in body["privacy"]["notes"])
 
 
+def test_one_name_does_not_hide_what_the_same_records_went_through_under_another(cli):
+    """Records are known by their fingerprint; a copy of the file under another name is the same records."""
+    import numpy as np
+
+    x, y = np.arange(400, dtype=np.float32).reshape(100, 4) / 400, np.arange(100) % 2
+    for name in ("one", "two"):
+        np.savez(f"{name}.npz", x_train=x, y_train=y)
+        fixed = ("train", "--dense", "--dataset", f"{name}.npz", "--bounds", "0,1", "--delta", "1e-3", "--quiet")
+        options = ("--steps", "3", "--noise-multiplier", "2", "--ledger", "l.jsonl", "--model", "mlp:4", "--out", name)
+        assert cli(*fixed, *options).code == 0
+    whole = cli("privacy", "ledger", "l.jsonl", "--json").json
+    named = cli("privacy", "ledger", "l.jsonl", "--dataset", "two", "--json").json
+    assert named["privacy"]["certified"] == whole["privacy"]["certified"]
+    assert len(named["events"]) == 2
+    (dataset,) = named["datasets"]
+    assert any("go by one, two" in note for note in dataset["privacy"]["notes"])
+    curve = cli("privacy", "curve", "--ledger", "l.jsonl", "--dataset", "two", "--json").json
+    assert curve == {**cli("privacy", "curve", "--ledger", "l.jsonl", "--json").json, "of": "two"}
+
+
+def test_a_ledger_of_two_relations_has_no_common_curve(cli, refused):
+    for half, adjacency in (("0.0:0.5", "add-remove"), ("0.5:1.0", "replace-one")):
+        fixed = ("train", "--dense", "--dataset", "digits", "--subset", half, "--model", "mlp:4", "--quiet")
+        options = ("--steps", "3", "--noise-multiplier", "2", "--ledger", "l.jsonl", "--out", adjacency)
+        assert cli(*fixed, *options, "--adjacency", adjacency).code == 0
+    body = cli("privacy", "ledger", "l.jsonl", "--json").json
+    assert body["privacy"]["certified"]["adjacency"] == "add-remove"  # at the same multiplier it has half the noise
+    assert any("under another relation" in note for note in body["privacy"]["notes"])
+    assert "no common curve" in refused("privacy", "curve", "--ledger", "l.jsonl")
+
+
+def test_a_draw_that_leaves_nothing(refused):
+    setting = ("--sampling-rate", "0.01", "--steps", "10")
+    message = refused("privacy", "noise", "--epsilon", "5", "--eps1", "6", *setting, code=1)
+    assert message.startswith("--epsilon, --eps1: the draw alone costs 5.99")
+
+
+def test_a_search_that_ends_at_its_limit_says_so(cli):
+    body = cli("privacy", "noise", "--epsilon", "10000", "--sampling-rate", "0.01", "--steps", "10", "--json").json
+    assert body["epsilon"] < 1000
+    assert any("not all of the budget is used" in note for note in body["notes"])
+
+
+def test_an_evaluation_of_nothing_but_noise_is_refused(refused):
+    message = refused("train", "pub@1", *PRIVATE, "--epsilon", "1", "--eval-private", "1e-17", "--out", "r")
+    assert message == "--eval-private: 1e-17 over 1 evaluations is nothing but noise; give at least 1e-06"
+
+
 GOOD = ("--noise-multiplier", "1.1", "--sampling-rate", "0.01", "--steps", "100")
 
 
@@ -328,7 +376,7 @@ GOOD = ("--noise-multiplier", "1.1", "--sampling-rate", "0.01", "--steps", "100"
         (("--sampling-rate", "nan"), "--sampling-rate: nan is not above 0 and at most 1"),
         (
             ("--sampling-rate", "1/0"),
-            "--sampling-rate: '1/0' is not a number or a fraction, such as 0.01 or 256/60000",
+            "--sampling-rate: 1/0 is not above 0 and at most 1",
         ),
         (
             ("--sampling-rate", "many"),

@@ -29,7 +29,7 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.ledger_file import copy_events, open_ledger
 
 REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438)
 COMMON = (REF, "2026-01-02T03:04:05Z", "add-remove", "record")
@@ -181,7 +181,7 @@ def test_appending_leaves_what_was_there(path):
 SCRIPT = """
 import sys
 from pathlib import Path
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.ledger_file import copy_events, open_ledger
 print(len(open_ledger(Path(sys.argv[1])).events))
 """
 
@@ -297,7 +297,7 @@ def test_removed_line(path):
     rewrite(path, lines[:2] + lines[3:])
     assert refused(path) == "l.jsonl: line 3: sequence 3, expected 2; a line is missing or moved"
     rewrite(path, lines[1:])
-    assert refused(path) == "l.jsonl: not a document of format 'dpltm-ledger'"
+    assert refused(path) == "l.jsonl: line 1: not a document of format 'dpltm-ledger'"
 
 
 def test_removed_line_with_the_numbers_made_right(path):
@@ -396,12 +396,12 @@ def test_a_missing_field(path):
         ('{"format": "dpltm-ledger", "schema": 0}', "schema 0 is not a positive whole number"),
         ('{"format": "dpltm-run", "schema": 1}', "not a document of format 'dpltm-ledger'"),
         ("[]", "not a document of format 'dpltm-ledger'"),
-        ("hello", "line 1: not valid JSON"),
+        ("hello", "not valid JSON"),
     ],
 )
 def test_header(path, header, message):
     rewrite(path, [header, *lines_of(path)[1:]])
-    assert refused(path) == f"l.jsonl: {message}"
+    assert refused(path) == f"l.jsonl: line 1: {message}"
 
 
 # --- places that cannot be used ---
@@ -497,3 +497,12 @@ def test_a_file_cut_short_is_refused_or_holds_the_first_events(path):
             assert open_ledger(path).events == EVENTS[: max(0, ends.index(size) if size else 0)]
         else:
             assert refused(path).endswith("the last line is incomplete; remove it only if you know what it paid for")
+
+
+def test_a_copy_asks_no_budget_again(tmp_path):
+    """What another ledger admitted is copied as it stands, even where a budget was set below it since."""
+    spent, limit = EVENTS[-1], BudgetEvent(EVENTS[-1].dataset, "t", "add-remove", "record", 1e-3, 1e-5)
+    events = (*EVENTS, limit)
+    copy_events(tmp_path / "copy.jsonl", events)
+    assert open_ledger(tmp_path / "copy.jsonl").events == events
+    assert spent in events

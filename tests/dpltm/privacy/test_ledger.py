@@ -620,3 +620,26 @@ def test_the_printed_relation_is_the_one_of_the_events(events_for, asked):
     """The epsilon belongs to the events' relation: printing the other one beside it is a false guarantee."""
     events = [replace(TRAINING, steps=10, adjacency=events_for)]
     assert report(events, DELTA, asked).certified.adjacency == events_for
+
+
+# Several datasets at once: each person is in one of them.
+
+
+def test_the_relation_stated_is_that_of_the_figure():
+    elsewhere = replace(DATA, fingerprint="f2", name="other")
+    worse = replace(TRAINING, dataset=elsewhere, adjacency="replace-one", noise_multiplier=0.5)
+    for events in ((TRAINING, worse), (worse, TRAINING)):
+        found = report(events, DELTA, "add-remove")
+        assert found.certified.adjacency == "replace-one"
+        assert found.certified.epsilon == epsilon([worse], DELTA)
+        assert any("under another relation" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "other", [replace(DATA, fingerprint="f2"), replace(DATA, start=60000, stop=70000)], ids=["dataset", "range"]
+)
+def test_claims_do_not_add_up_over_different_records(other):
+    """Theorem 3 adds what one record goes through."""
+    found = report((FIRST, replace(FIRST, dataset=other)), DELTA, "add-remove")
+    assert found.nominal.epsilon == pytest.approx(0.5)
+    assert found.certified.epsilon < 0.5
