@@ -91,7 +91,7 @@ def odometer_share() -> dict[str, float]:
         progress=lambda _: times.append(time.perf_counter()),
     )  # fmt: skip
     step = statistics.median(after - before for before, after in itertools.pairwise(times[10:]))
-    epsilon([replace(event, noise_multiplier=1.3)], 1e-5)  # imports, as calibration has done before a training starts
+    epsilon([event], 1e-5)  # as planning has done before a training starts
     began = time.perf_counter()
     odometer = Odometer((), event, 1e-5)
     for done in range(1, event.steps + 1):

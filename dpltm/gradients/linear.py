@@ -180,12 +180,13 @@ class LinearGradients:
         squares = torch.zeros_like(norm)
 
         def count(values: Tensor) -> Tensor:
-            squares.add_(values.square().sum(0, dtype=torch.float64))
+            squares.add_(values.square_().sum(0, dtype=torch.float64))
             return values.new_zeros(0)
 
         self._mapped(before, filter, count)
         after = filter.after.factor(squares.sqrt()) * self._rounding
-        return self._mapped(before, filter, lambda values: (values * after).sum(1, dtype=torch.float64))
+        narrow = after.to(self._layers[0].module.weight.dtype)
+        return self._mapped(before, filter, lambda values: values.mul_(narrow).sum(1, dtype=torch.float64))
 
     def _mapped(self, factor: Tensor, filter: ElementWiseFilter, use: Callable[[Tensor], Tensor]) -> Tensor:
         return torch.cat([layer.mapped(factor, filter.map, use) for layer in self._layers])

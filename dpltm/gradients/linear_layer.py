@@ -7,6 +7,7 @@ alone: a sparse matrix product for the norms, a sampled dense product for the su
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,7 @@ class LinearLayer:
         self.sparse = not small and torch.backends.mkl.is_available() and len(self.rows) > 0
         self.weight_mask = weight_mask.to(module.weight.dtype)
         self._pattern = _Pattern(weight_mask) if self.sparse else None
+        self._space = _Workspace()
         self.forget()
 
     def forget(self) -> None:
@@ -67,7 +69,7 @@ class LinearLayer:
         values = weight.detach().flatten()[self.index]
         if torch.count_nonzero(weight) != torch.count_nonzero(values):
             return nn.functional.linear(input, weight, self.module.bias)
-        self._inputs = input.detach().T.contiguous()
+        self._inputs = self._space.fill("inputs", input.detach().T)
         output = _SparseLinear.apply(input, self._inputs, values, self._pattern, self.module.bias)
         return output if output.requires_grad else output.requires_grad_()
 
@@ -109,19 +111,23 @@ class LinearLayer:
     def inputs(self) -> Tensor:
         """The transpose of ``input``, ``(in, batch)``, laid out as the sparse products want it."""
         if self._inputs is None:
-            self._inputs = self.input.T.contiguous()
+            self._inputs = self._space.fill("inputs", self.input.T)
         return self._inputs
 
     def squared_norms(self) -> Tensor:
         """Squared norm of each record's gradient on the live coordinates, ``(batch,)``, in the layer's precision."""
-        squares = self.gradient.square()
         if self._pattern is None:
+            squares = self.gradient.square()
             total = ((squares @ self.weight_mask) * self.input.square()).sum(1)
         else:
-            total = (self._pattern.ones(squares.dtype) @ self.inputs.square() * squares.T).sum(0)
-        if self.bias_index is not None:
-            total = total + squares[:, self.bias_index].sum(1)
-        return total
+            squares = self._space.fill("gradient", self.gradient.T).square_().T
+            inputs = self._space.fill("squares", self.inputs).square_()
+            product = self._pattern.product(self._pattern.ones(squares.dtype), inputs, self._space)
+            total = product.mul_(squares.T).sum(0)
+        if self.bias_index is None:
+            return total
+        whole = len(self.bias_index) == squares.shape[1]
+        return total + (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
         """The same in float64, for the records in ``rows`` alone."""
@@ -133,11 +139,12 @@ class LinearLayer:
 
     def weighted_sum(self, factor: Tensor) -> Tensor:
         """Sum over records of factor times gradient, at the live coordinates, in float64."""
-        scaled = self.gradient.T.double() * factor  # (out, batch)
+        scaled = self._space.fill("scaled", self.gradient.T, torch.float64).mul_(factor)  # (out, batch)
+        inputs = self._space.fill("wide", self.inputs, torch.float64).T
         if self._pattern is None:
-            weight = (scaled @ self.input.double()).flatten()[self.index]
+            weight = (scaled @ inputs).flatten().index_select(0, self.index)
         else:
-            weight = self._pattern.sampled(scaled, self.input.double())
+            weight = self._pattern.sampled(scaled, inputs)
         if self.bias_index is None:
             return weight
         return torch.cat([weight, scaled.sum(1)[self.bias_index]])
@@ -150,10 +157,18 @@ class LinearLayer:
             map: the filter's map; may overwrite what it is given.
             use: from ``(coordinates, batch)`` to one value a coordinate; may look and return whatever it likes.
         """
-        gradient, inputs = (self.gradient.T * factor).to(self.gradient.dtype).contiguous(), self.inputs
+        scaled = self._space.fill("scaled", self.gradient.T, torch.float64).mul_(factor)
+        gradient, inputs = self._space.fill("gradient", scaled, self.gradient.dtype), self.inputs
         count = max(1, CHUNK // max(1, gradient.shape[1]))
+
+        def chunk(rows: Tensor, columns: Tensor) -> Tensor:
+            shape = (len(rows), gradient.shape[1])
+            left = torch.index_select(gradient, 0, rows, out=self._space.take("left", shape, gradient.dtype))
+            right = torch.index_select(inputs, 0, columns, out=self._space.take("right", shape, gradient.dtype))
+            return left.mul_(right)
+
         parts = [
-            use(map(gradient.index_select(0, rows).mul_(inputs.index_select(0, columns))))
+            use(map(chunk(rows, columns)))
             for rows, columns in zip(self.rows.split(count), self.columns.split(count), strict=True)
         ]
         biases = () if self.bias_index is None else self.bias_index.split(count)
@@ -161,11 +176,31 @@ class LinearLayer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
+class _Workspace:
+    """Buffers that outlive a step: fresh memory costs more than what is computed in it. Batches may differ in size."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again."""
+        count = math.prod(shape)
+        buffer = self._buffers.get((name, dtype))
+        if buffer is None or len(buffer) < count:
+            buffer = self._buffers[name, dtype] = torch.empty(count + count // 4, dtype=dtype)
+        return buffer[:count].view(shape)
+
+    def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """A contiguous copy of ``values``."""
+        return self.take(name, tuple(values.shape), dtype or values.dtype).copy_(values)
+
+
 class _Pattern:
     """The live coordinates of a weight as compressed sparse rows, and of its transpose."""
 
     def __init__(self, mask: Tensor) -> None:
         self._shape = tuple(mask.shape)
+        self.rows = self._shape[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
             forward, backward = mask.to_sparse_csr(), mask.T.contiguous().to_sparse_csr()
@@ -191,6 +226,11 @@ class _Pattern:
             self._ones[dtype] = self.matrix(torch.ones(self._count, dtype=dtype))
         return self._ones[dtype]
 
+    def product(self, sparse: Tensor, dense: Tensor, space: _Workspace) -> Tensor:
+        """``sparse @ dense``."""
+        out = space.take("product", (sparse.shape[0], dense.shape[1]), dense.dtype)
+        return torch.addmm(out, sparse, dense, beta=0.0, out=out)
+
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
         """``(left @ right)`` at the live coordinates alone."""
         return torch.sparse.sampled_addmm(self.ones(left.dtype), left, right, beta=0.0).values()
@@ -205,8 +245,10 @@ class _SparseLinear(Function):
     ) -> Tensor:
         del x  # only there so that gradients flow to it
         ctx.pattern, ctx.values = pattern, values
-        output = (pattern.matrix(values) @ transposed).T
-        return output if bias is None else output + bias.detach()
+        batch, width = transposed.shape[1], pattern.rows
+        output = torch.empty_strided((batch, width), (1, batch), dtype=transposed.dtype)  # no view: relu_ may follow
+        torch.addmm(output.T, pattern.matrix(values), transposed, beta=0.0, out=output.T)
+        return output if bias is None else output.add_(bias.detach())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
