@@ -21,6 +21,14 @@ def test_program_keeps_its_budget():
     assert 2.9 < float(spent[1]) <= 3.0
 
 
+def test_the_filter_tames_what_explodes():
+    command = [sys.executable, str(EXAMPLES / "exploding_gradients.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    plain, filtered = done.stdout.splitlines()
+    assert plain.startswith("plain SGD: diverged")
+    assert float(filtered.rpartition(" ")[2].rstrip("%")) > 75
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_configuration_is_accepted(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
