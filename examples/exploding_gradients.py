@@ -3,8 +3,8 @@
     python examples/exploding_gradients.py
 
 The task: say whether the first of 60 numbers was positive. The recurrent weights start a little too large, so that the
-gradient through 60 steps grows with every update until it explodes. The tanh filter of Amian's thesis (5.4) takes the place of gradient
-clipping; no noise, no privacy. The settings were chosen to show this.
+gradient through 60 steps grows with every update until it explodes. The tanh filter of Amian's thesis (5.4) takes the place
+of gradient clipping; no noise, no privacy. The settings were chosen to show this.
 """
 
 from __future__ import annotations
