@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
-    from dpltm.privacy.trade_off import Curves
 
 LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""
@@ -164,7 +163,7 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
 
 def curve_command(options: CurveOptions, call: Call) -> None:
     """Runs ``dpltm privacy curve``, writes what was asked for and prints its answer."""
-    from dpltm.privacy.accountant import stated_relations
+    from dpltm.privacy.accountant import epsilon, stated_relations
     from dpltm.privacy.trade_off import curves, sentence
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
     from dpltm.tickets.files import check_free, check_writable
@@ -202,17 +201,12 @@ def curve_command(options: CurveOptions, call: Call) -> None:
         "nominal": nominal,
         "misses_at_5_percent": misses,
         "sentence": sentence(misses, adjacency=next(iter(stated_relations(events)), "add-remove")),
-        "epsilon_at_delta": _at_delta(found, options.delta),
+        "epsilon_at_delta": epsilon(events, options.delta),
         "delta": options.delta,
         "csv": options.csv,
         "plot": options.plot,
     }  # fmt: skip
     Console(call.json, call.quiet).result(body, lambda rich: _show_curve(rich, body))
-
-
-def _at_delta(found: Curves, delta: float) -> float | None:
-    """The certified epsilon at ``delta``, read off the curve and rounded up to its next point; None if beyond its end."""
-    return next((float(eps) for eps, value in zip(found.epsilons, found.deltas, strict=True) if value <= delta), None)
 
 
 def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
@@ -389,10 +383,7 @@ def _show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
-    if body["epsilon_at_delta"] is not None:
-        rich.print(
-            f"certified epsilon = {_text(body['epsilon_at_delta'])} at delta {body['delta']:g}, to the curve's next point"
-        )
+    rich.print(f"certified epsilon = {_text(body['epsilon_at_delta'])} at delta {body['delta']:g}")
     table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
     for alpha in SHOWN:
         place = certified["alpha"].index(alpha)
