@@ -117,7 +117,8 @@ class LinearGradients:
 
     def _skip_unusable(self, records: int) -> tuple[int, Tensor]:
         """Drops records beyond ``REACH``; returns how many, and which of the others reach beyond ``WIDE``."""
-        if all(layer.extent() <= WIDE for layer in self._layers):  # as nearly always; false for NaN
+        extremes = torch.stack([value for layer in self._layers for value in layer.extremes()])
+        if float(extremes.abs().max()) <= WIDE:  # as nearly always; false for NaN
             return 0, torch.zeros(records, dtype=torch.bool)
         reach = torch.stack([layer.reach() for layer in self._layers]).amax(0)
         good = reach <= REACH  # false for NaN as well
@@ -134,20 +135,13 @@ class LinearGradients:
         for layer in self._layers:
             layer.forget()  # whatever a failed pass left
         hooks = [layer.module.register_forward_hook(layer.keep_forward) for layer in self._layers]
-        replaced = [
-            layer for layer in self._layers if layer.sparse and type(layer.module).forward is nn.Linear.forward
-        ]
         try:
-            for layer in replaced:
-                layer.module.forward = layer.forward  # type: ignore[method-assign]
             with torch.enable_grad():
                 losses = self._loss(self._model(x), y)
                 total = losses.sum()
         finally:
             for hook in hooks:
                 hook.remove()
-            for layer in replaced:
-                del layer.module.forward
         if losses.shape != (len(x),):
             raise InputError(
                 f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records; use reduction='none'"

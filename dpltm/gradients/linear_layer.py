@@ -2,7 +2,8 @@
 
 With inputs A ``(batch, in)``, output gradients B ``(batch, out)`` and mask M ``(out, in)``, the gradient of record b is the
 outer product of B_b and A_b on M. Where M is sparse and the layer large, the products below run over its live coordinates
-alone: a sparse matrix product for the norms, a sampled dense product for the sum, and a sparse forward and backward pass.
+alone: a sparse matrix product for the norms, a sampled dense product for the sum. (A sparse forward pass was tried: what it
+saves, its transposed copies cost.)
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from dpltm.errors import InputError
 from dpltm.masks import Mask
@@ -61,18 +60,6 @@ class LinearLayer:
         self._inputs: Tensor | None = None
         self._versions = (0, 0)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The layer's output; over live weights alone where that is quicker and the others are zero, as under a mask."""
-        weight = self.module.weight
-        if self._pattern is None or input.ndim != 2 or input.dtype != weight.dtype:
-            return nn.functional.linear(input, weight, self.module.bias)
-        values = weight.detach().flatten()[self.index]
-        if torch.count_nonzero(weight) != torch.count_nonzero(values):
-            return nn.functional.linear(input, weight, self.module.bias)
-        self._inputs = self._space.fill("inputs", input.detach().T)
-        output = _SparseLinear.apply(input, self._inputs, values, self._pattern, self.module.bias)
-        return output if output.requires_grad else output.requires_grad_()
-
     def keep_forward(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Hook: remembers what the layer saw and gave."""
         if inputs[0].ndim != 2 or self.output.numel() > 0:
@@ -94,10 +81,9 @@ class LinearLayer:
             )
         self.gradient = gradient
 
-    def extent(self) -> float:
-        """Largest magnitude among all inputs and output gradients; NaN if one is NaN."""
-        low, high = zip(*(values.aminmax() for values in (self.input, self.gradient)), strict=True)
-        return float(torch.stack([*low, *high]).abs().max())
+    def extremes(self) -> list[Tensor]:
+        """Least and largest of all inputs and output gradients; NaN if one is NaN."""
+        return [*self.input.aminmax(), *self.gradient.aminmax()]
 
     def reach(self) -> Tensor:
         """Largest magnitude among each record's inputs and output gradients, ``(batch,)``; NaN if one is NaN."""
@@ -196,34 +182,22 @@ class _Workspace:
 
 
 class _Pattern:
-    """The live coordinates of a weight as compressed sparse rows, and of its transpose."""
+    """The live coordinates of a weight as compressed sparse rows."""
 
     def __init__(self, mask: Tensor) -> None:
         self._shape = tuple(mask.shape)
-        self.rows = self._shape[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
-            forward, backward = mask.to_sparse_csr(), mask.T.contiguous().to_sparse_csr()
-        self._forward = forward.crow_indices(), forward.col_indices()
-        self._backward = backward.crow_indices(), backward.col_indices()
-        place = torch.zeros(mask.shape, dtype=torch.int64)
-        place[mask] = torch.arange(int(mask.sum()))
-        self._order = place.T[mask.T]  # where each value of the transpose stands among the values
-        self._count = len(self._order)
+            sparse = mask.to_sparse_csr()
+        self._place = sparse.crow_indices(), sparse.col_indices()
+        self._count = int(mask.sum())
         self._ones: dict[torch.dtype, Tensor] = {}
-
-    def matrix(self, values: Tensor) -> Tensor:
-        """The sparse matrix ``(out, in)`` with these values at its live coordinates, row by row."""
-        return torch.sparse_csr_tensor(*self._forward, values, self._shape, check_invariants=False)
-
-    def transposed(self, values: Tensor) -> Tensor:
-        """Its transpose ``(in, out)``."""
-        return torch.sparse_csr_tensor(*self._backward, values[self._order], self._shape[::-1], check_invariants=False)
 
     def ones(self, dtype: torch.dtype) -> Tensor:
         """The mask itself."""
         if dtype not in self._ones:
-            self._ones[dtype] = self.matrix(torch.ones(self._count, dtype=dtype))
+            ones = torch.ones(self._count, dtype=dtype)
+            self._ones[dtype] = torch.sparse_csr_tensor(*self._place, ones, self._shape, check_invariants=False)
         return self._ones[dtype]
 
     def product(self, sparse: Tensor, dense: Tensor, space: _Workspace) -> Tensor:
@@ -234,24 +208,3 @@ class _Pattern:
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
         """``(left @ right)`` at the live coordinates alone."""
         return torch.sparse.sampled_addmm(self.ones(left.dtype), left, right, beta=0.0).values()
-
-
-class _SparseLinear(Function):
-    """x W^T + b over the live weights; gradients flow to x alone, since the engine makes those of the weights."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, transposed: Tensor, values: Tensor, pattern: _Pattern, bias: Tensor | None
-    ) -> Tensor:
-        del x  # only there so that gradients flow to it
-        ctx.pattern, ctx.values = pattern, values
-        batch, width = transposed.shape[1], pattern.rows
-        output = torch.empty_strided((batch, width), (1, batch), dtype=transposed.dtype)  # no view: relu_ may follow
-        torch.addmm(output.T, pattern.matrix(values), transposed, beta=0.0, out=output.T)
-        return output if bias is None else output.add_(bias.detach())
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, None, None
-        return (ctx.pattern.transposed(ctx.values) @ gradients[0].T.contiguous()).T, None, None, None, None
