@@ -55,7 +55,7 @@ class LinearLayer:
         self.forget()
 
     def forget(self) -> None:
-        """Frees what the last pass left, so that no batch outlives its step."""
+        """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
         self.input = self.output = self.gradient = torch.empty(0)
         self._inputs: Tensor | None = None
         self._versions = (0, 0)

@@ -130,3 +130,34 @@ def test_declared_records_are_what_rates_come_from(cli, events):
     assert body["sampling_rate"] == 0.1
     assert events("pub/ledger.jsonl")[-1]["sampling_rate"] == 0.1
     assert Path("r").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "nominal"),
+    [
+        ("clip", 0.5, None),
+        ("per-layer", 0.5, None),
+        ("radial-tanh", 0.5, None),
+        ("auto", 0.5, None),
+        ("normalize", 0.5, None),
+        ("tanh-clip", 0.5, None),
+        ("tanh", 3 * math.sqrt(LIVE) * math.tanh(0.5 / (0.1 * math.sqrt(LIVE))), None),
+        ("sigmoid", 3 * math.sqrt(LIVE), 1.0),
+    ],
+)
+def test_every_filter_trains_with_its_own_bound(train, events, name, bound, nominal):
+    """The bounds of PRIVACY.md section 4, at C = 0.5, c = 3, k = 0.1."""
+    options = ("--clip-norm", "0.5", "--tanh-scale", "3", "--tanh-range", "0.1", "--noise-multiplier", "2")
+    body = train("--filter", name, *options)
+    assert body["sensitivity"] == pytest.approx(bound, rel=2e-6)
+    assert body["sensitivity"] >= bound
+    assert body["noise_std"] == 2 * body["sensitivity"]
+    assert events("r.jsonl")[-1]["nominal_sensitivity"] == nominal
+    assert (body["privacy"]["nominal"] is None) == (nominal is None)
+
+
+def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one(train):
+    body = train("--filter", "sigmoid", "--noise", "nominal", "--epsilon", "1")
+    assert body["noise_std"] == pytest.approx(body["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
+    assert body["privacy"]["nominal"]["epsilon"] == pytest.approx(1, rel=2e-3)
+    assert body["privacy"]["certified"]["epsilon"] > 100
