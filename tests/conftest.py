@@ -1,4 +1,4 @@
-"""What every test gets: a configuration folder of its own, few threads, and the data home where there is one."""
+"""What every test gets: a configuration folder of its own, one thread, and the data home where there is one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _few_threads() -> None:
-    """Test modules that use torch have imported it by now; the others are not made to."""
+def _one_thread() -> None:
+    """These networks are tiny: a second thread only waits, for long where others use the machine.
+
+    Test modules that use torch have imported it by now; the others are not made to.
+    """
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(2)
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,21 +25,11 @@ SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
 
 
 def make(seed: int = 5) -> Tickets:
-    torch.set_num_threads(1)
     digits = load("digits", subset="0.5")
     x, y = torch.from_numpy(scale(digits.train.x, digits.bounds)), torch.from_numpy(digits.train.y)
     test = torch.from_numpy(scale(digits.test.x, digits.bounds)), torch.from_numpy(digits.test.y)
     config = GenerationConfig(CONFIG.rounds, CONFIG.prune, CONFIG.iterations, CONFIG.batch_size, CONFIG.lr, seed)
     return generate(SPEC, x, y, config, test)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """These networks are tiny: a second thread only waits, for long where others use the machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
