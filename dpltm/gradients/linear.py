@@ -76,8 +76,9 @@ class LinearGradients:
     def rounding(self) -> float:
         """What radial factors are multiplied by, so that the bound holds despite float32 norms.
 
-        A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation; the
-        norm has half of it, and the products of the sum add a few more. Twice that is taken.
+        A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
+        product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
+        it, and the products of the sum add a few more. Twice that is taken.
         """
         return self._rounding
 

@@ -48,9 +48,10 @@ class LinearLayer:
         self.bias_index = None if module.bias is None else mask[f"{prefix}bias"].nonzero().squeeze(1)
         self.live = len(self.rows) + (0 if self.bias_index is None else len(self.bias_index))
         small = weight_mask.numel() < SPARSE_SIZE or len(self.rows) > SPARSE_DENSITY * weight_mask.numel()
-        self.sparse = not small and torch.backends.mkl.is_available() and len(self.rows) > 0
+        sparse = not small and torch.backends.mkl.is_available() and len(self.rows) > 0
         self.weight_mask = weight_mask.to(module.weight.dtype)
-        self._pattern = _Pattern(weight_mask) if self.sparse else None
+        self._pattern = _Pattern(weight_mask) if sparse else None
+        self._full = len(self.rows) == weight_mask.numel()
         self._space = _Workspace()
         self.forget()
 
@@ -102,7 +103,10 @@ class LinearLayer:
 
     def squared_norms(self) -> Tensor:
         """Squared norm of each record's gradient on the live coordinates, ``(batch,)``, in the layer's precision."""
-        if self._pattern is None:
+        if self._full:  # the norm of an outer product
+            squares = self.gradient.square()
+            total = squares.sum(1) * self.input.square().sum(1)
+        elif self._pattern is None:
             squares = self.gradient.square()
             total = ((squares @ self.weight_mask) * self.input.square()).sum(1)
         else:
