@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dpltm.tickets.ticket_set import TicketSet
 
 
+LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
+"""Beyond these a setting is taken for a slip of the finger."""
+
 LEAST_DELTA = 1e-15
 """Below this the tails that the accountant truncates (e^-50) would begin to show."""
 
@@ -117,6 +120,31 @@ def check_same_network(tickets: Tickets, dataset: Dataset, path: Path) -> None:
         )
 
 
+def check_epsilon(flag: str, value: float | None) -> None:
+    """Raises InputError unless ``value``, if given, is a positive number that may be meant."""
+    if value is not None and not 0 < value <= LARGEST_EPSILON:
+        raise InputError(f"{flag}: {value:g} is not a positive number up to {LARGEST_EPSILON:g}")
+
+
+def check_accountant(accountant: str) -> None:
+    """Raises InputError for an accountant that may not decide over noise or a budget."""
+    if accountant == "clt":
+        raise InputError(
+            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
+        )
+
+
+def steps_of(epochs: float, sampling_rate: float) -> int:
+    """Steps that pass over the records ``epochs`` times in expectation, at least one."""
+    return max(1, round(min(epochs / sampling_rate, 2.0 * MOST_STEPS)))
+
+
+def check_delta_alone(delta: float) -> None:
+    """Raises InputError unless ``delta`` may be asked for where no dataset says how many records there are."""
+    if not LEAST_DELTA <= delta < 1:
+        raise InputError(f"--delta: {delta:g} is not between {LEAST_DELTA:g} and 1")
+
+
 def check_delta(delta: float, dataset: Dataset) -> None:
     """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
 
@@ -210,8 +238,10 @@ def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
     return []
 
 
-def figure(value: float) -> str:
-    """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf."""
+def figure(value: float | str) -> str:
+    """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf, as a text too."""
+    if isinstance(value, str):
+        return value
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     exact = Decimal(repr(float(value)))

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli.common import LEAST_DELTA, figure
+from dpltm.cli.common import (
+    LARGEST_NOISE,
+    MOST_STEPS,
+    check_accountant,
+    check_delta_alone,
+    check_epsilon,
+    figure,
+    steps_of,
+)
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import BudgetError, InputError
@@ -16,9 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
-
-LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
-"""Beyond these a setting is taken for a slip of the finger."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def epsilon_command(options: EpsilonOptions, call: Call) -> None:
     """Runs ``dpltm privacy epsilon`` and prints its answer."""
     from dpltm.privacy.accountant import central_limit, central_limit_mu, epsilon
     from dpltm.privacy.calibration import slack_noise
-    from dpltm.privacy.ledger import SEARCH_NOTE, compare_central_limit
+    from dpltm.privacy.ledger import SEARCH_NOTE, compare_central_limit, json_figure
 
     event, draw = _events(options, find=None)
     events = (*draw, event)
@@ -87,9 +92,9 @@ def epsilon_command(options: EpsilonOptions, call: Call) -> None:
     notes = [compare_central_limit(approximate, certified["pld"]), *_relation_notes(event), SEARCH_NOTE]
     body = {
         **_setting(event, options),
-        **{name: _number(value) for name, value in certified.items()},
-        "clt": _number(approximate),
-        "mu": "inf" if (mu := central_limit_mu([event])) is None else _number(mu),
+        **{name: json_figure(value) for name, value in certified.items()},
+        "clt": json_figure(approximate),
+        "mu": "inf" if (mu := central_limit_mu([event])) is None else json_figure(mu),
         "nominal": {
             "noise_multiplier": slack_noise(event, options.delta),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
@@ -107,12 +112,8 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
 
     if options.epsilon is None:
         raise InputError("--epsilon is missing: the whole budget, such as 1")
-    if not 0 < options.epsilon <= LARGEST_EPSILON:
-        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
-    if options.accountant == "clt":
-        raise InputError(
-            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
-        )
+    check_epsilon("--epsilon", options.epsilon)
+    check_accountant(options.accountant)
     given = {
         "noise_multiplier": options.noise_multiplier,
         "sampling_rate": options.sampling_rate,
@@ -164,6 +165,7 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
 def curve_command(options: CurveOptions, call: Call) -> None:
     """Runs ``dpltm privacy curve``, writes what was asked for and prints its answer."""
     from dpltm.privacy.accountant import epsilon, stated_relations
+    from dpltm.privacy.ledger import json_figure
     from dpltm.privacy.trade_off import curves, sentence
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
     from dpltm.tickets.files import check_free, check_writable
@@ -188,7 +190,7 @@ def curve_command(options: CurveOptions, call: Call) -> None:
     nominal = None
     if found.misses_gdp is not None:
         nominal = {
-            "mu": _number(found.mu or 0.0),
+            "mu": json_figure(found.mu or 0.0),
             "beta": found.misses_gdp.tolist(),
             "source": "GDP central limit theorem",
         }
@@ -239,8 +241,7 @@ def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, t
     """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
     from dpltm.privacy.events import DatasetRef, SelectionEvent, TrainingEvent, now
 
-    if not LEAST_DELTA <= options.delta < 1:
-        raise InputError(f"--delta: {options.delta:g} is not between {LEAST_DELTA:g} and 1")
+    check_delta_alone(options.delta)
     rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
     steps = 1 if find == "steps" else _steps(options, rate)
     noise = 1.0
@@ -250,8 +251,7 @@ def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, t
         noise = options.noise_multiplier
         if not 0 < noise <= LARGEST_NOISE:
             raise InputError(f"--noise-multiplier: {noise:g} is not a positive number up to {LARGEST_NOISE:g}")
-    if options.eps1 is not None and not 0 < options.eps1 <= LARGEST_EPSILON:
-        raise InputError(f"--eps1: {options.eps1:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    check_epsilon("--eps1", options.eps1)
     ref = DatasetRef("records", "", "", 0, 1)
     event = TrainingEvent(
         ref, now(), options.adjacency, "record", rate, steps, noise, 1.0, None, "any", 1  # type: ignore[arg-type]
@@ -273,7 +273,7 @@ def _rate(text: str | None) -> float:
     try:
         above, below = float(top), float(bottom) if bottom else 1.0
         rate = above / below if above > 0 and below > 0 else 0.0
-    except (ValueError, ZeroDivisionError):
+    except ValueError:
         raise InputError(
             f"--sampling-rate: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
         ) from None
@@ -293,7 +293,7 @@ def _steps(options: SettingOptions, rate: float) -> int:
         epochs = options.epochs or 0.0
         if not 0 < epochs < math.inf:
             raise InputError(f"--epochs: {epochs:g} is not a positive number")
-        steps = max(1, round(min(epochs / rate, 2.0 * MOST_STEPS)))
+        steps = steps_of(epochs, rate)
     if steps > MOST_STEPS:
         raise InputError(f"--steps, --epochs: more than {MOST_STEPS:,} steps; ask for fewer")
     return steps
@@ -321,22 +321,16 @@ def _setting(event: TrainingEvent, options: SettingOptions) -> dict[str, Any]:
     }
 
 
-def _number(value: float) -> float | str:
-    return "inf" if math.isinf(value) else value
-
-
-def _text(value: float | str) -> str:
-    return value if isinstance(value, str) else figure(value)
-
-
 def _show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
-    table.add_row("pld", _text(body["pld"]), "certified: privacy loss distributions", style="bold")
-    table.add_row("rdp", _text(body["rdp"]), "certified, looser: Renyi divergences")
-    table.add_row("ma", _text(body["ma"]), "certified, loosest: the moments accountant, as in the papers")
-    table.add_row("clt", _text(body["clt"]), f"nominal: central limit theorem, mu = {_text(body['mu'])}", style="dim")
+    table.add_row("pld", figure(body["pld"]), "certified: privacy loss distributions", style="bold")
+    table.add_row("rdp", figure(body["rdp"]), "certified, looser: Renyi divergences")
+    table.add_row("ma", figure(body["ma"]), "certified, loosest: the moments accountant, as in the papers")
+    table.add_row(
+        "clt", figure(body["clt"]), f"nominal: central limit theorem, mu = {figure(body['mu'])}", style="dim"
+    )
     rich.print(table)
     _show_nominal_noise(rich, body)
     _show_notes(rich, body)
@@ -347,7 +341,7 @@ def _show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     value = body[body["found"]]
     rich.print(f"{found} = {value if isinstance(value, int) else format(value, '.6g')}", style="bold")
     rich.print(
-        f"certified epsilon = {_text(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
+        f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"
     )
     _show_nominal_noise(rich, body)
@@ -383,7 +377,7 @@ def _show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
-    rich.print(f"certified epsilon = {_text(body['epsilon_at_delta'])} at delta {body['delta']:g}")
+    rich.print(f"certified epsilon = {figure(body['epsilon_at_delta'])} at delta {body['delta']:g}")
     table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
     for alpha in SHOWN:
         place = certified["alpha"].index(alpha)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli.common import LEAST_DELTA, DataOptions, figure, load_dataset
+from dpltm.cli.common import DataOptions, check_delta_alone, check_epsilon, figure, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.cli.train_plan import certified_by
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,9 +48,11 @@ class BudgetOptions(DataOptions):
 
 def ledger_command(options: LedgerOptions, call: Call) -> None:
     """Runs ``dpltm privacy ledger`` and prints its answer."""
+    from dpltm.privacy.accountant import certified_by
     from dpltm.privacy.ledger import report
+    from dpltm.privacy.words import describe
 
-    _check_delta(options.delta)
+    check_delta_alone(options.delta)
     path = Path(options.file or "")
     numbered = _numbered(path, options.dataset)
     events = tuple(event for _, event in numbered)
@@ -61,9 +62,9 @@ def ledger_command(options: LedgerOptions, call: Call) -> None:
         "events": [
             {
                 "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": event.adjacency,
-                "words": words, "epsilon": cost,
+                "words": describe(event), "epsilon": cost,
             }
-            for (line, event), words, cost in zip(numbered, _words(events), alone, strict=True)
+            for (line, event), cost in zip(numbered, alone, strict=True)
         ],
         "datasets": _datasets(events, options),
         "privacy": report(events, options.delta, "add-remove", accountant=options.accountant).to_json(),
@@ -77,7 +78,7 @@ def budget_command(options: BudgetOptions, call: Call) -> None:
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
 
-    _check_delta(options.delta)
+    check_delta_alone(options.delta)
     path = Path(options.file or "")
     if options.epsilon is None:
         if options.dataset is not None:
@@ -86,8 +87,7 @@ def budget_command(options: BudgetOptions, call: Call) -> None:
             )
         body = {"ledger": str(path), "budgets": _budgets(read_ledger(path, None))}
     else:
-        if not 0 < options.epsilon <= 1e4:
-            raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to 10000")
+        check_epsilon("--epsilon", options.epsilon)
         ref = reference(load_dataset(options))
         ledger = open_ledger(path)
         ledger.append(BudgetEvent(ref, now(), "add-remove", "record", options.epsilon, options.delta))
@@ -125,40 +125,31 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
     ]
 
 
-def _check_delta(delta: float) -> None:
-    if not LEAST_DELTA <= delta < 1:
-        raise InputError(f"--delta: {delta:g} is not between {LEAST_DELTA:g} and 1")
-
-
-def _words(events: tuple[Event, ...]) -> list[str]:
-    from dpltm.privacy.words import describe
-
-    return [describe(event) for event in events]
-
-
 def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
     """What each event costs by itself; None where it costs nothing of its own, or where they are too many."""
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.events import BudgetEvent, DatasetRef
+    from dpltm.privacy.ledger import json_figure
 
     nowhere = DatasetRef("", "", "", 0, 1)
     kinds = [replace(event, time="", dataset=nowhere) for event in events]
     if len(set(kinds)) > MOST_FIGURES:
         return [None] * len(events)
-    costs = {kind: _figure(epsilon([kind], delta, accountant)) for kind in set(kinds)}
+    costs = {kind: json_figure(epsilon([kind], delta, accountant)) for kind in set(kinds)}
     return [None if isinstance(kind, BudgetEvent) else costs[kind] for kind in kinds]
 
 
 def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[str, Any]]:
     """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
-    from dpltm.privacy.accountant import parts
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.accountant import certified_by, epsilon, parts
+    from dpltm.privacy.ledger import json_figure, report
 
     found: dict[tuple[str, str], list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
     for ref, part in parts(events):
         found.setdefault((ref.key_id, ref.fingerprint), []).append((ref, part))
     rows = []
     for pieces in found.values():
+        costs = [epsilon(part, options.delta, certified_by(options.accountant)) for _, part in pieces]
         own = {event for _, part in pieces for event in part}
         touching = tuple(event for event in events if event in own)
         ref, names = pieces[0][0], sorted({event.dataset.name for event in own})
@@ -168,7 +159,7 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
             else [f"the same records, or records that cannot be told apart, go by {', '.join(names)}"]
         )
         if len(pieces) > 1:
-            ranges = ", ".join(f"{ref} at {figure(_total(part, options))}" for ref, part in pieces)
+            ranges = ", ".join(f"{ref} at {figure(cost)}" for (ref, _), cost in zip(pieces, costs, strict=True))
             notes.append(
                 f"ranges declared disjoint (--subset) are counted apart: {ranges}; any one record is in one of them"
             )
@@ -178,17 +169,14 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
                 "dataset": ref.name,
                 "key_id": ref.key_id,
                 "events": len(touching),
-                "parts": [{"records": _range(ref), "epsilon": _figure(_total(part, options))} for ref, part in pieces],
+                "parts": [
+                    {"records": _range(ref), "epsilon": json_figure(cost)}
+                    for (ref, _), cost in zip(pieces, costs, strict=True)
+                ],
                 "privacy": total.to_json(),
             }
         )
     return rows
-
-
-def _total(events: tuple[Event, ...], options: LedgerOptions) -> float:
-    from dpltm.privacy.accountant import epsilon
-
-    return epsilon(events, options.delta, certified_by(options.accountant))
 
 
 def _range(ref: DatasetRef) -> str:
@@ -197,16 +185,11 @@ def _range(ref: DatasetRef) -> str:
     return f"{ref.start}:" + ("" if ref.stop == OPEN_END else str(ref.stop))
 
 
-def _figure(value: float) -> float | str:
-    import math
-
-    return "inf" if math.isinf(value) else value
-
-
 def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     """Each budget in force, what is spent of it, and what is left."""
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.events import BudgetEvent
+    from dpltm.privacy.ledger import json_figure
 
     rows = []
     set_on = {replace(event.dataset, name=""): event for event in events if isinstance(event, BudgetEvent)}
@@ -217,7 +200,7 @@ def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
                 "dataset": str(budget.dataset),
                 "epsilon": budget.epsilon,
                 "delta": budget.delta,
-                "spent": _figure(spent),
+                "spent": json_figure(spent),
                 "set": budget.time,
             }
         )
@@ -229,7 +212,7 @@ def _show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
 
     for row in body["events"]:
         cost = row["epsilon"]
-        alone = "" if cost is None else f"  epsilon alone {cost if isinstance(cost, str) else figure(cost)}"
+        alone = "" if cost is None else f"  epsilon alone {figure(cost)}"
         rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
     for row in body["datasets"]:
@@ -249,6 +232,5 @@ def _show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
         return
     table = Table("records", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
     for row in body["budgets"]:
-        spent = row["spent"] if isinstance(row["spent"], str) else figure(row["spent"])
-        table.add_row(row["dataset"], f"{row['epsilon']:g}", f"{row['delta']:g}", spent, row["set"])
+        table.add_row(row["dataset"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), row["set"])
     rich.print(table)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli import generate, select, train, train_plan
-from dpltm.cli.common import DataOptions, check_delta, load_dataset
+from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option, read_toml, resolve, table
 from dpltm.errors import BudgetError, CalibrationError, InputError
@@ -134,10 +134,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     from dpltm.privacy.events import ProvenanceEvent, now
     from dpltm.tickets.identity import reference
 
-    if not 0 < options.epsilon <= train_plan.LARGEST_EPSILON:
-        raise InputError(
-            f"--epsilon: {options.epsilon:g} is not a positive number up to {train_plan.LARGEST_EPSILON:g}"
-        )
+    check_epsilon("--epsilon", options.epsilon)
     if not 0 < options.split < 1:
         raise InputError(f"--split: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
     if stages.train.dense:

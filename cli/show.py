@@ -43,9 +43,9 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     terms = "delta = {delta:g}, {adjacency}, unit {unit}, {sampling} sampling, accountant {accountant}".format(
         **certified
     )
-    rich.print(f"certified epsilon = {_number(certified['epsilon'])} ({terms})", style="bold")
+    rich.print(f"certified epsilon = {figure(certified['epsilon'])} ({terms})", style="bold")
     if nominal is not None:
-        rich.print(f"nominal epsilon = {_number(nominal['epsilon'])} (claimed by: {nominal['source']}; not proven)")
+        rich.print(f"nominal epsilon = {figure(nominal['epsilon'])} (claimed by: {nominal['source']}; not proven)")
     show_notes(rich, privacy)
 
 
@@ -53,10 +53,6 @@ def show_notes(rich: RichConsole, privacy: dict[str, Any]) -> None:
     """What a reader should know beside the figures."""
     for note in privacy["notes"]:
         rich.print(f"- {note}", style="dim")
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else figure(value)
 
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -73,12 +69,12 @@ def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     table.add_row(
         "2 select",
         f"round {winner['round']}, density {winner['density']:.1%}, by {drawn['mechanism']}",
-        _number(drawn["privacy"]["certified"]["epsilon"]),
+        figure(drawn["privacy"]["certified"]["epsilon"]),
     )
     accuracy = "not measured" if trained["accuracy"] is None else f"{trained['accuracy']:.2%}"
     table.add_row(
         "3 train",
         f"{trained['live']:,} live coordinates, {trained['steps']} steps, test accuracy {accuracy}",
-        _number(trained["privacy"]["certified"]["epsilon"]),
+        figure(trained["privacy"]["certified"]["epsilon"]),
     )
     rich.print(table)

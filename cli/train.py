@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.cli.train_plan import Plan, Start, certified_by, check_options, find_start, make_plan
+from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -136,6 +135,8 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
 def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) -> tuple[float, list[dict[str, Any]]]:
     """Trains in place; returns seconds and what was noted on the way. The events are on disk already."""
     from dpltm.noise import FastSource, SecureSource
+    from dpltm.privacy.accountant import certified_by
+    from dpltm.privacy.ledger import json_figure
     from dpltm.privacy.odometer import Odometer
     from dpltm.training import train
 
@@ -152,7 +153,7 @@ def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) 
             measured = None
             if done in odometer.steps:
                 measured = score(done == steps)
-                metrics.append({"step": done, "epsilon": "inf" if math.isinf(spent) else spent, "accuracy": measured})
+                metrics.append({"step": done, "epsilon": json_figure(spent), "accuracy": measured})
                 note += "" if measured is None else f", accuracy {measured:.2%}"
             step(done, note)
             return options.stop_at is not None and measured is not None and measured >= options.stop_at

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpltm.cli.common import (
+    LARGEST_NOISE,
+    MOST_STEPS,
+    check_accountant,
     check_delta,
+    check_epsilon,
     check_not_public,
     check_same_network,
     holds_provenance,
@@ -16,6 +20,7 @@ from dpltm.cli.common import (
     provenance_event,
     provenance_notes,
     public_input_notes,
+    steps_of,
 )
 from dpltm.cli.console import Console
 from dpltm.errors import BudgetError, InputError
@@ -34,12 +39,6 @@ if TYPE_CHECKING:
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
-
-LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
-"""Beyond these a setting is taken for a slip of the finger."""
-
-SMALLEST_EVALUATION = 1e-6
-"""Least epsilon of one evaluation: noise of a million records; the noise's grid of 2^-52 is far finer."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,6 @@ class Plan:
     evaluations: int = 0
 
 
-def certified_by(accountant: str) -> str:
-    """The accountant behind the certified figure: clt has none of its own."""
-    return "pld" if accountant == "clt" else accountant
-
-
 def check_options(options: TrainOptions) -> None:
     """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
     if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
@@ -102,18 +96,12 @@ def check_options(options: TrainOptions) -> None:
         raise InputError("--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1")
     if options.budget_stop and options.noise == "nominal":
         raise InputError("--budget-stop: holds for certified noise only; leave --noise nominal out")
-    if options.accountant == "clt" and options.epsilon is not None:
-        raise InputError(
-            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
-        )
-    if options.eval_private is not None and not 0 < options.eval_private <= LARGEST_EPSILON:
-        raise InputError(
-            f"--eval-private: {options.eval_private:g} is not a positive number up to {LARGEST_EPSILON:g}"
-        )
+    if options.epsilon is not None:
+        check_accountant(options.accountant)
+    check_epsilon("--eval-private", options.eval_private)
     if options.stop_at is not None and not 0 < options.stop_at <= 1:
         raise InputError(f"--stop-at: {options.stop_at:g} is not an accuracy above 0 and at most 1")
-    if options.epsilon is not None and not 0 < options.epsilon <= LARGEST_EPSILON:
-        raise InputError(f"--epsilon: {options.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    check_epsilon("--epsilon", options.epsilon)
     if options.noise_multiplier is not None and not 0 <= options.noise_multiplier <= LARGEST_NOISE:
         raise InputError(
             f"--noise-multiplier: {options.noise_multiplier:g} is not a number from 0 to {LARGEST_NOISE:g}"
@@ -272,6 +260,7 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
     Raises:
         InputError: the run is to stop on a score that is private, and nothing pays for it.
     """
+    from dpltm.noise import LEAST_EPSILON
     from dpltm.privacy.events import GuaranteeEvent
     from dpltm.privacy.odometer import POINTS
 
@@ -285,10 +274,10 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
     count = 1 if options.stop_at is None else min(POINTS, draft.steps)
     what = "count of right answers on the training records, with two-sided geometric noise"
     each = options.eval_private / count
-    if each < SMALLEST_EVALUATION:
+    if each < LEAST_EPSILON:
         raise InputError(
             f"--eval-private: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
-            f" {count * SMALLEST_EVALUATION:g}"
+            f" {count * LEAST_EPSILON:g}"
         )
     return (GuaranteeEvent(draft.dataset, draft.time, draft.adjacency, "record", what, each, 0.0),) * count
 
@@ -302,7 +291,7 @@ def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, floa
         )
     rate = batch / dataset.records
     epochs = 15.0 if options.epochs is None else options.epochs
-    steps = options.steps if options.steps is not None else max(1, round(min(epochs / rate, 2 * MOST_STEPS)))
+    steps = options.steps if options.steps is not None else steps_of(epochs, rate)
     if steps > MOST_STEPS:
         raise InputError(f"--epochs, --steps: more than {MOST_STEPS:,} steps; ask for fewer")
     return rate, steps, batch
@@ -320,7 +309,7 @@ def _with_noise(
     options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
 ) -> TrainingEvent:
     """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
-    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.accountant import certified_by, epsilon
     from dpltm.privacy.calibration import calibrate_noise, calibrate_steps
 
     nominal = options.noise == "nominal"

@@ -46,6 +46,10 @@ class FastSource:
         return self._generator.bytes(count)
 
 
+LEAST_EPSILON = 1e-6
+"""Least epsilon of one noisy count: noise of a million records; the grid of uniform draws, 2^-52, is far finer."""
+
+
 def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
     """One whole number k with probability proportional to e^(-epsilon |k|): the noise of a count, epsilon-DP.
 
@@ -54,11 +58,10 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
 
     Args:
         source: random bits.
-        epsilon: at least 1e-6, so that the grid of uniform draws does not show; the count must change by at most one
-            between neighbours.
+        epsilon: at least ``LEAST_EPSILON``; the count must change by at most one between neighbours.
     """
-    if not epsilon >= 1e-6:
-        raise InputError(f"Expected epsilon={epsilon} >= 1e-6")
+    if not epsilon >= LEAST_EPSILON:
+        raise InputError(f"Expected epsilon={epsilon} >= {LEAST_EPSILON:g}")
     first, second = (np.floor(np.log(uniform(source, 2)) / -epsilon)).tolist()
     return int(first) - int(second)
 

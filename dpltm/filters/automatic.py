@@ -12,14 +12,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from dpltm.filters.radial import check_parameter, over_norm
+from dpltm.filters.radial import NormBounded, over_norm
 
 GAMMA = 0.01
 """The paper's stability constant."""
 
 
 @dataclass(frozen=True)
-class Automatic:
+class Automatic(NormBounded):
     """Radial filter g -> C g / (norm(g) + gamma); gamma 0 normalises.
 
     Attributes:
@@ -27,22 +27,12 @@ class Automatic:
         gamma: ``GAMMA``, or 0, where gradients of norm below 1e-30 count as zero.
     """
 
-    clip_norm: float
     gamma: float = GAMMA
     kind: ClassVar[Literal["radial"]] = "radial"
-    nominal_bound: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        check_parameter("--clip-norm", self.clip_norm)
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
         return over_norm(torch.full_like(norm, self.clip_norm), norm + self.gamma)
-
-    def certified_bound(self, live: int) -> float:
-        """C, since norm / (norm + gamma) is at most 1."""
-        del live
-        return self.clip_norm
 
     def __str__(self) -> str:
         return (

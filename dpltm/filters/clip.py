@@ -5,35 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from dpltm.filters.radial import check_parameter
+from dpltm.filters.radial import NormBounded, clip_factor
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(NormBounded):
     """Radial filter g -> g min(1, C / norm(g)).
 
     Attributes:
         clip_norm: C, from 1e-6 to its inverse.
     """
 
-    clip_norm: float
     kind: ClassVar[Literal["radial"]] = "radial"
-    nominal_bound: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        check_parameter("--clip-norm", self.clip_norm)
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``; 1 at norm 0."""
-        return torch.clamp(self.clip_norm / norm.clamp_min(torch.finfo(norm.dtype).tiny), max=1.0)
-
-    def certified_bound(self, live: int) -> float:
-        """C, whatever the number of live coordinates."""
-        del live
-        return self.clip_norm
+        return clip_factor(self.clip_norm, norm)
 
     def __str__(self) -> str:
         return f"clip(C={self.clip_norm:g})"

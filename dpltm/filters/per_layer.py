@@ -9,36 +9,24 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from dpltm.filters.radial import check_parameter
+from dpltm.filters.radial import NormBounded, clip_factor
 
 
 @dataclass(frozen=True)
-class PerLayerClip:
+class PerLayerClip(NormBounded):
     """Layer-wise radial filter: the part of the gradient in layer l is clipped to C / sqrt(L).
 
     Attributes:
         clip_norm: C, from 1e-6 to its inverse.
     """
 
-    clip_norm: float
     kind: ClassVar[Literal["layer-wise"]] = "layer-wise"
-    nominal_bound: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        check_parameter("--clip-norm", self.clip_norm)
 
     def factor(self, norms: Tensor) -> Tensor:
         """What each layer's part is multiplied by, ``(layers, batch)`` to ``(layers, batch)``; 1 at norm 0."""
-        bound = self.clip_norm / math.sqrt(len(norms))
-        return torch.clamp(bound / norms.clamp_min(torch.finfo(norms.dtype).tiny), max=1.0)
-
-    def certified_bound(self, live: int) -> float:
-        """C: the root of L times (C / sqrt(L))^2."""
-        del live
-        return self.clip_norm
+        return clip_factor(self.clip_norm / math.sqrt(len(norms)), norms)
 
     def __str__(self) -> str:
         return f"per-layer(C={self.clip_norm:g})"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -18,6 +21,31 @@ def check_parameter(option: str, value: float) -> None:
     """Raises InputError unless ``value`` lies between ``SMALLEST`` and its inverse."""
     if not SMALLEST <= value <= 1 / SMALLEST:
         raise InputError(f"{option}: {value} is not a number between {SMALLEST:g} and {1 / SMALLEST:g}")
+
+
+@dataclass(frozen=True)
+class NormBounded:
+    """What filters have in common whose output has norm C at most, whatever the number of live coordinates.
+
+    Attributes:
+        clip_norm: C, from ``SMALLEST`` to its inverse.
+    """
+
+    clip_norm: float
+    nominal_bound: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        check_parameter("--clip-norm", self.clip_norm)
+
+    def certified_bound(self, live: int) -> float:
+        """C."""
+        del live
+        return self.clip_norm
+
+
+def clip_factor(bound: float, norm: Tensor) -> Tensor:
+    """min(1, ``bound`` / norm), of any shape; 1 at norm 0."""
+    return torch.clamp(bound / norm.clamp_min(torch.finfo(norm.dtype).tiny), max=1.0)
 
 
 def over_norm(numerator: Tensor, norm: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from dpltm.filters.radial import check_parameter
+from dpltm.filters.radial import NormBounded, check_parameter
 
 
 @dataclass(frozen=True)
-class RadialTanh:
+class RadialTanh(NormBounded):
     """Radial filter g -> C tanh(norm(g) / k) g / norm(g).
 
     Attributes:
@@ -20,13 +20,11 @@ class RadialTanh:
         range: k > 0, the norm at which the filter begins to bend; small gradients are multiplied by C / k.
     """
 
-    clip_norm: float
     range: float
     kind: ClassVar[Literal["radial"]] = "radial"
-    nominal_bound: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        check_parameter("--clip-norm", self.clip_norm)
+        super().__post_init__()
         check_parameter("--tanh-range", self.range)
 
     def factor(self, norm: Tensor) -> Tensor:
@@ -34,11 +32,6 @@ class RadialTanh:
         x = norm / self.range
         near = 1 - x.clamp_max(1e-3) ** 2 / 3
         return self.clip_norm / self.range * torch.where(x < 1e-3, near, torch.tanh(x) / x.clamp_min(1e-3))
-
-    def certified_bound(self, live: int) -> float:
-        """C, since tanh is below 1."""
-        del live
-        return self.clip_norm
 
     def __str__(self) -> str:
         return f"radial-tanh(C={self.clip_norm:g}, k={self.range:g})"

@@ -112,8 +112,7 @@ class LinearLayer:
         else:
             squares = self._space.fill("gradient", self.gradient.T).square_().T
             inputs = self._space.fill("squares", self.inputs).square_()
-            product = self._pattern.product(self._pattern.ones(squares.dtype), inputs, self._space)
-            total = product.mul_(squares.T).sum(0)
+            total = self._pattern.product(inputs, self._space).mul_(squares.T).sum(0)
         if self.bias_index is None:
             return total
         whole = len(self.bias_index) == squares.shape[1]
@@ -204,10 +203,10 @@ class _Pattern:
             self._ones[dtype] = torch.sparse_csr_tensor(*self._place, ones, self._shape, check_invariants=False)
         return self._ones[dtype]
 
-    def product(self, sparse: Tensor, dense: Tensor, space: _Workspace) -> Tensor:
-        """``sparse @ dense``."""
-        out = space.take("product", (sparse.shape[0], dense.shape[1]), dense.dtype)
-        return torch.addmm(out, sparse, dense, beta=0.0, out=out)
+    def product(self, dense: Tensor, space: _Workspace) -> Tensor:
+        """``mask @ dense``."""
+        out = space.take("product", (self._shape[0], dense.shape[1]), dense.dtype)
+        return torch.addmm(out, self.ones(dense.dtype), dense, beta=0.0, out=out)
 
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
         """``(left @ right)`` at the live coordinates alone."""

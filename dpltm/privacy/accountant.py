@@ -30,6 +30,7 @@ from dpltm.privacy.events import (
     TrainingEvent,
 )
 from dpltm.privacy.mechanisms import (
+    BoundedLoss,
     BoundedRange,
     Gaussian,
     Guarantee,
@@ -108,11 +109,15 @@ def _epsilon(events: tuple[Event, ...], delta: float, accountant: str, resolutio
         return total.plain + min(_by_renyi(total, delta, accountant), ceiling)
     profile = pld.compose(total.mechanisms, total.draw, resolution)
     value = math.inf if profile is None else profile.epsilon(delta)
-    if (
-        profile is None or profile.coarse or delta < 1000 * profile.rounding
-    ):  # grid or arithmetic show: Renyi may do better
+    # Where the grid or its arithmetic shows, Renyi may do better.
+    if profile is None or profile.coarse or delta < 1000 * profile.rounding:
         value = min(value, _by_renyi(total, delta, "rdp"))
     return total.plain + min(value, ceiling)
+
+
+def certified_by(accountant: str) -> str:
+    """The accountant of the certified figure where ``accountant`` was asked for: ``clt`` has none, so ``pld`` stands in."""
+    return "pld" if accountant == "clt" else accountant
 
 
 def profiles(events: Iterable[Event]) -> list[Profile]:
@@ -233,12 +238,7 @@ def _pure_epsilon(mechanism: Mechanism) -> float:
 
 def _plain_epsilon(mechanism: Mechanism) -> float:
     """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
-    match mechanism:
-        case (
-            Laplace(epsilon=eps) | RandomizedResponse(epsilon=eps) | BoundedRange(epsilon=eps) | Guarantee(epsilon=eps)
-        ):
-            return eps
-    return math.inf
+    return mechanism.epsilon if isinstance(mechanism, BoundedLoss) else math.inf
 
 
 def stated_relations(events: Iterable[Event]) -> list[Adjacency]:

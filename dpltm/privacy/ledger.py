@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpltm.errors import ArtifactError, BudgetError
-from dpltm.privacy.accountant import LEAST_NOISE, central_limit, epsilon, parts, stated_relations
+from dpltm.privacy.accountant import LEAST_NOISE, central_limit, certified_by, epsilon, parts, stated_relations
 from dpltm.privacy.events import (
     Adjacency,
     BudgetEvent,
@@ -61,14 +61,16 @@ class PrivacyReport:
     def to_json(self) -> dict[str, Any]:
         """The ``privacy`` object of every command that touches private data."""
 
-        def figure(value: float) -> float | str:
-            return "inf" if math.isinf(value) else value
-
-        certified = {**self.certified.__dict__, "epsilon": figure(self.certified.epsilon)}
+        certified = {**self.certified.__dict__, "epsilon": json_figure(self.certified.epsilon)}
         nominal = None
         if self.nominal is not None:
-            nominal = {**self.nominal.__dict__, "epsilon": figure(self.nominal.epsilon)}
+            nominal = {**self.nominal.__dict__, "epsilon": json_figure(self.nominal.epsilon)}
         return {"certified": certified, "nominal": nominal, "notes": list(self.notes)}
+
+
+def json_figure(value: float) -> float | str:
+    """A figure as JSON has it: the text ``inf`` where it is infinite."""
+    return "inf" if math.isinf(value) else value
 
 
 class Ledger:
@@ -181,7 +183,7 @@ def report(
             certified one is ``pld``'s.
     """
     events = tuple(events)
-    method = "pld" if accountant == "clt" else accountant
+    method = certified_by(accountant)
     pieces = [part for _, part in parts(events)] or [()]
     value, place = max((epsilon(part, delta, method), -place) for place, part in enumerate(pieces))
     stated = stated_relations(events)

@@ -60,7 +60,7 @@ class SampledGaussian:
 
     @property
     def reach(self) -> float:
-        return 0.5 / self.noise_multiplier**2 + 10 / self.noise_multiplier
+        return _gaussian_reach(self.noise_multiplier)
 
     @property
     def finest(self) -> float:
@@ -83,7 +83,7 @@ class Gaussian:
 
     @property
     def reach(self) -> float:
-        return 0.5 / self.noise_multiplier**2 + 10 / self.noise_multiplier
+        return _gaussian_reach(self.noise_multiplier)
 
     @property
     def finest(self) -> float:
@@ -94,6 +94,11 @@ class Gaussian:
 
     def renyi(self, order: float) -> float:
         return order / (2 * self.noise_multiplier**2)
+
+
+def _gaussian_reach(noise_multiplier: float) -> float:
+    """Ten deviations and the mean of a whole step's loss, which sampling can only shrink."""
+    return 0.5 / noise_multiplier**2 + 10 / noise_multiplier
 
 
 @functools.lru_cache(maxsize=32)
@@ -115,14 +120,19 @@ def _gaussian_pld(
 
 
 @dataclass(frozen=True)
-class Laplace:
-    """Laplace noise whose scale is the sensitivity over ``epsilon``."""
+class BoundedLoss:
+    """What mechanisms have in common whose losses lie between -epsilon and epsilon, but for a chance of failure."""
 
     epsilon: float
 
     @property
     def reach(self) -> float:
         return 2 * self.epsilon
+
+
+@dataclass(frozen=True)
+class Laplace(BoundedLoss):
+    """Laplace noise whose scale is the sensitivity over ``epsilon``."""
 
     @property
     def finest(self) -> float:
@@ -138,15 +148,10 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class RandomizedResponse:
+class RandomizedResponse(BoundedLoss):
     """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
 
-    epsilon: float
     categories: int
-
-    @property
-    def reach(self) -> float:
-        return 2 * self.epsilon
 
     @property
     def finest(self) -> float:
@@ -165,15 +170,10 @@ class RandomizedResponse:
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(BoundedLoss):
     """Anything known to be (epsilon, delta)-DP, and nothing else about it; delta 0 is pure DP."""
 
-    epsilon: float
     delta: float = 0.0
-
-    @property
-    def reach(self) -> float:
-        return 2 * self.epsilon
 
     @property
     def finest(self) -> float:
@@ -192,7 +192,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
-class BoundedRange:
+class BoundedRange(BoundedLoss):
     """An epsilon-bounded-range mechanism, such as the exponential mechanism, whose inputs may depend on earlier releases.
 
     Such a mechanism is dominated by one of the two-outcome pairs with losses t and t - epsilon (Dong, Durfee, Rogers
@@ -204,12 +204,6 @@ class BoundedRange:
     reached at t = (x + epsilon) / 2; a largest of convex profiles is the profile of some pair (Zhu, Dong, Wang 2022).
     It lies well below randomised response, the worst case of pure epsilon-DP.
     """
-
-    epsilon: float
-
-    @property
-    def reach(self) -> float:
-        return 2 * self.epsilon
 
     @property
     def finest(self) -> float:

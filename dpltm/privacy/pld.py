@@ -190,6 +190,13 @@ def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: 
         draw: epsilon of one bounded-range mechanism, chosen before anything else was released; 0 for none.
         resolution: how fine.
     """
+    return _compose(tuple(sorted(mechanisms.items(), key=repr)), draw, resolution)
+
+
+@functools.lru_cache(maxsize=4)
+def _compose(counts: tuple[tuple[Mechanism, int], ...], draw: float, resolution: Resolution) -> Profile | None:
+    """As :func:`compose`; a plan, its odometer and its report ask for the same composition one after the other."""
+    mechanisms = dict(counts)
     width, coarse = _width(mechanisms, resolution)
     if width > WIDEST:
         return None
