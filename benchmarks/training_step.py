@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from dpltm.filters import Clip, Filter, make_filter
-from dpltm.gradients import LinearGradients
+from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
@@ -56,7 +56,7 @@ def ours(x: torch.Tensor, y: torch.Tensor, filter: Filter, density: float) -> St
         }
     )
     mask.apply(model)
-    gradients, source = LinearGradients(model, mask, loss), SecureSource()
+    gradients, source = RecordGradients(model, mask, loss), SecureSource()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     live = torch.cat([mask[name].flatten() for name, _ in model.named_parameters()]).nonzero().squeeze(1)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.filters import Filter
-from dpltm.gradients import LinearGradients
+from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
 from dpltm.privacy.events import Adjacency
@@ -107,7 +107,7 @@ def train(
         coordinate. The caller enters the event in a ledger before calling. Nothing private is returned.
     """
     mask.apply(model)
-    gradients = LinearGradients(
+    gradients = RecordGradients(
         model, mask, lambda output, label: functional.cross_entropy(output, label, reduction="none")
     )
     parameters = list(model.parameters())

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.filters import Clip, Tanh
-from dpltm.gradients import LinearGradients
+from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
@@ -244,7 +244,7 @@ def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
     mask = random_mask(model, 0.8)
     run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
     mask.apply(expected)
-    rounding = LinearGradients(expected, mask, functional.cross_entropy).rounding
+    rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding
     steps = BY_HAND[optimizer](expected.parameters())
     for _ in range(6):
         gradients = summed_gradient(expected, x, y)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
-from dpltm.gradients import LinearGradients
+from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 
 TINY, LARGEST = 1e-45, 3.4028234663852886e38  # the ends of float32, denormals included
@@ -30,11 +30,11 @@ def norm(values: Tensor) -> float:
     return float(torch.linalg.vector_norm(values.double()))
 
 
-def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[LinearGradients, int]:
+def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[RecordGradients, int]:
     model = nn.Sequential(nn.Linear(inputs, outputs, bias=bias))
     nn.init.zeros_(model[0].weight)
     mask = Mask.dense(model)
-    return LinearGradients(model, mask, dot), mask.live
+    return RecordGradients(model, mask, dot), mask.live
 
 
 def powers(low: float, high: float) -> st.SearchStrategy[float]:
@@ -89,7 +89,7 @@ def attacks(draw, values):
 @given(attacks(anything), filters)
 def test_no_record_contributes_more_than_the_bound(attack, filter):
     model, mask, x, y = attack
-    result = LinearGradients(model, mask, dot).filtered_sum(x, y, filter)
+    result = RecordGradients(model, mask, dot).filtered_sum(x, y, filter)
     assert result.skipped in (0, 1)
     if mask.live == 0:
         assert result.values.tolist() == []
@@ -103,7 +103,7 @@ def test_no_record_contributes_more_than_the_bound(attack, filter):
 @given(attacks(anything), filters, st.integers(0, 4))
 def test_nor_does_it_with_cross_entropy(attack, filter, label):
     model, mask, x, y = attack
-    gradients = LinearGradients(
+    gradients = RecordGradients(
         model, mask, lambda outputs, labels: functional.cross_entropy(outputs, labels, reduction="none")
     )
     result = gradients.filtered_sum(x, torch.tensor([label % y.shape[1]]), filter)
@@ -173,7 +173,7 @@ def test_heavy_tails_in_deep_networks(seed):
     for weight in model.parameters():
         weight.data.copy_(torch.randn(weight.shape, generator=generator) ** 5)
     mask.apply(model)
-    gradients = LinearGradients(model, mask, dot)
+    gradients = RecordGradients(model, mask, dot)
     for size in (1e-15, 1e-3, 1.0, 1e3, 1e10):
         x = torch.randn(1, 200, generator=generator) ** 7 * size
         y = torch.randn(1, 10, generator=generator) ** 7 * size
@@ -195,7 +195,7 @@ BAD = {
 }
 
 
-def mixed_batch(poison: str) -> tuple[LinearGradients, Mask, Tensor, Tensor, Tensor]:
+def mixed_batch(poison: str) -> tuple[RecordGradients, Mask, Tensor, Tensor, Tensor]:
     """Records of which the first, two in the middle and the last are bad."""
     generator = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -207,7 +207,7 @@ def mixed_batch(poison: str) -> tuple[LinearGradients, Mask, Tensor, Tensor, Ten
     good = torch.ones(13, dtype=torch.bool)
     good[[0, 5, 6, 12]] = False
     x[~good, 1], y[~good, 0] = BAD[poison]
-    return LinearGradients(model, mask, dot), mask, x, y, good
+    return RecordGradients(model, mask, dot), mask, x, y, good
 
 
 every_filter = pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_weights_that_are_not_finite_silence_every_record(filter):
     for value in (math.nan, math.inf):
         model[0].weight.data[1, 1] = value
         model[2].weight.data[1, 1] = value
-        result = LinearGradients(model, mask, dot).filtered_sum(torch.ones(5, 3), torch.ones(5, 2), filter)
+        result = RecordGradients(model, mask, dot).filtered_sum(torch.ones(5, 3), torch.ones(5, 2), filter)
         assert result.skipped == 5
         assert result.values.tolist() == [0.0] * mask.live
 
@@ -302,7 +302,7 @@ def test_leaving_one_record_out_of_a_small_float32_batch(seed, filter, size):
 # Known holes, reported; each mark goes when its hole is closed (strict: a test that passes with its mark on fails).
 
 
-def moved_by_the_first(gradients: LinearGradients, x: Tensor, y: Tensor, filter: Filter) -> float:
+def moved_by_the_first(gradients: RecordGradients, x: Tensor, y: Tensor, filter: Filter) -> float:
     """What the sum of a batch changes by when its first record is left out, as released: before any noise."""
     everything = gradients.filtered_sum(x, y, filter).values.double()
     return norm(everything - gradients.filtered_sum(x[1:], y[1:], filter).values.double())

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
-from dpltm.gradients import LinearGradients, linear_layer
+from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.masks import Mask
 
 
@@ -36,7 +36,7 @@ def record_gradient(model: nn.Module, mask: Mask, loss, x: Tensor, y: Tensor) ->
 
 
 def naive_filter(gradient: Tensor, filter: Filter, rounding: float, layers: list[int]) -> Tensor:
-    """The table of PRIVACY.md section 4, radial factors rounded outward as LinearGradients states.
+    """The table of PRIVACY.md section 4, radial factors rounded outward as RecordGradients states.
 
     ``layers`` are the numbers of live coordinates of each layer, in order.
     """
@@ -156,7 +156,7 @@ def live_bound(case: Case) -> float:
 def test_equals_the_naive_loop_in_float64(case):
     if isinstance(case.filter, Automatic) and case.filter.gamma == 0:
         assume(all(torch.linalg.vector_norm(gradient) > 1e-3 for gradient in case.gradients()))  # has a direction
-    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    gradients = RecordGradients(case.model, case.mask, cross_entropy)
     result = gradients.filtered_sum(case.x, case.y, case.filter)
     assert result.skipped == 0
     assert result.values.shape == (case.mask.live,)
@@ -168,7 +168,7 @@ def test_equals_the_naive_loop_in_float64(case):
 @settings(max_examples=60)
 @given(cases(torch.float32))
 def test_equals_the_naive_loop_in_float32(case):
-    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    gradients = RecordGradients(case.model, case.mask, cross_entropy)
     result = gradients.filtered_sum(case.x, case.y, case.filter)
     expected = case.naive_sum(gradients.rounding)
     # A float32 gradient is off by about 1e-6 of its norm. A filter moves that error by at most its Lipschitz constant.
@@ -195,7 +195,7 @@ def test_order_is_that_of_the_parameters_row_by_row(case):
     """With nothing clipped the values are the plain gradient of the batch at the live coordinates."""
     if len(case.x) == 0:
         return
-    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    gradients = RecordGradients(case.model, case.mask, cross_entropy)
     values = gradients.filtered_sum(case.x, case.y, Clip(1e6)).values
     summed = torch.autograd.grad(cross_entropy(case.model(case.x), case.y).sum(), list(case.model.parameters()))
     for (name, _), gradient in zip(case.model.named_parameters(), summed, strict=True):
@@ -209,7 +209,7 @@ def test_order_is_that_of_the_parameters_row_by_row(case):
 @given(cases(torch.float64))
 def test_one_record_moves_the_sum_by_at_most_the_bound(case):
     """Leave one out: the definition of add/remove sensitivity, in float64 where summation error is out of sight."""
-    gradients = LinearGradients(case.model, case.mask, cross_entropy)
+    gradients = RecordGradients(case.model, case.mask, cross_entropy)
     everything = gradients.filtered_sum(case.x, case.y, case.filter).values
     for left_out in range(len(case.x)):
         rest = torch.arange(len(case.x)) != left_out
@@ -241,28 +241,28 @@ def by_hand() -> tuple[nn.Sequential, Mask, Tensor, Tensor]:
 )
 def test_golden(filter, expected):
     model, mask, x, y = by_hand()
-    values = LinearGradients(model, mask, dot).filtered_sum(x, y, filter).values
+    values = RecordGradients(model, mask, dot).filtered_sum(x, y, filter).values
     torch.testing.assert_close(values.double(), torch.tensor(expected).double(), rtol=2e-5, atol=0.0)
 
 
 def test_pruned_coordinates_do_not_enter_the_norm():
     """A norm over all coordinates would be sqrt(204) here, and would clip more than the definition says."""
     model, mask, x, y = by_hand()
-    values = LinearGradients(model, mask, dot).filtered_sum(x, y, Clip(1.0)).values
+    values = RecordGradients(model, mask, dot).filtered_sum(x, y, Clip(1.0)).values
     assert torch.linalg.vector_norm(values).item() == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_live_bias_behind_a_pruned_row_has_a_gradient():
     model = nn.Sequential(nn.Linear(3, 2))
     mask = Mask({"0.weight": torch.zeros(2, 3, dtype=torch.bool), "0.bias": torch.tensor([True, True])})
-    values = LinearGradients(model, mask, dot).filtered_sum(torch.ones(1, 3), torch.tensor([[3.0, 4.0]]), Clip(1e3))
+    values = RecordGradients(model, mask, dot).filtered_sum(torch.ones(1, 3), torch.tensor([[3.0, 4.0]]), Clip(1e3))
     assert values.values.tolist() == pytest.approx([3.0, 4.0], rel=1e-4)
 
 
 @pytest.mark.parametrize("width", [1, 300, 5000])
 def test_outward_rounding_is_slight(width):
     model = nn.Sequential(nn.Linear(1, width))
-    rounding = LinearGradients(model, Mask.dense(model), dot).rounding
+    rounding = RecordGradients(model, Mask.dense(model), dot).rounding
     assert 1 - 1e-3 < rounding < 1 - width * 2.0**-24
 
 
@@ -284,7 +284,7 @@ def test_chunks_change_nothing(monkeypatch, before, dtype):
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).to(dtype)
     mask = Mask({name: torch.rand(p.shape, generator=generator) < 0.7 for name, p in model.named_parameters()})
     mask.apply(model)
-    gradients = LinearGradients(model, mask, cross_entropy)
+    gradients = RecordGradients(model, mask, cross_entropy)
     x = torch.randn(11, 5, generator=generator).to(dtype)
     y = torch.randint(0, 3, (11,), generator=generator)
     whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, before)).values
@@ -302,7 +302,7 @@ def test_chunks_change_nothing(monkeypatch, before, dtype):
 @pytest.mark.parametrize("filter", [Clip(1.0), Tanh(1.0, 1.0, Clip(1.0)), Tanh(1.0, 1.0, None)])
 def test_an_empty_batch_is_zero_everywhere(filter):
     model, mask, x, y = by_hand()
-    result = LinearGradients(model, mask, dot).filtered_sum(x[:0], y[:0], filter)
+    result = RecordGradients(model, mask, dot).filtered_sum(x[:0], y[:0], filter)
     assert result.values.tolist() == [0.0] * mask.live
     assert result.skipped == 0
 
@@ -310,14 +310,14 @@ def test_an_empty_batch_is_zero_everywhere(filter):
 def test_zero_gradients_stay_zero():
     model, mask, x, y = by_hand()
     for filter in (Clip(1.0), Tanh(1.0, 1.0, Clip(1.0)), Tanh(1.0, 1.0, None)):
-        values = LinearGradients(model, mask, dot).filtered_sum(x, torch.zeros_like(y), filter).values
+        values = RecordGradients(model, mask, dot).filtered_sum(x, torch.zeros_like(y), filter).values
         assert values.tolist() == [0.0] * mask.live
 
 
 def test_leaves_the_network_as_it_was():
     model, mask, x, y = by_hand()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    values = LinearGradients(model, mask, dot).filtered_sum(x, y, Clip(100.0)).values
+    values = RecordGradients(model, mask, dot).filtered_sum(x, y, Clip(100.0)).values
     assert values.count_nonzero() == 4
     assert not values.requires_grad
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -328,7 +328,7 @@ def test_leaves_the_network_as_it_was():
 def test_parameters_outside_linear_layers_are_refused():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     with pytest.raises(InputError) as error:
-        LinearGradients(model, Mask.dense(model), dot)
+        RecordGradients(model, Mask.dense(model), dot)
     assert str(error.value) == (
         "model parameter 1.weight: no per-record gradient rule outside nn.Linear in this version"
     )
@@ -337,7 +337,7 @@ def test_parameters_outside_linear_layers_are_refused():
 def test_a_mask_that_does_not_fit_is_refused():
     model = nn.Sequential(nn.Linear(3, 2))
     with pytest.raises(InputError) as error:
-        LinearGradients(model, Mask.dense(nn.Sequential(nn.Linear(2, 3))), dot)
+        RecordGradients(model, Mask.dense(nn.Sequential(nn.Linear(2, 3))), dot)
     assert str(error.value) == ("mask 0.weight: shape (3, 2) in the mask, (2, 3) in the network; they must match")
 
 
@@ -357,7 +357,7 @@ class Twice(nn.Module):
 )
 def test_layers_used_twice_or_on_many_rows_are_refused(model, x):
     with pytest.raises(InputError) as error:
-        LinearGradients(model, Mask.dense(model), lambda out, _: out.flatten(1).sum(1)).filtered_sum(
+        RecordGradients(model, Mask.dense(model), lambda out, _: out.flatten(1).sum(1)).filtered_sum(
             x, torch.zeros(2), Clip(1.0)
         )
     assert str(error.value) == (
@@ -368,7 +368,7 @@ def test_layers_used_twice_or_on_many_rows_are_refused(model, x):
 def test_a_loss_that_mixes_records_by_its_shape_is_refused():
     model, mask, x, y = by_hand()
     with pytest.raises(InputError) as error:
-        LinearGradients(model, mask, lambda out, label: dot(out, label).mean()).filtered_sum(x, y, Clip(1.0))
+        RecordGradients(model, mask, lambda out, label: dot(out, label).mean()).filtered_sum(x, y, Clip(1.0))
     assert str(error.value) == "loss: shape (), expected one value for each of 2 records; use reduction='none'"
 
 
@@ -378,13 +378,13 @@ def test_a_loss_that_mixes_records_by_its_shape_is_refused():
 def test_a_callers_no_grad_does_not_switch_gradients_off():
     model, mask, x, y = by_hand()
     with torch.no_grad():
-        values = LinearGradients(model, mask, dot).filtered_sum(x, y, Clip(100.0)).values
+        values = RecordGradients(model, mask, dot).filtered_sum(x, y, Clip(100.0)).values
     assert values.count_nonzero() == 4
 
 
 def test_works_again_after_a_batch_that_failed():
     model, mask, x, y = by_hand()
-    gradients = LinearGradients(model, mask, dot)
+    gradients = RecordGradients(model, mask, dot)
     with pytest.raises(RuntimeError):  # three labels for two outputs
         gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
     assert gradients.filtered_sum(x, y, Clip(100.0)).values.count_nonzero() == 4
@@ -398,7 +398,7 @@ def test_in_place_activations_are_right_or_refused():
     mask, x = Mask.dense(model), torch.randn(6, 5, generator=generator)
     y = torch.tensor([0, 1, 2, 0, 1, 2])
     try:
-        values = LinearGradients(model, mask, cross_entropy).filtered_sum(x, y, UNCLIPPED).values
+        values = RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, UNCLIPPED).values
     except InputError:
         return
     expected = sum(record_gradient(model, mask, cross_entropy, *pair) for pair in zip(x, y, strict=True))
@@ -415,7 +415,7 @@ def test_modules_that_mix_records_do_not_void_the_bound():
     replaced = x.clone()
     replaced[0] = 1e4
     try:
-        gradients = LinearGradients(model, Mask.dense(model), cross_entropy)
+        gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
     except InputError:
         return
     values = [gradients.filtered_sum(records, y, Clip(1.0)).values for records in (x, replaced)]
@@ -429,7 +429,7 @@ def test_a_dtype_that_the_rounding_does_not_cover_is_refused():
         parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
     mask, norms = Mask.dense(model), []
     try:
-        gradients = LinearGradients(model.to(torch.bfloat16), mask, cross_entropy)
+        gradients = RecordGradients(model.to(torch.bfloat16), mask, cross_entropy)
         for label in range(10):
             x = (50 * torch.randn(1, 100, generator=generator)).to(torch.bfloat16)
             values = gradients.filtered_sum(x, torch.tensor([label]), Clip(1.0)).values
@@ -441,5 +441,5 @@ def test_a_dtype_that_the_rounding_does_not_cover_is_refused():
 
 def test_a_bare_linear_layer():
     model = nn.Linear(2, 2)
-    values = LinearGradients(model, Mask.dense(model), dot).filtered_sum(torch.ones(1, 2), torch.ones(1, 2), UNCLIPPED)
+    values = RecordGradients(model, Mask.dense(model), dot).filtered_sum(torch.ones(1, 2), torch.ones(1, 2), UNCLIPPED)
     assert values.values.count_nonzero() == 6

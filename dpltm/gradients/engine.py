@@ -1,0 +1,210 @@
+"""Filtered sums of per-record gradients, from one forward and one backward pass.
+
+A network's layers each stand for the per-record gradients of their own parameters (see ``Layer``), written out only where
+they must be. What is done with them follows the kind of filter: a radial one needs a norm and one weighted sum, an
+element-wise one every live coordinate of every record, some at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.filters import ElementWiseFilter, Filter
+from dpltm.gradients.calls import Recorder
+from dpltm.gradients.layer import Layer
+from dpltm.gradients.plan import Loss, Plan, check_model, hand_out, make_plan
+from dpltm.masks import Mask
+
+REACH = 2.0**60
+"""A record with an input or output gradient of some layer beyond this counts as not finite."""
+
+WIDE, NARROW = 2.0**20, 1e-6
+"""Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
+over- or underflow and the norm be wrong."""
+
+
+@dataclass(frozen=True)
+class FilteredSum:
+    """The sum over a batch of filtered per-record gradients.
+
+    Attributes:
+        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
+        skipped: number of records whose gradient was not finite, or beyond ``REACH``, and contributed zero; private.
+    """
+
+    values: Tensor
+    skipped: int
+
+
+class RecordGradients:
+    """Filtered gradient sums of one network under one mask.
+
+    Frozen parameters (``requires_grad=False``) have no live coordinates, whatever the mask says; unused ones have gradient
+    zero; shared ones the sum over their uses.
+
+    Args:
+        model: takes a batch, dimension 0 the records, and keeps them apart. Linear, Conv1d, Conv2d, Embedding, LayerNorm,
+            RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
+        mask: live coordinates.
+        loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
+
+    Raises:
+        InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
+    """
+
+    def __init__(self, model: nn.Module, mask: Mask, loss: Loss) -> None:
+        mask.check_fits(model)
+        check_model(model)
+        self._model, self._loss = model, loss
+        self._keep = {
+            name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
+            for name, value in model.named_parameters()
+        }
+        self._plan: Plan | None = None
+        widest = max(
+            (max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0
+        )
+        self._rounding = 1 - 2.0**-23 * (widest + 64)
+
+    @property
+    def live(self) -> int:
+        """Number of live coordinates, none of frozen parameters: the length of every sum."""
+        return sum(int(keep.sum()) for keep in self._keep.values())
+
+    @property
+    def rounding(self) -> float:
+        """What radial factors are multiplied by, so that the bound holds despite float32 norms.
+
+        A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
+        product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
+        it, and the products of the sum add a few more. Twice that is taken.
+        """
+        return self._rounding
+
+    def check(self, x: Tensor, y: Tensor) -> None:
+        """Decides how gradients are had, for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
+
+        The first batch does it where nobody did; a caller who does it before spends nothing on a network that is refused.
+
+        Raises:
+            InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
+        """
+        if self._plan is None:
+            self._plan = make_plan(self._model, self._keep, self._loss, x, y)
+            names = [name for layer, _ in self._plan.layers for name in layer.names]
+            sizes = {
+                name: size
+                for layer, _ in self._plan.layers
+                for name, size in zip(layer.names, layer.sizes, strict=True)
+            }
+            order = [name for name in self._keep if name in sizes]
+            self._order: Tensor | None = None
+            if order != names:
+                starts = dict(
+                    zip(names, itertools.accumulate((sizes[name] for name in names), initial=0), strict=False)
+                )
+                self._order = torch.cat([torch.arange(starts[name], starts[name] + sizes[name]) for name in order])
+
+    def filtered_sum(self, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None = None) -> FilteredSum:
+        """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
+
+        Args:
+            x: ``(batch, ...)``; the batch may be empty.
+            y: ``(batch, ...)``.
+            filter: radial, layer-wise or element-wise.
+            present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
+
+        Guarantees:
+            One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
+            record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
+            float64: in float32 its rounding alone can exceed the bound many times (Casacuberta et al. 2022). What a
+            record contributes is taken as computed independently of its batch, which linear algebra libraries keep
+            only up to the last bits.
+        """
+        if len(x) == 0:
+            return FilteredSum(self._zeros(x), 0)
+        self.check(x, y)
+        assert self._plan is not None
+        layers = [layer for layer, _ in self._plan.layers]
+        try:
+            self._passes(self._plan, x, y)
+            bad, wide = _unusable(layers, len(x), x.device)
+            skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
+            out = bad if present is None else (~present if bad is None else bad | ~present)
+            if out is not None and bool(out.all()):
+                return FilteredSum(self._zeros(x), skipped)
+            if bad is not None or (out is not None and filter.kind == "element-wise"):
+                for layer in layers:
+                    layer.blank(out)
+            values = self._filtered(layers, filter, wide, None if out is None else (~out).double())
+        finally:
+            for layer in layers:
+                layer.forget()
+        return FilteredSum(values if self._order is None else values[self._order.to(values.device)], skipped)
+
+    def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
+        """One forward and one backward pass that leave every layer its gradients."""
+        with torch.enable_grad(), Recorder(plan.modules, plan.copy) as recorder:
+            if not plan.whole:
+                losses = self._loss(self._model(x), y)
+                if losses.shape != (len(x),):
+                    raise InputError(
+                        f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records;"
+                        " use reduction='none'"
+                    )
+                recorder.backward(losses.sum())
+        hand_out(plan, recorder, self._model, self._loss, x, y)
+
+    def _filtered(self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None) -> Tensor:
+        norms = _norms(layers, wide)
+        ones = torch.ones_like(norms[0]) if weight is None else weight
+        if filter.kind == "layer-wise":
+            factors = filter.factor(norms) * ones
+        elif filter.kind == "radial":
+            factors = (filter.factor(norms.square().sum(0).sqrt()) * ones).expand(len(norms), -1)
+        else:
+            return self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
+        return torch.cat(
+            [layer.weighted_sum(factor * self._rounding) for layer, factor in zip(layers, factors, strict=True)]
+        )
+
+    def _element_wise_sum(
+        self, layers: list[Layer], norm: Tensor, filter: ElementWiseFilter, weight: Tensor | None
+    ) -> Tensor:
+        """The sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
+        before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
+        if filter.after is not None:
+            squares = torch.stack([layer.mapped_squares(before, filter.map) for layer in layers]).sum(0)
+            after = filter.after.factor(squares.sqrt()) * self._rounding
+            weight = after if weight is None else after * weight
+        return torch.cat([layer.mapped_sum(before, filter.map, weight) for layer in layers])
+
+    def _zeros(self, like: Tensor) -> Tensor:
+        return torch.zeros(self.live, dtype=torch.float64, device=like.device)
+
+
+def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[Tensor | None, Tensor]:
+    """Which records are beyond ``REACH``, None for none of them; and which of the others reach beyond ``WIDE``."""
+    extremes = torch.stack([value for layer in layers for value in layer.extremes()])
+    if float(extremes.abs().max()) <= WIDE:  # as nearly always; false for NaN
+        return None, torch.zeros(records, dtype=torch.bool, device=device)
+    reach = torch.stack([layer.reach() for layer in layers]).amax(0)
+    good = reach <= REACH  # false for NaN as well
+    return None if bool(good.all()) else ~good, good & (reach > WIDE)
+
+
+def _norms(layers: list[Layer], wide: Tensor) -> Tensor:
+    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64.
+
+    The precision of one record must not depend on another record.
+    """
+    squares = torch.stack([layer.squared_norms().double() for layer in layers])
+    again = wide | (squares.sum(0) < NARROW**2)
+    if bool(again.any()):
+        squares[:, again] = torch.stack([layer.wide_squared_norms(again) for layer in layers])
+    return squares.sqrt()

@@ -1,0 +1,114 @@
+"""Layers whose per-record gradients are written out, at live coordinates alone: norm and sum see the same numbers.
+
+A coordinate of such a gradient is a sum, over positions or time steps, whose terms may cancel: computed twice in float32,
+once for the norm and once for the sum, it could come out as two numbers, and the bound would not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.gradients import rules
+from dpltm.gradients.calls import Call
+from dpltm.gradients.layer import Map
+from dpltm.gradients.workspace import CHUNK
+
+
+class ExplicitLayer:
+    """Modules that share parameters with nobody else, called any number of times. See ``Layer``.
+
+    Args:
+        modules: name and module; several where they share parameters.
+        keep: live coordinates of every parameter of the model, none of frozen ones.
+        names: by id of a parameter, its name in the model.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], keep: Mapping[str, Tensor], names: Mapping[int, str]) -> None:
+        self._rules = {id(module): rules.rule_of(module) for module in modules.values()}
+        parameters = {
+            names[id(value)]: value
+            for module in modules.values()
+            for value in module.parameters()
+            if value.requires_grad
+        }
+        order = {name: place for place, name in enumerate(keep)}
+        self.names = tuple(sorted(parameters, key=order.__getitem__))
+        self._index = [keep[name].flatten().nonzero().squeeze(1) for name in self.names]
+        self.sizes = tuple(len(index) for index in self._index)
+        self._names = names
+        self._places = {name: place for place, name in enumerate(self.names)}
+        self._starts = torch.tensor([0, *self.sizes]).cumsum(0).tolist()
+        self._kind = next(iter(parameters.values()))
+        self.forget()
+
+    def forget(self) -> None:
+        self._values = torch.empty(0)
+        self._squares = torch.empty(0)
+
+    def take(self, calls: Sequence[Call], records: int) -> None:
+        """Adds up each record's gradients over the calls; zero where the loss depends on none."""
+        self.hold(
+            records,
+            (
+                (self._names[id(parameter)], gradient)
+                for call in calls
+                for parameter, gradient in self._rules[id(call.module)](call, records)
+            ),
+        )
+
+    def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
+        """Adds up per-record gradients ``(batch, *shape)`` of parameters by name; those of frozen ones are passed over."""
+        self._values = self._kind.new_zeros(records, sum(self.sizes))
+        for name, gradient in gradients:
+            if name in self._places:
+                place = self._places[name]
+                flat, index = gradient.flatten(1), self._index[place]
+                live = flat if len(index) == flat.shape[1] else flat.index_select(1, index)
+                self._values[:, self._starts[place] : self._starts[place + 1]] += live
+        self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
+
+    def extremes(self) -> list[Tensor]:
+        norms = self._squares.sqrt().to(self._values.dtype)  # infinite where float32 cannot hold it
+        return [norms.max()]
+
+    def reach(self) -> Tensor:
+        return self._squares.sqrt().to(self._values.dtype)
+
+    def blank(self, bad: Tensor) -> None:
+        self._values = self._values.masked_fill(bad[:, None], 0.0)
+        self._squares = self._squares.masked_fill(bad, 0.0)
+
+    def squared_norms(self) -> Tensor:
+        return self._squares
+
+    def wide_squared_norms(self, rows: Tensor) -> Tensor:
+        return self._squares[rows]
+
+    def weighted_sum(self, factor: Tensor) -> Tensor:
+        total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
+        for rows in self._pieces():
+            total += factor[rows] @ self._values[rows].double()
+        return total
+
+    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
+        parts = [part.square_().sum(1, dtype=torch.float64) for _, part in self._mapped(factor, map)]
+        return torch.cat(parts)
+
+    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
+        for rows, part in self._mapped(factor, map):
+            weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
+            total += weighted.sum(0, dtype=torch.float64)
+        return total
+
+    def _mapped(self, factor: Tensor, map: Map) -> Iterator[tuple[slice, Tensor]]:
+        for rows in self._pieces():
+            yield rows, map((self._values[rows] * factor[rows, None]).to(self._values.dtype))
+
+    def _pieces(self) -> Iterator[slice]:
+        """Some records at a time, so that what is made from them fits a cache."""
+        count = max(1, CHUNK // max(1, sum(self.sizes)))
+        return (slice(start, start + count) for start in range(0, len(self._values), count))

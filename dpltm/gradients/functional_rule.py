@@ -1,0 +1,96 @@
+"""Per-record gradients of any module by ``torch.func``: it is called again, one record at a time, vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vjp, vmap
+from torch.utils._pytree import tree_flatten, tree_map
+
+from dpltm.errors import InputError
+from dpltm.gradients.calls import Call
+
+CHUNK = 4_000_000
+"""Most gradient coordinates, live or not, that are made at once."""
+
+
+def gradients(call: Call, records: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Rule for a module without one of its own: its vector-Jacobian product at each record.
+
+    Raises:
+        InputError: torch.func cannot vectorise the module, or an argument or output has not one row a record.
+    """
+    parameters = {name: value for name, value in call.module.named_parameters() if value.requires_grad}
+    known = [
+        (place, output.detach(), gradient)
+        for place, output, gradient in zip(call.places, call.outputs, call.gradients, strict=True)
+        if gradient is not None
+    ]
+    if not known:
+        return
+    if any(output.ndim == 0 or len(output) != records for _, output, _ in known):
+        raise _not_by_record(call.module)
+
+    def one(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
+        def forward(values: dict[str, Tensor]) -> list[Tensor]:
+            inputs, keywords = tree_map(_as_batch, arguments)
+            flat, _ = tree_flatten(functional_call(call.module, values, inputs, keywords))
+            return [flat[place] for place, _, _ in known]
+
+        _, backward = vjp(forward, parameters)
+        return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
+
+    arguments = (call.inputs, call.keywords)
+    found, _ = tree_flatten(arguments)
+    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in found):
+        raise _not_by_record(call.module)
+    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
+    per_record = _vectorised(
+        one, (axes, 0), (arguments, [gradient for _, _, gradient in known]), parameters, call.module
+    )
+    for name, value in per_record.items():
+        yield parameters[name], value
+
+
+def whole_model(
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    """Per-record gradients of every parameter of ``model`` that is not frozen, by name."""
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+    def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        return loss(functional_call(model, values, (record.unsqueeze(0),)), label.unsqueeze(0)).sum()
+
+    per_record = _vectorised(grad(one), (None, 0, 0), (parameters, x, y), parameters, model)
+    yield from per_record.items()
+
+
+def _vectorised(
+    function: Callable[..., dict[str, Tensor]],
+    axes: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    parameters: dict[str, nn.Parameter],
+    module: nn.Module,
+) -> dict[str, Tensor]:
+    size = sum(value.numel() for value in parameters.values())
+    try:
+        mapped = vmap(function, in_dims=axes, randomness="different", chunk_size=max(1, CHUNK // size))
+        return {name: value.detach() for name, value in mapped(*arguments).items()}
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        raise InputError(
+            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({reason}); use modules with a"
+            " rule of their own"
+        ) from error
+
+
+def _as_batch(value: Any) -> Any:
+    return value.unsqueeze(0) if isinstance(value, Tensor) else value
+
+
+def _not_by_record(module: nn.Module) -> InputError:
+    return InputError(
+        f"model: a {type(module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the record"
+    )

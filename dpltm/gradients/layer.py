@@ -1,0 +1,67 @@
+"""What the engine asks of a part of a network after a pass: norms and sums of its per-record gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from dpltm.gradients.calls import Call
+
+Map = Callable[[Tensor], Tensor]
+"""An element-wise filter's map; may overwrite what it is given."""
+
+
+class Layer(Protocol):
+    """A part of a network that owns some parameters, under a mask.
+
+    Between ``take`` and ``forget`` it stands for the gradients of a batch, one for each record, at its live coordinates.
+
+    Attributes:
+        names: the parameters it owns.
+        sizes: live coordinates of each of them; all values come in this order, row-major within each.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def take(self, calls: Sequence[Call], records: int) -> None:
+        """Takes what the last pass left with this layer."""
+        ...
+
+    def forget(self) -> None:
+        """Frees it."""
+        ...
+
+    def extremes(self) -> list[Tensor]:
+        """Some scalars, NaN or the largest in magnitude of which tells whether any record may be out of reach."""
+        ...
+
+    def reach(self) -> Tensor:
+        """Largest magnitude that a record brings, ``(batch,)``; NaN if anything is."""
+        ...
+
+    def blank(self, bad: Tensor) -> None:
+        """Makes the gradients of these records, ``(batch,)`` bool, exactly zero, whatever they hold."""
+        ...
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of each record's gradient, ``(batch,)``, in the layer's precision or better."""
+        ...
+
+    def wide_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
+        ...
+
+    def weighted_sum(self, factor: Tensor) -> Tensor:
+        """Sum over records of ``factor (batch,)`` times gradient, ``(live,)`` float64."""
+        ...
+
+    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
+        """Squared norm of each record's mapped factor times gradient, ``(batch,)`` float64."""
+        ...
+
+    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
+        ...

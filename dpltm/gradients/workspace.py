@@ -1,0 +1,31 @@
+"""Memory that outlives a step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+CHUNK = 400_000
+"""Most per-record coordinates that element-wise filters hold at once (1.6 MB in float32: what fits a cache is quickest)."""
+
+
+class Workspace:
+    """Buffers that outlive a step: fresh memory costs more than what is computed in it. Batches may differ in size."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again."""
+        count = math.prod(shape)
+        buffer = self._buffers.get((name, dtype, device))
+        if buffer is None or len(buffer) < count:
+            buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
+            self._buffers[name, dtype, device] = buffer
+        return buffer[:count].view(shape)
+
+    def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """A contiguous copy of ``values``."""
+        return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)
