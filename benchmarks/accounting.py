@@ -28,6 +28,7 @@ from dpltm.noise import SecureSource
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import DatasetRef, Event, LaplaceEvent, SelectionEvent, TrainingEvent, now
 from dpltm.privacy.odometer import Odometer
+from dpltm.sampling import Records
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import TrainingConfig, train
 
@@ -87,7 +88,7 @@ def odometer_share() -> dict[str, float]:
     config = TrainingConfig(make_filter("clip"), event.sampling_rate, 100, 400.0, 1.2, 0.1)
     times: list[float] = []
     train(
-        model, mask, x, y, config, sampling=SecureSource(), noise=SecureSource(),
+        model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource(),
         progress=lambda _: times.append(time.perf_counter()),
     )  # fmt: skip
     step = statistics.median(after - before for before, after in itertools.pairwise(times[10:]))

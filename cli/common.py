@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from dpltm.data import Dataset, Split
     from dpltm.generation import Tickets
+    from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
+    from dpltm.sampling import Records
     from dpltm.tickets.ticket_set import TicketSet
 
 
@@ -81,13 +83,32 @@ def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
         raise InputError(f"{flag}: {text!r} is not a list of numbers separated by commas") from None
 
 
-def tensors(split: Split, dataset: Dataset) -> tuple[Tensor, Tensor]:
+def model_spec(text: str, dataset: Dataset) -> ModelSpec:
+    """The network of that name for these records."""
+    from dpltm.models import ModelSpec, resolve
+
+    return ModelSpec(resolve(text, dataset.train.x.shape[1:]), dataset.features, dataset.classes)
+
+
+def tensors(split: Split, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """Features scaled by the public bounds, ``(n, features)`` float32, and labels."""
     import torch
 
     from dpltm.data import scale
 
-    return torch.from_numpy(scale(split.x, dataset.bounds)), torch.from_numpy(split.y)
+    return torch.from_numpy(scale(split.x, dataset.bounds)).to(device), torch.from_numpy(split.y).to(device)
+
+
+def records(split: Split, dataset: Dataset, device: str) -> Records:
+    """The same a batch at a time, scaled as it is read."""
+    import torch
+
+    from dpltm.data import scale
+    from dpltm.sampling import Records
+
+    return Records(
+        split.x, split.y, device=device, prepare=lambda rows: torch.from_numpy(scale(rows.numpy(), dataset.bounds))
+    )
 
 
 def public_input_notes(dataset: Dataset) -> list[str]:

@@ -11,6 +11,7 @@ from dpltm.cli.common import (
     check_delta,
     free_name,
     load_dataset,
+    model_spec,
     parse_numbers,
     public_input_notes,
     tensors,
@@ -43,7 +44,7 @@ class GenerateOptions(DataOptions):
     provenance: str | None = option(
         None, "What the masks are made from; required.", choices=("public", "private"), metavar="public|private"
     )
-    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...")
+    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...|cnn")
     rounds: int = option(15, "Pruning rounds.", metavar="N")
     prune: str | None = option(
         None,
@@ -126,7 +127,6 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
     import torch
 
     from dpltm.generation import GenerationConfig, check_schedule
-    from dpltm.models import ModelSpec
 
     if options.provenance is None:
         raise InputError(
@@ -147,7 +147,7 @@ def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig
         check_delta(options.delta, dataset)
     elif not 0 < options.delta < 1:
         raise InputError(f"--delta: {options.delta:g} is not between 0 and 1")
-    spec = ModelSpec(options.model, dataset.features, dataset.classes)
+    spec = model_spec(options.model, dataset)
     rates = check_schedule(spec, config)
     if config.batch_size > len(dataset.train):
         raise InputError(

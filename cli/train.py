@@ -12,6 +12,7 @@ from dpltm.cli.common import (
     DataOptions,
     figure,
     free_name,
+    records,
     tensors,
 )
 from dpltm.cli.console import Console
@@ -20,7 +21,6 @@ from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_pl
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
-    from torch import Tensor
 
     from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger, PrivacyReport
@@ -36,7 +36,9 @@ class TrainOptions(DataOptions):
 
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
-    model: str | None = option(None, "Network for --dense without SET.", metavar="mlp:W,W,...", shown="mlp:300,100")
+    model: str | None = option(
+        None, "Network for --dense without SET.", metavar="mlp:W,W,...|cnn", shown="mlp:300,100"
+    )
     filter: str = option(
         "clip",
         "Gradient filter; tanh clips before unless --no-pre-clip, tanh-clip after.",
@@ -82,6 +84,16 @@ class TrainOptions(DataOptions):
         "secure",
         "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
         choices=("secure", "fast", "nominal"),
+    )
+    device: str = option("cpu", "Where the network trains; the noise is drawn on the CPU.", choices=("cpu", "cuda"))
+    precision: str = option(
+        "float32",
+        "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",
+        choices=("float32", "bfloat16"),
+    )
+    compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
+    physical_batch: int | None = option(
+        None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 64 MiB"
     )
     seed: int = option(0, "Decides starting weights of --dense; never the noise or the sampling.", metavar="N")
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
@@ -140,10 +152,9 @@ def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) 
     from dpltm.privacy.odometer import Odometer
     from dpltm.training import train
 
-    x, y = tensors(plan.dataset.train, plan.dataset)
     steps, metrics = plan.event.steps, []
     earlier = ledger.touching(plan.records)[:-1]  # all but this training
-    score = _score(plan, x, y)
+    score = _score(plan, options.device)
     odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
     with console.progress("training under DP", steps) as step:
 
@@ -160,12 +171,14 @@ def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) 
 
         noise = FastSource() if options.noise == "fast" else SecureSource()
         began = time.perf_counter()
-        model, mask = plan.start.model, plan.start.mask
-        train(model, mask, x, y, plan.config, sampling=SecureSource(), noise=noise, progress=progress)
+        model, mask = plan.start.model.to(options.device), plan.start.mask
+        source = records(plan.dataset.train, plan.dataset, options.device)
+        train(model, mask, source, plan.config, sampling=SecureSource(), noise=noise, progress=progress)
+        model.to("cpu")
         return time.perf_counter() - began, metrics
 
 
-def _score(plan: Plan, x: Tensor, y: Tensor) -> Callable[[bool], float | None]:
+def _score(plan: Plan, device: str) -> Callable[[bool], float | None]:
     """What measures accuracy at a checkpoint; its argument says whether it is the last.
 
     On the private records it releases a noisy count, each paid for in the plan: at every checkpoint, or at the last alone.
@@ -176,6 +189,7 @@ def _score(plan: Plan, x: Tensor, y: Tensor) -> Callable[[bool], float | None]:
 
     model, left = plan.start.model, plan.evaluations
     if left:
+        x, y = tensors(plan.dataset.train, plan.dataset, device)
         each = next(event.epsilon for event in plan.lineage if isinstance(event, GuaranteeEvent))
 
         def release(last: bool) -> float | None:
@@ -190,7 +204,7 @@ def _score(plan: Plan, x: Tensor, y: Tensor) -> Callable[[bool], float | None]:
         return release
     if plan.dataset.test is None:
         return lambda _: None
-    test = tensors(plan.dataset.test, plan.dataset)
+    test = tensors(plan.dataset.test, plan.dataset, device)
     return lambda _: accuracy(model, *test)
 
 

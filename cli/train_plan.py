@@ -17,6 +17,7 @@ from dpltm.cli.common import (
     check_same_network,
     holds_provenance,
     load_dataset,
+    model_spec,
     provenance_event,
     provenance_notes,
     public_input_notes,
@@ -106,6 +107,7 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(
             f"--noise-multiplier: {options.noise_multiplier:g} is not a number from 0 to {LARGEST_NOISE:g}"
         )
+    check_device(options)
     if not 0 <= options.seed < 2**63:
         raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
     if options.epochs is not None and options.steps is not None:
@@ -128,15 +130,30 @@ def check_options(options: TrainOptions) -> None:
         raise InputError("--model: the ticket set decides the network; leave --model out")
 
 
+def check_device(options: TrainOptions) -> None:
+    """Raises InputError for a device, or a compiler, that is not there."""
+    if options.physical_batch is not None and options.physical_batch < 1:
+        raise InputError(f"--physical-batch: {options.physical_batch} is not a positive whole number")
+    if options.compile and options.filter not in ("tanh", "tanh-clip", "sigmoid"):
+        raise InputError(
+            f"--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); {options.filter} has nothing to compile"
+        )
+    if options.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("--device: cuda is not there (no such device, or torch was built without it); use cpu")
+
+
 def find_start(options: TrainOptions) -> Start:
     """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
-    from dpltm.models import ModelSpec, build
+    from dpltm.models import build
     from dpltm.tickets.ticket_set import load_ticket_set
     from dpltm.tickets.winner import load_winner
 
     if options.ticket is None:
         dataset = load_dataset(options)
-        spec = ModelSpec(options.model or "mlp:300,100", dataset.features, dataset.classes)
+        spec = model_spec(options.model or "mlp:300,100", dataset)
         return replace(fresh_start(spec, options.seed), dataset=dataset)
     name, at, number = options.ticket.rpartition("@")
     if not at or Path(options.ticket).is_dir():
@@ -196,7 +213,18 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         str(filter), start.mask.live,
     )  # fmt: skip
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
-    settings = TrainingConfig(filter, rate, steps, batch, 0.0, lr, options.optimizer)  # type: ignore[arg-type]
+    settings = TrainingConfig(
+        filter,
+        rate,
+        steps,
+        batch,
+        0.0,
+        lr,
+        options.optimizer,
+        options.physical_batch,
+        options.compile,
+        options.precision,  # type: ignore[arg-type]
+    )
     touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
     evaluations = _evaluations(options, dataset, draft)
     event = _with_noise(options, draft, (*touching, *evaluations), console)

@@ -149,7 +149,7 @@ def check_schedule(spec: ModelSpec, config: GenerationConfig) -> dict[str, float
     prunable = {name: shape for name, shape in spec.shapes().items() if len(shape) >= 2}
     layers = len(prunable)
     rates = (0.3,) * (layers - 1) + (0.2,) if config.prune is None else layer_rates(config.prune, layers)
-    live_schedule(tuple(rows * columns for rows, columns in prunable.values()), rates, config.rounds)
+    live_schedule(tuple(math.prod(shape) for shape in prunable.values()), rates, config.rounds)
     return dict(zip(prunable, rates, strict=True))
 
 

@@ -71,4 +71,4 @@ class Mask(Mapping[str, Tensor]):
         self.check_fits(model)
         with torch.no_grad():
             for name, value in model.named_parameters():
-                value.masked_fill_(~self._tensors[name], 0.0)
+                value.masked_fill_(~self._tensors[name].to(value.device), 0.0)

@@ -1,8 +1,13 @@
-"""Poisson sampling: every record enters a step on its own coin."""
+"""Poisson sampling: every record enters a step on its own coin; and the rows that enter, by index."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.noise import RandomSource
@@ -28,3 +33,81 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
         return np.arange(records)
     coins = np.frombuffer(source.random_bytes(4 * records), dtype=np.uint32)
     return np.flatnonzero(coins < np.uint32(int(sampling_rate * 2**32)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some of the records that entered a step.
+
+    Attributes:
+        x, y: what the model and the loss take, ``(rows, ...)``.
+        present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
+    """
+
+    x: Tensor
+    y: Tensor
+    present: Tensor | None
+
+
+class Records:
+    """Records in memory, or memory-mapped, read by index a batch at a time and converted on the way.
+
+    Args:
+        x: features ``(n, ...)`` of any dtype, a tensor or an array (a ``numpy.memmap`` is read row by row).
+        y: labels ``(n, ...)``.
+        dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
+        device: where batches go.
+        prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
+            alone, and any number of them.
+
+    Raises:
+        InputError: different numbers of features and labels.
+    """
+
+    def __init__(
+        self,
+        x: Tensor | np.ndarray,
+        y: Tensor | np.ndarray,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        prepare: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        if len(x) != len(y):
+            raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
+        self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The records at ``index``, ready for the model."""
+        x, y = _rows(self._x, index), _rows(self._y, index)
+        x = self._prepare(x) if self._prepare is not None else _plain(x, self._dtype)
+        y = _plain(y, self._dtype) if y.is_floating_point() else y.long()
+        return x.to(self._device), y.to(self._device)
+
+    def batches(self, index: np.ndarray, rows: int, fixed: bool = False) -> Iterator[Batch]:
+        """The records at ``index``, at most ``rows`` at a time.
+
+        Args:
+            index: of one step; none gives no batch.
+            rows: most rows in memory at once.
+            fixed: fill the last batch up to ``rows``, with copies of the first record that are marked as not present.
+        """
+        for start in range(0, len(index), rows):
+            part = index[start : start + rows]
+            missing = rows - len(part) if fixed else 0
+            x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
+            present = torch.arange(rows, device=self._device) < len(part) if fixed else None
+            yield Batch(x, y, present)
+
+
+def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
+    if isinstance(values, Tensor):
+        return values[torch.from_numpy(index).to(values.device)]
+    return torch.from_numpy(np.ascontiguousarray(values[index]))
+
+
+def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return values.long() if values.dtype in (torch.int32, torch.int64) else values.to(dtype)

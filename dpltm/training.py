@@ -12,17 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.filters import Filter
-from dpltm.gradients import RecordGradients
+from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
 from dpltm.privacy.events import Adjacency
-from dpltm.sampling import poisson_sample
+from dpltm.sampling import Records, poisson_sample
 
 Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
 
@@ -47,6 +48,10 @@ class TrainingConfig:
         noise_std: standard deviation of the noise on each live coordinate of the sum.
         lr: step size.
         optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
+        physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
+            what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
+        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once.
+        precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
     """
 
     filter: Filter
@@ -56,6 +61,9 @@ class TrainingConfig:
     noise_std: float
     lr: float
     optimizer: Optimizer = "sgd"
+    physical_batch: int | None = None
+    compile: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
@@ -68,8 +76,15 @@ class TrainingConfig:
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise InputError(f"--lr: {self.lr} is not a positive number")
+        if self.physical_batch is not None and self.physical_batch < 1:
+            raise InputError(f"--physical-batch: {self.physical_batch} is not a positive whole number")
         if self.optimizer not in _OPTIMIZERS:
             raise InputError(f"--optimizer: unknown optimizer {self.optimizer!r}; known: {', '.join(OPTIMIZERS)}")
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    return functional.cross_entropy(outputs, labels, reduction="none")
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
@@ -77,15 +92,82 @@ def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
     return filter.certified_bound(live) * (2.0 if adjacency == "replace-one" else 1.0)
 
 
+class NoisyGradients:
+    """The private part of training: every step leaves the noisy mean gradient of a fresh sample with the parameters.
+
+    Args:
+        model: whose parameters get their ``grad``; pruned weights are zeroed first.
+        mask: live coordinates.
+        loss: one value a record.
+        records: private.
+        config: public settings; its optimizer is not used here.
+        sampling: coins of the Poisson sampler; cryptographic outside tests.
+        noise: bits of the Gaussian noise; cryptographic outside tests and ``--noise fast``.
+
+    Raises:
+        InputError: the network or its loss cannot be trained this way (see ``RecordGradients``); before anything is
+            drawn.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mask: Mask,
+        loss: Loss,
+        records: Records,
+        config: TrainingConfig,
+        *,
+        sampling: RandomSource,
+        noise: RandomSource,
+    ) -> None:
+        mask.apply(model)
+        self.gradients = RecordGradients(model, mask, loss, compile=config.compile)
+        if len(records):
+            self.gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
+        most = min(config.physical_batch or 2**31, self.gradients.comfortable_batch)
+        # four standard deviations: nearly every sample fits, and one that does not takes another batch
+        usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
+        self._rows = min(most, usual) if config.compile else most
+        self.noise_std = config.noise_std
+        self._records, self._config, self._sampling, self._noise = records, config, sampling, noise
+        self._parameters = [value for value in model.parameters() if value.requires_grad]
+        trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
+        like = self._parameters[0]
+        self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
+        self._flat = torch.zeros(
+            sum(value.numel() for value in self._parameters), dtype=like.dtype, device=like.device
+        )
+        parts = self._flat.split([value.numel() for value in self._parameters])
+        self._parts = [part.view_as(value) for part, value in zip(parts, self._parameters, strict=True)]
+
+    def backward(self) -> None:
+        """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
+        config, gradients = self._config, self.gradients
+        index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
+        total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
+        with torch.autocast(total.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            for batch in self._records.batches(index, self._rows, config.compile):
+                total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
+        mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
+        self._flat[self._live] = mean.to(self._flat.dtype)
+        for parameter, part in zip(self._parameters, self._parts, strict=True):
+            parameter.grad = part
+
+    def clear(self) -> None:
+        """Takes the gradients away again."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+
 def train(
     model: nn.Module,
     mask: Mask,
-    x: Tensor,
-    y: Tensor,
+    records: Records,
     config: TrainingConfig,
     *,
     sampling: RandomSource,
     noise: RandomSource,
+    loss: Loss = cross_entropy,
     progress: Callable[[int], bool | None] | None = None,
 ) -> None:
     """Trains ``model`` in place under ``mask``.
@@ -93,38 +175,28 @@ def train(
     Args:
         model: starts from whatever it holds; pruned weights are zeroed first.
         mask: live coordinates.
-        x: scaled features ``(n, features)``; private.
-        y: labels ``(n,)``; private.
+        records: private.
         config: public settings.
-        sampling: coins of the Poisson sampler; cryptographic outside tests.
-        noise: bits of the Gaussian noise; cryptographic outside tests and ``--noise fast``.
+        sampling, noise: see ``NoisyGradients``.
+        loss: one value a record.
         progress: called with the number of steps done, after each; training ends where it returns True. What it
             decides by must be public, or paid for.
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
-        with sensitivity ``filter.certified_bound(mask.live)`` (add/remove) plus N(0, noise_std^2) on every live
-        coordinate. The caller enters the event in a ledger before calling. Nothing private is returned.
+        with sensitivity ``filter.certified_bound(live)`` (add/remove) plus N(0, noise_std^2) on every live coordinate.
+        The caller enters the event in a ledger before calling. Nothing private is returned.
     """
-    mask.apply(model)
-    gradients = RecordGradients(
-        model, mask, lambda output, label: functional.cross_entropy(output, label, reduction="none")
+    steps = NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)
+    optimizer = _OPTIMIZERS[config.optimizer](
+        [value for value in model.parameters() if value.requires_grad], config.lr
     )
-    parameters = list(model.parameters())
-    live = torch.cat([mask[name].flatten() for name, _ in model.named_parameters()]).nonzero().squeeze(1)
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
-    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = part.view_as(parameter)
-    optimizer = _OPTIMIZERS[config.optimizer](parameters, config.lr)
     for step in range(config.steps):
-        index = torch.from_numpy(poisson_sample(sampling, len(x), config.sampling_rate))
-        total = gradients.filtered_sum(x[index], y[index], config.filter).values
-        flat[live] = noisy_mean(total, config.noise_std, config.expected_batch, noise)
+        steps.backward()
         optimizer.step()
         if progress is not None and progress(step + 1):
             break
-    for parameter in parameters:
-        parameter.grad = None
+    steps.clear()
 
 
 def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: RandomSource) -> Tensor:
@@ -138,5 +210,5 @@ def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: Ra
     """
     wide = total.to(torch.float64)
     if noise_std > 0:
-        wide = wide + noise_std * torch.from_numpy(gaussian(noise, len(total)))
+        wide = wide + noise_std * torch.from_numpy(gaussian(noise, len(total))).to(wide.device)
     return (wide / expected_batch).to(torch.float32)

@@ -17,6 +17,7 @@ from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, SelectionEvent, TrainingEvent, now
 from dpltm.privacy.ledger import Ledger, report
+from dpltm.sampling import Records
 from dpltm.selection import SelectionPlan, draw
 from dpltm.training import TrainingConfig, sensitivity, train
 
@@ -66,7 +67,7 @@ def main() -> None:
     ledger.append(event)
     model.load_state_dict(tickets.theta0)
     settings = TrainingConfig(filter, event.sampling_rate, steps, batch, event.noise_multiplier * bound, lr=1.0)
-    train(model, winner.mask, x, y, settings, sampling=SecureSource(), noise=SecureSource())
+    train(model, winner.mask, Records(x, y), settings, sampling=SecureSource(), noise=SecureSource())
 
     certified = report(ledger.events, DELTA, "add-remove").certified
     print(f"winner: round {winner.round}, density {winner.mask.density:.1%}, {winner.mask.live} live coordinates")

@@ -2,5 +2,6 @@
 
 from dpltm.gradients.engine import FilteredSum, RecordGradients
 from dpltm.gradients.plain import tanh_grad_
+from dpltm.gradients.plan import Loss
 
-__all__ = ["FilteredSum", "RecordGradients", "tanh_grad_"]
+__all__ = ["FilteredSum", "Loss", "RecordGradients", "tanh_grad_"]

@@ -66,7 +66,9 @@ class Recorder:
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         flat, form = tree_flatten(output)
         places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and value.requires_grad]
-        if len(places) > 1:  # one output may have been made from another: what is kept must be what the loss sees of each
+        if (
+            len(places) > 1
+        ):  # one output may have been made from another: what is kept must be what the loss sees of each
             flat = [value.view_as(value) if place in places else value for place, value in enumerate(flat)]
             output = tree_unflatten(flat, form)
         outputs = [flat[place] for place in places]

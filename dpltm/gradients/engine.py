@@ -23,6 +23,9 @@ from dpltm.masks import Mask
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
+COMFORT = 2**26
+"""Memory that a physical batch takes up, about, in bytes."""
+
 WIDE, NARROW = 2.0**20, 1e-6
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
 over- or underflow and the norm be wrong."""
@@ -52,15 +55,16 @@ class RecordGradients:
             RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
         mask: live coordinates.
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
+        compile: have ``torch.compile`` fuse element-wise filters; takes a C++ compiler, and a while for every new shape.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
     """
 
-    def __init__(self, model: nn.Module, mask: Mask, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False) -> None:
         mask.check_fits(model)
         check_model(model)
-        self._model, self._loss = model, loss
+        self._model, self._loss, self._compile = model, loss, compile
         self._keep = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
             for name, value in model.named_parameters()
@@ -110,6 +114,12 @@ class RecordGradients:
                 )
                 self._order = torch.cat([torch.arange(starts[name], starts[name] + sizes[name]) for name in order])
 
+    @property
+    def comfortable_batch(self) -> int:
+        """Records that go through at once in about ``COMFORT`` bytes; as many as one likes before the first ``check``."""
+        floats = 0 if self._plan is None else self._plan.floats
+        return max(1, COMFORT // (4 * floats)) if floats else 2**31
+
     def filtered_sum(self, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None = None) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
@@ -141,7 +151,8 @@ class RecordGradients:
             if bad is not None or (out is not None and filter.kind == "element-wise"):
                 for layer in layers:
                     layer.blank(out)
-            values = self._filtered(layers, filter, wide, None if out is None else (~out).double())
+            with torch.autocast(x.device.type, enabled=False):
+                values = self._filtered(layers, filter, wide, None if out is None else (~out).double())
         finally:
             for layer in layers:
                 layer.forget()
@@ -158,7 +169,8 @@ class RecordGradients:
                         " use reduction='none'"
                     )
                 recorder.backward(losses.sum())
-        hand_out(plan, recorder, self._model, self._loss, x, y)
+        with torch.autocast(x.device.type, enabled=False):
+            hand_out(plan, recorder, self._model, self._loss, x, y)
 
     def _filtered(self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None) -> Tensor:
         norms = _norms(layers, wide)

@@ -6,7 +6,7 @@ apart, whether the rules account for every use of every parameter, is tried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, rules
-from dpltm.gradients.calls import Recorder
+from dpltm.gradients.calls import Call, Recorder
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer
@@ -37,12 +37,14 @@ class Plan:
     Attributes:
         modules: those whose calls are kept; none if the whole model goes through ``torch.func``.
         copy: those among them whose outputs are overwritten in place.
-        layers: what they leave behind, with the modules of each by name.
+        layers: what they leave behind, with the modules of each.
+        floats: numbers that a record takes up in passing, about.
     """
 
     modules: tuple[nn.Module, ...]
     copy: tuple[nn.Module, ...]
     layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
+    floats: int
 
     @property
     def whole(self) -> bool:
@@ -88,20 +90,24 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
     """
     devices = [x.device.index] if x.is_cuda else []
-    with torch.random.fork_rng(devices), torch.enable_grad(), _ordinary_weights(model):
+    with torch.random.fork_rng(devices), torch.enable_grad(), _ordinary_weights(model), _autocast_off(x):
         batch, labels = _made_up(x), _made_up(y)
         units = _units(model)
         overwritten = _overwritten(model, units, loss, batch, labels)
         _check_apart(model, units, overwritten, loss, batch, labels)
         plan = _assign(model, units, overwritten, keep, loss, batch, labels)
         if plan is None or not _right(model, plan, keep, loss, batch, labels):
-            plan = Plan((), (), ((_whole(model, keep), ()),))
+            plan = Plan((), (), ((_whole(model, keep), ()),), _floats(model, ()))
             if not _right(model, plan, keep, loss, batch, labels):
                 raise InputError(
                     "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; is"
                     " something in it random other than nn.Dropout, or does it keep a state?"
                 )
     return plan
+
+
+def _autocast_off(x: Tensor) -> torch.autocast:
+    return torch.autocast(x.device.type, enabled=False)
 
 
 @contextmanager
@@ -243,7 +249,21 @@ def _assign(
         else:
             layer = ExplicitLayer(group, keep, names)
         layers.append((layer, tuple(group.values())))
-    return Plan(tuple(units.values()), copy, tuple(layers))
+    written = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
+    return Plan(tuple(units.values()), copy, tuple(layers), _floats(model, recorder.calls, written))
+
+
+def _floats(model: nn.Module, calls: Sequence[Call], written: Sequence[nn.Module] | None = None) -> int:
+    """Inputs and outputs of every call, three times over; patches of convolutions; gradients that are written out, twice."""
+    passing = 0
+    for call in calls:
+        tensors = [value for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
+        passing += 3 * sum(value.numel() for value in tensors) // PROBE
+        if isinstance(call.module, (nn.Conv1d, nn.Conv2d)) and call.outputs:
+            positions = call.outputs[0].numel() // PROBE // call.module.out_channels
+            passing += positions * call.module.weight[0].numel() * call.module.groups
+    modules = (model,) if written is None else written
+    return passing + 2 * sum(value.numel() for module in modules for value in module.parameters())
 
 
 def _whole(model: nn.Module, keep: Mapping[str, Tensor]) -> ExplicitLayer:

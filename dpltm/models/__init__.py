@@ -1,15 +1,18 @@
-"""Networks by name: ``mlp:300,100`` is a fully connected network with hidden layers of 300 and 100 ReLU units."""
+"""Networks by name: ``mlp:300,100`` is fully connected, ``cnn`` the convolutional network of Bu et al.; one kind a file.
+
+A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-from collections import OrderedDict
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
+from dpltm.models import cnn, mlp
+from dpltm.models.mlp import WIDEST
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,8 +20,7 @@ if TYPE_CHECKING:
 LARGEST = 500_000_000
 """Most weights of a network; the same guard, for memory."""
 
-WIDEST = 100_000
-"""Largest width or input size accepted; a guard against typing errors and hostile files."""
+_KINDS: dict[str, ModuleType] = {"mlp": mlp, "cnn": cnn}
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ModelSpec:
     """A network, fully determined: what is built from it has fixed parameter names and shapes.
 
     Attributes:
-        text: the name as the user gives it, e.g. ``mlp:300,100``; ``mlp`` alone is a linear classifier.
+        text: the name, e.g. ``mlp:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone is a linear classifier.
         features: input size of one flattened record.
         classes: number of outputs.
     """
@@ -38,41 +40,39 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InputError(f"model {self.text!r} is not a text")
-        self.widths()
+        kind = _kind(self.text)
         for name, size in (("features", self.features), ("classes", self.classes)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
                 raise InputError(f"model {self.text}: {name} {size!r} is not between 1 and {WIDEST}")
+        kind.check(self.text, self.features)
         weights = sum(math.prod(shape) for shape in self.shapes().values())
         if weights > LARGEST:
             raise InputError(f"--model: {self.text} has {weights:,} weights, more than the {LARGEST:,} that are taken")
 
-    def widths(self) -> tuple[int, ...]:
-        """All layer widths, input and output included.
-
-        Raises:
-            InputError: the text names no known network.
-        """
-        kind, _, rest = self.text.partition(":")
-        if kind != "mlp":
-            raise InputError(
-                f"--model: unknown network {self.text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100)"
-            )
-        parts = rest.split(",") if ":" in self.text else []
-        hidden = tuple(int(part) if re.fullmatch("[1-9][0-9]{0,8}", part) else 0 for part in parts)
-        if any(not 1 <= width <= WIDEST for width in hidden) or len(hidden) > 100:
-            raise InputError(
-                f"--model: {self.text!r}: widths must be whole numbers from 1 to {WIDEST}, as in mlp:300,100"
-            )
-        return (self.features, *hidden, self.classes)
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
-        widths = self.widths()
-        shapes: dict[str, tuple[int, ...]] = {}
-        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths), start=1):
-            shapes[f"fc{layer}.weight"] = (fan_out, fan_in)
-            shapes[f"fc{layer}.bias"] = (fan_out,)
-        return shapes
+        return _kind(self.text).shapes(self.text, self.features, self.classes)
+
+
+def resolve(text: str, shape: tuple[int, ...]) -> str:
+    """The network's name with all that it leaves to the data: ``cnn`` on images of 28 x 28 is ``cnn:28x28x1``.
+
+    Args:
+        text: as the user gives it.
+        shape: of one record as stored.
+
+    Raises:
+        InputError: a network of images, and the records are none.
+    """
+    return cnn.resolve(text, shape) if text == "cnn" else text
+
+
+def _kind(text: str) -> ModuleType:
+    name = text.partition(":")[0]
+    if name not in _KINDS:
+        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"
+        raise InputError(f"--model: unknown network {text!r}; known: {known}")
+    return _KINDS[name]
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
@@ -86,13 +86,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
 
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
-    widths = spec.widths()
-    layers: list[tuple[str, nn.Module]] = []
-    for number, (fan_in, fan_out) in enumerate(itertools.pairwise(widths), start=1):
-        if number > 1:
-            layers.append((f"relu{number - 1}", nn.ReLU()))
-        layers.append((f"fc{number}", nn.utils.skip_init(nn.Linear, fan_in, fan_out)))
-    model = nn.Sequential(OrderedDict(layers))
+    model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():

@@ -19,7 +19,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
-from dpltm.sampling import poisson_sample
+from dpltm.sampling import Records, poisson_sample
 from dpltm.training import OPTIMIZERS, TrainingConfig, noisy_mean, sensitivity, train
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
@@ -54,7 +54,7 @@ def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: Tra
     """Trains in place with seeded sources; returns the change of all parameters from their masked start."""
     mask.apply(model)
     before = flat(model)
-    train(model, mask, *data, settings, sampling=FastSource(seed), noise=FastSource(seed + 1000))
+    train(model, mask, Records(*data), settings, sampling=FastSource(seed), noise=FastSource(seed + 1000))
     return flat(model) - before
 
 
@@ -154,7 +154,7 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     settings = config(
         filter=Tanh(1.0, 1.0, Clip(1.0)), steps=12, noise_std=0.5, sampling_rate=0.5, optimizer=optimizer
     )
-    train(model, mask, *toy_data(), settings, sampling=FastSource(0), noise=FastSource(1))
+    train(model, mask, Records(*toy_data()), settings, sampling=FastSource(0), noise=FastSource(1))
     assert flat(model)[~live].count_nonzero() == 0
     assert flat(model).isfinite().all()
     start = build(SPEC, 0)
@@ -288,7 +288,7 @@ def test_no_gradient_is_left_behind_and_progress_counts_steps():
     train(
         model,
         Mask.dense(model),
-        *toy_data(),
+        Records(*toy_data()),
         settings,
         sampling=FastSource(0),
         noise=FastSource(1),

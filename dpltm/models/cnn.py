@@ -1,0 +1,105 @@
+"""``cnn``: the convolutional MNIST network of DP papers (Bu, Dong, Long, Su 2020, after the TensorFlow Privacy tutorial).
+
+16 filters of 8 x 8 with stride 2, 32 of 4 x 4 with stride 2, each with ReLU and a 2 x 2 maximum of stride 1, then 32 units:
+26,010 parameters on images of 28 x 28. Records come flattened, channels last, as datasets hold images.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FIRST, SECOND, UNITS = 16, 32, 32
+"""Filters of both convolutions, and units behind them."""
+
+LARGEST_SIDE = 1024
+
+
+def resolve(text: str, shape: tuple[int, ...]) -> str:
+    """``cnn`` with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
+    if len(shape) not in (2, 3):
+        raise InputError(
+            f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
+            " cnn:28x28x1"
+        )
+    return f"{text}:" + "x".join(str(size) for size in (*shape, 1)[:3])
+
+
+def image(text: str) -> tuple[int, int, int]:
+    """Height, width, channels."""
+    parts = re.fullmatch("cnn:([1-9][0-9]{0,3})x([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", text)
+    if parts is None:
+        raise InputError(
+            f"--model: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
+        )
+    height, width, channels = (int(part) for part in parts.groups())
+    if min(_sides(height)[-1], _sides(width)[-1]) < 1 or max(height, width, channels) > LARGEST_SIDE:
+        raise InputError(
+            f"--model: {text}: images must be at least 12 x 12 and at most {LARGEST_SIDE} x {LARGEST_SIDE}"
+        )
+    return height, width, channels
+
+
+def check(text: str, features: int) -> None:
+    """Raises InputError unless flattened images have that many features."""
+    size = math.prod(image(text))
+    if size != features:
+        raise InputError(f"--model: {text}: such images have {size} features, but the records have {features}")
+
+
+def _sides(side: int) -> tuple[int, int, int, int]:
+    """Length of one side behind each of: convolution, maximum, convolution, maximum."""
+    first = (side - 2) // 2 + 1
+    second = (first - 1 - 4) // 2 + 1
+    return first, first - 1, second, second - 1
+
+
+def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter, in order."""
+    del features
+    height, width, channels = image(text)
+    flat = SECOND * _sides(height)[-1] * _sides(width)[-1]
+    return {
+        "conv1.weight": (FIRST, channels, 8, 8),
+        "conv1.bias": (FIRST,),
+        "conv2.weight": (SECOND, FIRST, 4, 4),
+        "conv2.bias": (SECOND,),
+        "fc1.weight": (UNITS, flat),
+        "fc1.bias": (UNITS,),
+        "fc2.weight": (classes, UNITS),
+        "fc2.bias": (classes,),
+    }
+
+
+def network(text: str, features: int, classes: int) -> nn.Sequential:
+    """The network, uninitialised: ``(batch, features)`` to ``(batch, classes)``."""
+    from torch import nn
+
+    from dpltm.models.layers import Images
+
+    del features
+    height, width, channels = image(text)
+    flat = SECOND * _sides(height)[-1] * _sides(width)[-1]
+    new = nn.utils.skip_init
+    return nn.Sequential(
+        OrderedDict[str, nn.Module](
+            image=Images(height, width, channels),
+            conv1=new(nn.Conv2d, channels, FIRST, 8, stride=2, padding=3),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2, stride=1),
+            conv2=new(nn.Conv2d, FIRST, SECOND, 4, stride=2),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2, stride=1),
+            flat=nn.Flatten(),
+            fc1=new(nn.Linear, flat, UNITS),
+            relu3=nn.ReLU(),
+            fc2=new(nn.Linear, UNITS, classes),
+        )
+    )

@@ -1,0 +1,191 @@
+"""For PyTorch users: a training loop of their own, made private in three lines.
+
+    private = PrivateLoop(model, loss, x, y, batch_size=400, steps=3000, epsilon=1.0, delta=1e-5)
+    for step in private:
+        step.backward()        # in place of: for batch in loader ... loss.backward()
+        optimizer.step()
+    print(private.report().certified.epsilon)
+
+One object draws the samples, bounds and sums the gradients, adds the noise and enters the event that pays for it, all from
+the same rate, bound and number of steps: they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Filter, Sigmoid, Tanh
+from dpltm.gradients import Loss
+from dpltm.masks import Mask
+from dpltm.noise import RandomSource, SecureSource
+from dpltm.privacy.accountant import epsilon as epsilon_of
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.events import OPEN_END, Adjacency, DatasetRef, TrainingEvent, now
+from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report
+from dpltm.sampling import Records
+from dpltm.training import NoisyGradients, TrainingConfig, sensitivity
+
+ANYTHING = DatasetRef("records", "not known", "none", 0, OPEN_END)
+"""Records of which nothing is known: in a ledger they add up with everything else."""
+
+
+class Step:
+    """One step of a ``PrivateLoop``, good for one gradient while it is the current one.
+
+    Attributes:
+        number: from 1.
+    """
+
+    def __init__(self, loop: PrivateLoop, number: int) -> None:
+        self.number = number
+        self._loop: PrivateLoop | None = loop
+
+    def backward(self) -> None:
+        """Draws a sample and leaves its noisy mean gradient in every parameter's ``grad``, replacing what was there.
+
+        Raises:
+            InputError: the step has had its gradient, or is over.
+        """
+        if self._loop is None:
+            raise InputError(f"step {self.number}: its one gradient was taken, or the loop has moved on; call it once")
+        loop, self._loop = self._loop, None
+        loop._gradients.backward()
+
+    def _end(self) -> None:
+        self._loop = None
+
+
+class PrivateLoop:
+    """A private training loop over ``(x, y)``, iterated once: every step gives one noisy gradient.
+
+    Args:
+        model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
+        loss: from outputs and labels to one value a record (``reduction="none"``).
+        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
+        y: labels ``(n, ...)``; private.
+        batch_size: expected records a step; each enters with probability ``batch_size / records``.
+        steps: number of gradients, T, at most.
+        delta: of the guarantee; below 1 / records.
+        noise_multiplier: noise standard deviation over the sensitivity; or
+        epsilon: whole budget: what the ledger holds for these records is part of it, and the noise is calibrated to the
+            rest.
+        filter: what every record's gradient goes through.
+        mask: live coordinates; None for all. One that was made from the records is not covered.
+        records: public number of records, where ``len(x)`` is not.
+        ledger: where the event is entered when the loop begins; None for one of its own.
+        dataset: which records these are, so that a shared ledger can tell them from others.
+        adjacency: neighbouring relation.
+        prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
+        physical_batch: most records in the network at once; None takes what fits some memory.
+        compile, precision: see ``TrainingConfig``.
+        sampling, noise: random bits; anything but the default is for tests.
+
+    Raises:
+        InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read
+            for anything but its shape.
+        BudgetError: epsilon is not above what the ledger already holds.
+
+    Guarantees:
+        What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
+        so is everything computed from it. Anything else that a program computes from x and y is its own affair.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        x: Tensor | np.ndarray,
+        y: Tensor | np.ndarray,
+        *,
+        batch_size: float,
+        steps: int,
+        delta: float,
+        noise_multiplier: float | None = None,
+        epsilon: float | None = None,
+        filter: Filter = Clip(1.0),  # noqa: B008  (a frozen value)
+        mask: Mask | None = None,
+        records: int | None = None,
+        ledger: Ledger | None = None,
+        dataset: DatasetRef = ANYTHING,
+        adjacency: Adjacency = "add-remove",
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        physical_batch: int | None = None,
+        compile: bool = False,
+        precision: Literal["float32", "bfloat16"] = "float32",
+        sampling: RandomSource | None = None,
+        noise: RandomSource | None = None,
+    ) -> None:
+        count = len(x) if records is None else records
+        if (noise_multiplier is None) == (epsilon is None):
+            raise InputError("noise_multiplier, epsilon: give one of them")
+        if adjacency not in ("add-remove", "replace-one"):
+            raise InputError(f"adjacency: unknown {adjacency!r}; known: add-remove, replace-one")
+        if not 0 < batch_size <= count:
+            raise InputError(f"batch_size: {batch_size} is not between 0 and the {count} records")
+        if not 0 < delta < 1 / count:
+            raise InputError(f"delta: {delta} is not between 0 and 1/{count}: it must be below one over the records")
+        like = next(model.parameters(), None)
+        if like is None:
+            raise InputError("model: has no parameters")
+        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=prepare)
+        rate = batch_size / count
+        config = TrainingConfig(
+            filter, rate, steps, batch_size, 0.0, 1.0, "sgd", physical_batch, compile, precision
+        )  # the optimizer is the caller's
+        whole = Mask.dense(model) if mask is None else mask
+        draw = {"sampling": sampling or SecureSource(), "noise": noise or SecureSource()}
+        self._gradients = NoisyGradients(model, whole, loss, source, config, **draw)
+        live = self._gradients.gradients.live
+        nominal = None
+        if isinstance(filter, Sigmoid) or (isinstance(filter, Tanh) and filter.before is None):
+            nominal = filter.nominal_bound
+        double = 2.0 if adjacency == "replace-one" else 1.0
+        event = TrainingEvent(
+            dataset, now(), adjacency, "record", rate, steps, noise_multiplier or 0.0, sensitivity(filter, live, adjacency),
+            None if nominal is None else nominal * double, str(filter), live,
+        )  # fmt: skip
+        self.ledger = Ledger() if ledger is None else ledger
+        before = self.ledger.touching(dataset)
+        if epsilon is not None:
+            event = calibrate_noise(epsilon, delta, event, before)
+        epsilon_of((*before, event), delta)  # refuses what the accountant cannot take
+        check_budgets(self.ledger.events, (event,))
+        self._gradients.noise_std = event.noise_multiplier * event.sensitivity
+        self.event, self.delta, self._counted, self._begun = event, delta, records is None, False
+
+    def __len__(self) -> int:
+        return self.event.steps
+
+    def __iter__(self) -> Iterator[Step]:
+        """Enters the event, then yields the steps, one after the other.
+
+        Raises:
+            InputError: the loop has run; another costs another event.
+        """
+        if self._begun:
+            raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
+        self.ledger.append(self.event)
+        self._begun = True
+        return self._steps()
+
+    def _steps(self) -> Iterator[Step]:
+        for number in range(1, self.event.steps + 1):
+            step = Step(self, number)
+            yield step
+            step._end()
+
+    def report(self) -> PrivacyReport:
+        """Certified and nominal epsilon of everything in the ledger on these records; of the plan, before the loop runs."""
+        events = self.ledger.touching(self.event.dataset)
+        notes = ["the number of records was counted and is treated as public; say records=... to keep it private"]
+        return report(
+            events if self._begun else (*events, self.event),
+            self.delta,
+            self.event.adjacency,
+            notes if self._counted else [],
+        )
