@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.training import NoisyGradients
 
 
 @dataclass(frozen=True)
@@ -129,12 +130,13 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     plan = make_plan(options, start, before, console)
     if options.dry_run:
         return _dry_run(plan, before, options)
+    prepared = _prepare(plan, options)
     own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
     with new_folder(out) as folder:
         ledger = ledger or open_ledger(own)
         for event in (*plan.lineage, plan.event):
             ledger.append(event)
-        seconds, metrics = _train(plan, ledger, options, console)
+        seconds, metrics = _train(plan, prepared, ledger, options, console)
         privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
         body = _answer(plan, out, seconds, metrics, privacy)
         _write(folder, plan, options, metrics, ledger, body)
@@ -144,13 +146,27 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     return body
 
 
-def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) -> tuple[float, list[dict[str, Any]]]:
-    """Trains in place; returns seconds and what was noted on the way. The events are on disk already."""
+def _prepare(plan: Plan, options: TrainOptions) -> NoisyGradients:
+    """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
     from dpltm.noise import FastSource, SecureSource
+    from dpltm.training import NoisyGradients, cross_entropy
+
+    model = plan.start.model.to(options.device)
+    source = records(plan.dataset.train, plan.dataset, options.device)
+    noise = FastSource() if options.noise == "fast" else SecureSource()
+    return NoisyGradients(
+        model, plan.start.mask, cross_entropy, source, plan.config, sampling=SecureSource(), noise=noise
+    )
+
+
+def _train(
+    plan: Plan, prepared: NoisyGradients, ledger: Ledger, options: TrainOptions, console: Console
+) -> tuple[float, list[dict[str, Any]]]:
+    """Trains in place; returns seconds and what was noted on the way. The events are on disk already."""
     from dpltm.privacy.accountant import certified_by
     from dpltm.privacy.ledger import json_figure
     from dpltm.privacy.odometer import Odometer
-    from dpltm.training import train
+    from dpltm.training import descend
 
     steps, metrics = plan.event.steps, []
     earlier = ledger.touching(plan.records)[:-1]  # all but this training
@@ -169,12 +185,9 @@ def _train(plan: Plan, ledger: Ledger, options: TrainOptions, console: Console) 
             step(done, note)
             return options.stop_at is not None and measured is not None and measured >= options.stop_at
 
-        noise = FastSource() if options.noise == "fast" else SecureSource()
         began = time.perf_counter()
-        model, mask = plan.start.model.to(options.device), plan.start.mask
-        source = records(plan.dataset.train, plan.dataset, options.device)
-        train(model, mask, source, plan.config, sampling=SecureSource(), noise=noise, progress=progress)
-        model.to("cpu")
+        descend(prepared, progress)
+        plan.start.model.to("cpu")
         return time.perf_counter() - began, metrics
 
 

@@ -220,7 +220,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         batch,
         0.0,
         lr,
-        options.optimizer,
+        options.optimizer,  # type: ignore[arg-type]
         options.physical_batch,
         options.compile,
         options.precision,  # type: ignore[arg-type]

@@ -100,13 +100,17 @@ class NoisyGradients:
         mask: live coordinates.
         loss: one value a record.
         records: private.
-        config: public settings; its optimizer is not used here.
+        config: public settings; optimizer, lr and steps are for ``descend``.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``--noise fast``.
 
+    Attributes:
+        parameters: those that are trained.
+        gradients: how they are had.
+
     Raises:
-        InputError: the network or its loss cannot be trained this way (see ``RecordGradients``); before anything is
-            drawn.
+        InputError: the network or its loss cannot be trained this way (see ``RecordGradients``), or torch cannot compile
+            here; before anything is drawn.
     """
 
     def __init__(
@@ -123,26 +127,37 @@ class NoisyGradients:
         mask.apply(model)
         self.gradients = RecordGradients(model, mask, loss, compile=config.compile)
         if len(records):
-            self.gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
+            x, y = records.take(np.zeros(1, dtype=np.int64))
+            self.gradients.check(x, y)
         most = min(config.physical_batch or 2**31, self.gradients.comfortable_batch)
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
         self._rows = min(most, usual) if config.compile else most
         self.noise_std = config.noise_std
-        self._records, self._config, self._sampling, self._noise = records, config, sampling, noise
-        self._parameters = [value for value in model.parameters() if value.requires_grad]
+        self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
+        if config.compile and len(records):
+            self._warm(x, y)
+        self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
-        like = self._parameters[0]
+        like = self.parameters[0]
         self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
-        self._flat = torch.zeros(
-            sum(value.numel() for value in self._parameters), dtype=like.dtype, device=like.device
-        )
-        parts = self._flat.split([value.numel() for value in self._parameters])
-        self._parts = [part.view_as(value) for part, value in zip(parts, self._parameters, strict=True)]
+        self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
+        parts = self._flat.split([value.numel() for value in self.parameters])
+        self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
+
+    def _warm(self, x: Tensor, y: Tensor) -> None:
+        """Compiles, on made-up rows like these, so that what fails does so now."""
+        x, y = x.new_zeros(self._rows, *x.shape[1:]), y.new_zeros(self._rows, *y.shape[1:])
+        present = torch.ones(self._rows, dtype=torch.bool, device=x.device)
+        try:
+            self.gradients.filtered_sum(x, y, self.config.filter, present)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise InputError(f"--compile: torch.compile fails here: {reason}; leave --compile out") from error
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
-        config, gradients = self._config, self.gradients
+        config, gradients = self.config, self.gradients
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
         total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
         with torch.autocast(total.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
@@ -150,12 +165,12 @@ class NoisyGradients:
                 total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
         mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
         self._flat[self._live] = mean.to(self._flat.dtype)
-        for parameter, part in zip(self._parameters, self._parts, strict=True):
+        for parameter, part in zip(self.parameters, self._parts, strict=True):
             parameter.grad = part
 
     def clear(self) -> None:
         """Takes the gradients away again."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
 
@@ -187,16 +202,19 @@ def train(
         with sensitivity ``filter.certified_bound(live)`` (add/remove) plus N(0, noise_std^2) on every live coordinate.
         The caller enters the event in a ledger before calling. Nothing private is returned.
     """
-    steps = NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)
-    optimizer = _OPTIMIZERS[config.optimizer](
-        [value for value in model.parameters() if value.requires_grad], config.lr
-    )
+    descend(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise), progress)
+
+
+def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | None = None) -> None:
+    """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings."""
+    config = gradients.config
+    optimizer = _OPTIMIZERS[config.optimizer](gradients.parameters, config.lr)
     for step in range(config.steps):
-        steps.backward()
+        gradients.backward()
         optimizer.step()
         if progress is not None and progress(step + 1):
             break
-    steps.clear()
+    gradients.clear()
 
 
 def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: RandomSource) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.gradients.calls import Recorder
+from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.plan import Loss, Plan, check_model, hand_out, make_plan
 from dpltm.masks import Mask
@@ -64,6 +65,8 @@ class RecordGradients:
     def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False) -> None:
         mask.check_fits(model)
         check_model(model)
+        if compile:
+            check_compiler()
         self._model, self._loss, self._compile = model, loss, compile
         self._keep = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
@@ -99,7 +102,7 @@ class RecordGradients:
             InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
         """
         if self._plan is None:
-            self._plan = make_plan(self._model, self._keep, self._loss, x, y)
+            self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
             names = [name for layer, _ in self._plan.layers for name in layer.names]
             sizes = {
                 name: size
@@ -148,7 +151,7 @@ class RecordGradients:
             out = bad if present is None else (~present if bad is None else bad | ~present)
             if out is not None and bool(out.all()):
                 return FilteredSum(self._zeros(x), skipped)
-            if bad is not None or (out is not None and filter.kind == "element-wise"):
+            if out is not None:
                 for layer in layers:
                     layer.blank(out)
             with torch.autocast(x.device.type, enabled=False):

@@ -16,7 +16,7 @@ CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
 
 
-def gradients(call: Call, records: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rule for a module without one of its own: its vector-Jacobian product at each record.
 
     Raises:
@@ -39,7 +39,7 @@ def gradients(call: Call, records: int) -> Iterator[tuple[nn.Parameter, Tensor]]
             flat, _ = tree_flatten(functional_call(call.module, values, inputs, keywords))
             return [flat[place] for place, _, _ in known]
 
-        _, backward = vjp(forward, parameters)
+        backward = vjp(forward, parameters)[1]
         return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
 
     arguments = (call.inputs, call.keywords)

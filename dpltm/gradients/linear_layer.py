@@ -15,9 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
+from dpltm.gradients import fused
 from dpltm.gradients.calls import Call
 from dpltm.gradients.layer import Map
 from dpltm.gradients.workspace import CHUNK, Workspace
+
+WORTH_COMPILING = 1000
+"""Live weights of a layer from which on a compiled filter is worth its while."""
 
 SPARSE_DENSITY, SPARSE_SIZE = 0.25, 20_000
 """Sparse kernels are quicker for layers at most this dense and at least this large."""
@@ -30,9 +34,10 @@ class LinearLayer:
         name: of the module within the model.
         module: the layer.
         keep: live coordinates of every parameter of the model, none of frozen ones.
+        compile: fuse element-wise filters.
     """
 
-    def __init__(self, name: str, module: nn.Linear, keep: Mapping[str, Tensor]) -> None:
+    def __init__(self, name: str, module: nn.Linear, keep: Mapping[str, Tensor], compile: bool = False) -> None:
         prefix = f"{name}." if name else ""
         weight_mask = keep[f"{prefix}weight"]
         self.module = module
@@ -48,6 +53,7 @@ class LinearLayer:
         sparse = not small and len(self.rows) > 0 and (weight_mask.is_cuda or torch.backends.mkl.is_available())
         self.weight_mask = weight_mask.to(module.weight.dtype)
         self._pattern = _Pattern(weight_mask) if sparse else None
+        self._compile = compile and len(self.rows) >= WORTH_COMPILING
         self._full = len(self.rows) == weight_mask.numel()
         self._space = Workspace()
         self.forget()
@@ -125,24 +131,35 @@ class LinearLayer:
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)
-        for part in self._mapped(factor, map):
+        gradient = self._scaled(factor)
+        if self._compile:
+            total += fused.mapped_squares(map)(gradient, self.inputs, self.rows, self.columns, None)
+        for part in self._mapped(gradient, map):
             total += part.square_().sum(0, dtype=torch.float64)
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
         narrow = None if weight is None else weight.to(self.gradient.dtype)
-        parts = [
+        gradient, parts = self._scaled(factor), []
+        if self._compile:
+            parts = [fused.mapped_sum(map)(gradient, self.inputs, self.rows, self.columns, narrow)]
+        parts += [
             (part if narrow is None else part.mul_(narrow)).sum(1, dtype=torch.float64)
-            for part in self._mapped(factor, map)
+            for part in self._mapped(gradient, map)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=factor.device)
 
-    def _mapped(self, factor: Tensor, map: Map) -> Iterator[Tensor]:
-        """``map`` of factor times gradient, ``(coordinates, batch)``, some live coordinates at a time."""
+    def _scaled(self, factor: Tensor) -> Tensor:
+        """Factor times output gradient, ``(out, batch)``."""
         scaled = self._space.fill("scaled", self.gradient.T, torch.float64).mul_(factor)
-        gradient, inputs = self._space.fill("gradient", scaled, self.gradient.dtype), self.inputs
-        count = max(1, CHUNK // max(1, gradient.shape[1]))
-        for rows, columns in zip(self.rows.split(count), self.columns.split(count), strict=True):
+        return self._space.fill("gradient", scaled, self.gradient.dtype)
+
+    def _mapped(self, gradient: Tensor, map: Map) -> Iterator[Tensor]:
+        """``map`` of gradient times input, ``(coordinates, batch)``, some live coordinates at a time; those of the weight
+        only where nothing is compiled."""
+        inputs, count = self.inputs, max(1, CHUNK // max(1, gradient.shape[1]))
+        pairs = () if self._compile else zip(self.rows.split(count), self.columns.split(count), strict=True)
+        for rows, columns in pairs:
             shape = (len(rows), gradient.shape[1])
             left, right = (
                 self._space.take(side, shape, gradient.dtype, gradient.device) for side in ("left", "right")

@@ -83,7 +83,7 @@ def check_model(model: nn.Module) -> None:
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 
 
-def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor) -> Plan:
+def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, compile: bool) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
     Raises:
@@ -95,7 +95,7 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
         units = _units(model)
         overwritten = _overwritten(model, units, loss, batch, labels)
         _check_apart(model, units, overwritten, loss, batch, labels)
-        plan = _assign(model, units, overwritten, keep, loss, batch, labels)
+        plan = _assign(model, units, overwritten, keep, loss, batch, labels, compile)
         if plan is None or not _right(model, plan, keep, loss, batch, labels):
             plan = Plan((), (), ((_whole(model, keep), ()),), _floats(model, ()))
             if not _right(model, plan, keep, loss, batch, labels):
@@ -218,6 +218,7 @@ def _assign(
     loss: Loss,
     x: Tensor,
     y: Tensor,
+    compile: bool,
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if a parameter belongs to none."""
     with Recorder(units.values(), copy) as recorder:
@@ -243,7 +244,7 @@ def _assign(
         once = len(group) == len(calls) == 1 and calls[0].keywords == {}
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
-            layer = LinearLayer(name, module, keep)
+            layer = LinearLayer(name, module, keep, compile)
         elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
             layer = EmbeddingLayer(name, module, keep)
         else:

@@ -25,8 +25,8 @@ _State = tuple[Tensor, ...]
 class _Product:
     """Every use of one weight and its bias: what was multiplied, ``(batch, in)``, and what came out, ``(batch, out)``."""
 
-    weight: nn.Parameter
-    bias: nn.Parameter | None
+    weight: Tensor
+    bias: Tensor | None
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
 
@@ -40,7 +40,7 @@ class _Product:
         return output
 
 
-def gradients(call: Call, records: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rule for RNN, GRU and LSTM, and for their cells.
 
     Raises:

@@ -16,7 +16,7 @@ from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, recurrent
 from dpltm.gradients.calls import Call
 
-Gradients = Iterator[tuple[nn.Parameter, Tensor]]
+Gradients = Iterator[tuple[Tensor, Tensor]]
 Rule = Callable[[Call, int], Gradients]
 
 _Conv = nn.Conv1d | nn.Conv2d

@@ -325,15 +325,6 @@ def test_leaves_the_network_as_it_was():
     assert not model[0]._forward_hooks
 
 
-def test_parameters_outside_linear_layers_are_refused():
-    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    with pytest.raises(InputError) as error:
-        RecordGradients(model, Mask.dense(model), dot)
-    assert str(error.value) == (
-        "model parameter 1.weight: no per-record gradient rule outside nn.Linear in this version"
-    )
-
-
 def test_a_mask_that_does_not_fit_is_refused():
     model = nn.Sequential(nn.Linear(3, 2))
     with pytest.raises(InputError) as error:
@@ -352,27 +343,35 @@ class Twice(nn.Module):
         return self.layer(self.layer(x))
 
 
-@pytest.mark.parametrize(
-    ("model", "x"), [(Twice(), torch.ones(2, 3)), (nn.Sequential(nn.Linear(3, 3)), torch.ones(2, 4, 3))]
-)
-def test_layers_used_twice_or_on_many_rows_are_refused(model, x):
-    with pytest.raises(InputError) as error:
-        RecordGradients(model, Mask.dense(model), lambda out, _: out.flatten(1).sum(1)).filtered_sum(
-            x, torch.zeros(2), Clip(1.0)
-        )
-    assert str(error.value) == (
-        "model: each Linear layer must see one row per record and be used once in this version"
-    )
+def test_layers_used_twice_or_on_many_rows_are_summed_before_they_are_clipped():
+    """Clipped use by use or row by row, a record could contribute more than the bound, or less than it should."""
+    x = torch.tensor([[3.0, 1.0, 2.0], [0.5, 0.0, -1.0]])
+    for model, batch in ((Twice(), x), (nn.Sequential(nn.Linear(3, 3), nn.Flatten()), x[:, None].repeat(1, 2, 1))):
+        for parameter in model.parameters():
+            parameter.data.copy_(torch.linspace(-0.5, 0.5, parameter.numel()).view_as(parameter))
+        mask, y = Mask.dense(model), torch.tensor([1, 0])
+        gradients = RecordGradients(model, mask, cross_entropy)
+        for filter in (Clip(0.3), UNCLIPPED):
+            rows = [record_gradient(model, mask, cross_entropy, *pair) for pair in zip(batch, y, strict=True)]
+            expected = sum(naive_filter(row, filter, gradients.rounding, []) for row in rows)
+            values = gradients.filtered_sum(batch, y, filter).values
+            torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_loss_that_mixes_records_by_its_shape_is_refused():
     model, mask, x, y = by_hand()
     with pytest.raises(InputError) as error:
         RecordGradients(model, mask, lambda out, label: dot(out, label).mean()).filtered_sum(x, y, Clip(1.0))
-    assert str(error.value) == "loss: shape (), expected one value for each of 2 records; use reduction='none'"
+    assert str(error.value) == "loss: shape (), expected one value for each of 3 records; use reduction='none'"
 
 
-# Known holes, reported; each mark goes when its hole is closed.
+def test_a_loss_of_another_shape_than_it_promised_is_refused():
+    model, mask, _, _ = by_hand()
+    gradients = RecordGradients(model, mask, lambda out, label: dot(out, label)[:3])
+    with pytest.raises(InputError) as error:
+        gradients.filtered_sum(torch.ones(5, 2), torch.ones(5, 2), Clip(1.0))
+    assert str(error.value) == "loss: shape (3,), expected one value for each of 5 records; use reduction='none'"
+    assert gradients.filtered_sum(torch.ones(3, 2), torch.ones(3, 2), Clip(1.0)).values.count_nonzero() == 4
 
 
 def test_a_callers_no_grad_does_not_switch_gradients_off():
@@ -385,58 +384,56 @@ def test_a_callers_no_grad_does_not_switch_gradients_off():
 def test_works_again_after_a_batch_that_failed():
     model, mask, x, y = by_hand()
     gradients = RecordGradients(model, mask, dot)
+    fresh = gradients.filtered_sum(x, y, Clip(100.0)).values
     with pytest.raises(RuntimeError):  # three labels for two outputs
         gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
+    assert not model[0]._forward_hooks
+    assert torch.equal(gradients.filtered_sum(x, y, Clip(100.0)).values, fresh)
+
+
+def test_works_after_a_first_batch_that_failed():
+    """The first batch decides how gradients are had, on made-up records: their number is what the message names."""
+    model, mask, x, y = by_hand()
+    gradients = RecordGradients(model, mask, dot)
+    with pytest.raises(InputError) as error:
+        gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
+    assert str(error.value) == (
+        "model or loss: fails on 3 made-up records of shape (2,): The size of tensor a (2) must match the size of tensor b"
+        " (3) at non-singleton dimension 1"
+    )
+    assert not model[0]._forward_hooks
     assert gradients.filtered_sum(x, y, Clip(100.0)).values.count_nonzero() == 4
 
 
-def test_in_place_activations_are_right_or_refused():
+def test_in_place_activations_are_right():
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
     mask, x = Mask.dense(model), torch.randn(6, 5, generator=generator)
     y = torch.tensor([0, 1, 2, 0, 1, 2])
-    try:
-        values = RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, UNCLIPPED).values
-    except InputError:
-        return
+    values = RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, UNCLIPPED).values
     expected = sum(record_gradient(model, mask, cross_entropy, *pair) for pair in zip(x, y, strict=True))
     torch.testing.assert_close(values.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_modules_that_mix_records_do_not_void_the_bound():
-    """BatchNorm1d(affine=False) has no parameter, so the rule about parameters outside nn.Linear lets it pass."""
+def test_modules_that_mix_records_are_refused():
+    """BatchNorm1d(affine=False) has no parameter and needs no rule, and one record would move all the others."""
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 3))
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
-    x, y = torch.randn(32, 6, generator=generator), torch.randint(0, 3, (32,), generator=generator)
-    replaced = x.clone()
-    replaced[0] = 1e4
-    try:
-        gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
-    except InputError:
-        return
-    values = [gradients.filtered_sum(records, y, Clip(1.0)).values for records in (x, replaced)]
-    assert torch.linalg.vector_norm(values[0] - values[1]) <= 2.0
+    with pytest.raises(InputError) as error:
+        RecordGradients(model, Mask.dense(model), cross_entropy)
+    assert str(error.value) == (
+        "model: 1 is a batch normalisation: it mixes records, and no bound would hold; use nn.GroupNorm or nn.LayerNorm"
+    )
 
 
 def test_a_dtype_that_the_rounding_does_not_cover_is_refused():
-    model = nn.Sequential(nn.Linear(100, 300), nn.ReLU(), nn.Linear(300, 10))
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-    mask, norms = Mask.dense(model), []
-    try:
-        gradients = RecordGradients(model.to(torch.bfloat16), mask, cross_entropy)
-        for label in range(10):
-            x = (50 * torch.randn(1, 100, generator=generator)).to(torch.bfloat16)
-            values = gradients.filtered_sum(x, torch.tensor([label]), Clip(1.0)).values
-            norms.append(float(torch.linalg.vector_norm(values.double())))
-    except InputError:
-        return
-    assert max(norms) <= 1.0
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, dtype=torch.bfloat16))
+    with pytest.raises(InputError) as error:
+        RecordGradients(model, Mask.dense(model), cross_entropy)
+    assert str(error.value) == (
+        "model parameter 2.weight: dtype torch.bfloat16; the bound is proven for float32 and float64 only"
+    )
 
 
 def test_a_bare_linear_layer():

@@ -554,17 +554,6 @@ def test_one_module_under_two_names():
     check(nn.Sequential(shared, nn.Tanh(), nn.Sequential(shared, nn.Linear(3, 2))), numbers(5, 4, 3), 8)
 
 
-FREEZES = [
-    ["0.weight"],
-    ["0.bias", "3.weight"],
-    ["0.weight", "0.bias"],
-    ["1.weight", "3.bias"],
-    ["4.bias_hh_l0", "4.weight_ih_l0"],
-    ["5.weight"],
-    ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "5.bias"],
-]
-
-
 class Pick(nn.Module):
     def forward(self, output: tuple[Tensor, Tensor]) -> Tensor:
         return output[0]

@@ -1,0 +1,500 @@
+"""The certified bound under attack in every kind of layer: one record's contribution, and what leaving it out moves."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients
+from dpltm.masks import Mask
+
+
+def dot(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss whose output gradient is the label itself: the last layer's gradients are whatever a test wants."""
+    return (outputs.flatten(1) * labels).sum(1)
+
+
+def norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.double()))
+
+
+class Applied(nn.Module):
+    """Modules by name, and how they are put together."""
+
+    def __init__(self, forward: Callable[[Applied, Tensor], Tensor], **modules: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self._put_together = forward
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._put_together(self, x)
+
+
+class Scaled(nn.Module):
+    """A module without a rule of its own: torch.func must take it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.shift
+
+
+def recurrent(module: nn.Module) -> Applied:
+    return Applied(lambda self, x: self.module(x)[0], module=module)
+
+
+def unrolled(cell: nn.Module) -> Applied:
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        state = self.cell(x[:, 0])
+        for step in range(1, x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return state[0] if isinstance(state, tuple) else state
+
+    return Applied(forward, cell=cell)
+
+
+def tied() -> Applied:
+    model = Applied(lambda self, x: self.out(self.table(x)), table=nn.Embedding(5, 3), out=nn.Linear(3, 5, bias=False))
+    model.out.weight = model.table.weight
+    return model
+
+
+def positions() -> Applied:
+    """Position embeddings do not have one row a record, so the whole network goes through torch.func."""
+    return Applied(
+        lambda self, x: self.out(self.table(x) + self.place(torch.arange(x.shape[1]))),
+        table=nn.Embedding(5, 3),
+        place=nn.Embedding(6, 3),
+        out=nn.Linear(3, 2),
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A network, and what one of its records looks like: numbers, or that many different tokens."""
+
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    tokens: int = 0
+
+
+KINDS = {
+    "conv2d": Kind(lambda: nn.Conv2d(2, 4, (2, 3), stride=(1, 2), padding=1, groups=2), (2, 4, 5)),
+    "conv1d": Kind(lambda: nn.Conv1d(2, 3, 3, dilation=2, padding=2, padding_mode="circular"), (2, 7)),
+    "convolutions": Kind(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding="same"),
+            nn.GroupNorm(2, 4),
+            nn.ReLU(inplace=True),
+            nn.Flatten(),
+            nn.Linear(64, 2),
+        ),
+        (1, 4, 4),
+    ),
+    "sequence": Kind(lambda: nn.Linear(3, 2), (6, 3)),
+    "sequences": Kind(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.LayerNorm(4), nn.Linear(4, 2)), (2, 3, 3)),
+    "layer norm": Kind(lambda: nn.LayerNorm((3, 4)), (2, 3, 4)),
+    "group norm": Kind(lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.Conv1d(4, 2, 1)), (4, 5)),
+    "rms norm": Kind(lambda: nn.Sequential(nn.RMSNorm(4), nn.Linear(4, 2)), (4,)),
+    "embedding": Kind(lambda: nn.Embedding(5, 3), (8,), 5),
+    "padded embedding": Kind(
+        lambda: nn.Sequential(nn.Embedding(5, 3, padding_idx=1), nn.Flatten(), nn.Linear(24, 2)), (8,), 5
+    ),
+    "tied embedding": Kind(tied, (4,), 5),
+    "lstm": Kind(lambda: recurrent(nn.LSTM(3, 2, 2, batch_first=True, bidirectional=True)), (4, 3)),
+    "gru": Kind(lambda: recurrent(nn.GRU(3, 4, batch_first=True)), (5, 3)),
+    "rnn": Kind(lambda: recurrent(nn.RNN(3, 4, nonlinearity="relu", batch_first=True)), (6, 3)),
+    "lstm cell": Kind(lambda: unrolled(nn.LSTMCell(3, 2)), (3, 3)),
+    "gru cell": Kind(lambda: unrolled(nn.GRUCell(3, 2)), (3, 3)),
+    "rnn cell": Kind(lambda: unrolled(nn.RNNCell(3, 2)), (3, 3)),
+    "shared": Kind(lambda: Applied(lambda self, x: self.layer(self.layer(x)), layer=nn.Linear(3, 3)), (3,)),
+    "torch.func": Kind(lambda: nn.Sequential(nn.Linear(3, 4), Scaled(4), nn.ConvTranspose1d(5, 2, 2)), (5, 3)),
+    "whole": Kind(positions, (6,), 5),
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network whose plan is made, with the number of outputs of a record."""
+
+    kind: Kind
+    model: nn.Module
+    gradients: RecordGradients
+    outputs: int
+
+    def fill(self, seed: int, size: float = 1.0) -> None:
+        """Ordinary weights, at every coordinate."""
+        generator = torch.Generator().manual_seed(seed)
+        for weight in self.model.parameters():
+            weight.data.copy_(size * torch.randn(weight.shape, generator=generator, dtype=torch.float64))
+
+    def batch(self, records: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Ordinary records."""
+        generator = torch.Generator().manual_seed(seed)
+        dtype = next(self.model.parameters()).dtype
+        shape = (records, *self.kind.shape)
+        if self.kind.tokens:
+            x = torch.randint(0, self.kind.tokens, shape, generator=generator)
+        else:
+            x = torch.randn(shape, generator=generator, dtype=dtype)
+        return x, torch.randn(records, self.outputs, generator=generator, dtype=dtype)
+
+
+@functools.cache
+def network(name: str, dtype: torch.dtype = torch.float32, sparse: bool = False) -> Network:
+    """Made once, since the plan rests on shapes alone and examples only change values."""
+    kind, generator = KINDS[name], torch.Generator().manual_seed(0)
+    model = kind.build().to(dtype)
+    keep = {
+        key: torch.rand(p.shape, generator=generator) < (0.6 if sparse else 2) for key, p in model.named_parameters()
+    }
+    gradients = RecordGradients(model, Mask(keep), dot)
+    x = torch.zeros((1, *kind.shape), dtype=torch.long if kind.tokens else dtype)
+    outputs = model(x).numel()
+    gradients.check(x, torch.zeros(1, outputs, dtype=dtype))
+    return Network(kind, model, gradients, outputs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_plans(_products: None) -> None:
+    """Plans hold what the products fixture chose, so they are made anew where it changes."""
+    network.cache_clear()
+
+
+def powers(low: float, high: float) -> st.SearchStrategy[float]:
+    """Both signs, even in the exponent."""
+    exponent = st.floats(math.log10(low), math.log10(high))
+    return st.builds(lambda sign, power: sign * 10**power, st.sampled_from([-1.0, 1.0]), exponent)
+
+
+edges = st.sampled_from(
+    [0.0, -0.0, 1.0, 1e-45, 5e-324, -1e-40, 1.1754944e-38, 3.4028234663852886e38]
+    + [sign * 2.0**power * step for sign in (1, -1) for power in (-60, 20, 60) for step in (1, 1 + 2**-23, 1 - 2**-24)]
+)
+finite = st.one_of(powers(1e-30, 1e30), powers(1e-3, 1e3), edges, st.floats(-10, 10))
+anything = st.one_of(finite, finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
+parameter = powers(1e-6, 1e6).map(abs).map(lambda value: min(max(value, 1e-6), 1e6))
+filters = st.one_of(
+    st.builds(Clip, parameter),
+    st.builds(PerLayerClip, parameter),
+    st.builds(RadialTanh, parameter, parameter),
+    st.builds(Automatic, parameter, st.sampled_from([0.0, 0.01])),
+    st.builds(Tanh, parameter, parameter, st.builds(Clip, parameter)),
+    st.builds(Tanh, parameter, parameter, st.none()),
+    st.builds(Tanh, parameter, parameter, st.none(), st.builds(Clip, parameter)),
+    st.builds(Sigmoid, parameter, parameter),
+)
+EVERY_FILTER = (
+    Clip(1.0),
+    PerLayerClip(1.0),
+    RadialTanh(1.0, 0.5),
+    Automatic(1.0),
+    Automatic(1.0, 0.0),
+    Tanh(1.0, 0.1, Clip(1.0)),
+    Tanh(1.0, 0.1, None),
+    Tanh(1.0, 0.1, None, Clip(1.0)),
+    Sigmoid(1.0, 0.1),
+)
+every_filter = pytest.mark.parametrize("filter", EVERY_FILTER, ids=str)
+every_kind = pytest.mark.parametrize("name", KINDS)
+
+
+@dataclass(frozen=True)
+class Values:
+    """How the attacker fills a tensor: a few values, shuffled, or each beside its opposite, nearly."""
+
+    pool: list[float]
+    seed: int
+    cancel: bool
+
+    def into(self, tensor: Tensor) -> Tensor:
+        random = np.random.default_rng(self.seed)
+        if self.cancel:
+            values = np.resize(np.repeat(np.array(self.pool), 2), tensor.numel())
+            values = values * np.resize([1.0, -1.0 - random.choice([0.0, 2.0**-23, 1e-3])], tensor.numel())
+        else:
+            values = random.choice(self.pool, tensor.numel())
+        with np.errstate(over="ignore"):
+            return tensor.copy_(torch.from_numpy(values).reshape(tensor.shape))
+
+
+def fillings(values: st.SearchStrategy[float]) -> st.SearchStrategy[Values]:
+    return st.builds(Values, st.lists(values, min_size=1, max_size=3), st.integers(0, 2**16), st.booleans())
+
+
+attacks = st.tuples(
+    st.one_of(fillings(finite), fillings(anything)),
+    fillings(anything),
+    st.one_of(fillings(finite), fillings(anything)),
+)
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@settings(max_examples=int(__import__("os").environ.get("N", "60")))
+@given(attack=attacks, filter=filters, sparse=st.booleans())
+def test_no_record_contributes_more_than_the_bound(name, dtype, attack, filter, sparse):
+    """Weights, record and label are all the attacker's."""
+    victim = network(name, dtype, sparse)
+    weights, record, label = attack
+    for weight in victim.model.parameters():
+        weights.into(weight.data)
+    if victim.kind.tokens:
+        random = np.random.default_rng(record.seed)
+        tokens = random.integers(0, random.integers(1, victim.kind.tokens + 1), (1, *victim.kind.shape))
+        x = torch.from_numpy(tokens)
+    else:
+        x = record.into(torch.zeros((1, *victim.kind.shape), dtype=dtype))
+    result = victim.gradients.filtered_sum(x, label.into(torch.zeros(1, victim.outputs, dtype=dtype)), filter)
+    assert norm(result.values) <= filter.certified_bound(victim.gradients.live)  # false for NaN as well
+    assert result.skipped in (0, 1)
+    if result.skipped:
+        assert result.values.count_nonzero() == 0
+
+
+@every_kind
+def test_every_kind_reaches_what_the_filter_allows(name):
+    """Where gradients are large, what bounds the norm reaches it, nearly: nothing here holds for want of a gradient."""
+    victim = network(name)
+    victim.fill(1)
+    x, y = victim.batch(1, 2)
+    for filter in EVERY_FILTER:
+        contribution = norm(victim.gradients.filtered_sum(x, 1e9 * y, filter).values)
+        share = contribution / filter.certified_bound(victim.gradients.live)
+        if filter.kind == "radial" or (isinstance(filter, Tanh) and filter.after):
+            assert 1 - 1e-4 <= share <= 1
+        else:
+            assert 0.3 <= share <= 1
+
+
+# Terms that are large and sum to nearly nothing: the sum is rounding, and computed twice it would be two numbers.
+
+CANCELLING = {
+    "sequence": Kind(lambda: nn.Linear(16, 16), (64, 16)),
+    "conv1d": Kind(lambda: nn.Conv1d(16, 16, 3), (16, 66)),
+    "conv2d": Kind(lambda: nn.Conv2d(4, 16, 3), (4, 10, 10)),
+    "layer norm": Kind(lambda: nn.LayerNorm(16), (64, 16)),
+    "group norm": Kind(lambda: nn.GroupNorm(1, 16), (16, 64)),
+    "embedding": Kind(lambda: nn.Embedding(2, 64), (512,), 2),
+    "tied embedding": Kind(tied, (512,), 5),
+    "rnn": Kind(lambda: recurrent(nn.RNN(4, 16, batch_first=True)), (64, 4)),
+    "cell": Kind(lambda: unrolled(nn.GRUCell(4, 16)), (16, 4)),
+    "torch.func": Kind(lambda: Scaled(16), (64, 16)),
+    "twice": Kind(
+        lambda: Applied(
+            lambda self, x: torch.stack([self.layer(x), self.layer(x * (1 + 2**-23))], 1), layer=nn.Linear(64, 16)
+        ),
+        (64,),
+    ),
+}
+
+
+def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tensor, Tensor]:
+    """One record with the same features at every position, and output gradients that sum to rounding over positions."""
+    kind, generator = CANCELLING[name], torch.Generator().manual_seed(seed)
+    model = kind.build()
+    for weight in model.parameters():
+        weight.data.copy_(torch.randn(weight.shape, generator=generator))
+    if kind.tokens:
+        x = torch.zeros((1, *kind.shape), dtype=torch.long)
+    else:
+        x = torch.randn(1, *kind.shape, generator=generator)
+        x = x[:, :1].expand_as(x) if name in ("sequence", "layer norm", "torch.func") else x
+        x = x[..., :1].expand_as(x) if name in ("conv1d", "group norm") else x
+        x = x[..., :1, :1].expand_as(x) if name == "conv2d" else x
+        x = x if name in ("rnn", "cell") else size * x  # or they saturate
+    outputs = model(x)
+    y = size * torch.randn(outputs.shape, generator=generator)
+    if y.ndim > 2:  # (batch, positions, features), or (batch, channels, *positions)
+        over = tuple(range(2, y.ndim)) if name in ("conv1d", "conv2d", "group norm") else (1,)
+        y = y - y.mean(over, keepdim=True)
+    return RecordGradients(model, Mask.dense(model), dot), x, y.flatten(1)
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+@pytest.mark.parametrize("size", [1.0, 1e7])
+def test_what_cancels_over_positions_is_bounded_all_the_same(name, size):
+    for seed in range(2):
+        gradients, x, y = cancelling(name, seed, size)
+        for filter in (*EVERY_FILTER, Clip(1e-6), Automatic(1e6, 0.0), PerLayerClip(1e-6)):
+            result = gradients.filtered_sum(x, y, filter)
+            assert result.skipped == 0
+            assert norm(result.values) <= filter.certified_bound(gradients.live)
+        assert norm(gradients.filtered_sum(x, y, Automatic(1.0, 0.0)).values) >= 1 - 1e-4
+
+
+@every_filter
+@pytest.mark.parametrize("repeats", [1, 3000])
+def test_a_token_repeated_many_times_is_one_row(repeats, filter):
+    """Thousands of equal gradients of one row, others of which cancel."""
+    model = nn.Embedding(4, 3)
+    gradients = RecordGradients(model, Mask.dense(model), dot)
+    x = torch.tensor([[0, 1, 2, 1] * repeats])
+    y = torch.tensor([[1.0, -1.0, 1e-3]]).repeat(1, 4 * repeats)
+    y = y.reshape(1, -1, 4, 3) * torch.tensor([1.0, 1e6, 1e-20, -1e6])[:, None]
+    result = gradients.filtered_sum(x, y.flatten(1), filter)
+    assert 0 < norm(result.values) <= filter.certified_bound(gradients.live)
+    if filter.kind == "radial":  # what repeats adds up before the filter, what cancels is gone, what is unused is zero
+        rows = result.values.reshape(4, 3)
+        assert rows[0, 0] > 0.3
+        assert rows[1].tolist() == [0.0] * 3
+        assert rows[3].tolist() == [0.0] * 3
+
+
+# Records without a usable gradient.
+
+BAD = {
+    "nan feature": (math.nan, 1.0),
+    "infinite feature": (-math.inf, 1.0),
+    "nan label": (1.0, math.nan),
+    "infinite label": (1.0, math.inf),
+    "beyond reach": (1.0, 2.0**126),
+}
+TOKENS_CANNOT = ("nan feature", "infinite feature")
+
+
+def poisoned(victim: Network, poison: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Records of which the first, two in the middle and the last are bad, everywhere."""
+    victim.fill(3)
+    x, y = victim.batch(13, 4)
+    good = torch.ones(13, dtype=torch.bool)
+    good[[0, 5, 6, 12]] = False
+    feature, label = BAD[poison]
+    if not victim.kind.tokens:
+        x[~good] = feature
+    y[~good] = label
+    return x, y, good
+
+
+@every_kind
+def test_a_record_that_is_not_finite_changes_only_the_counter(name):
+    """Counted once however many layers see it; to 1e-6, since without it the batch has another length."""
+    victim = network(name)
+    x, y, good = poisoned(victim, "nan label" if victim.kind.tokens else "nan feature")
+    for filter in EVERY_FILTER:
+        result = victim.gradients.filtered_sum(x, y, filter)
+        without = victim.gradients.filtered_sum(x[good], y[good], filter)
+        assert (result.skipped, without.skipped) == (4, 0)
+        assert norm(without.values) > 0.1
+        torch.testing.assert_close(result.values, without.values, rtol=1e-6, atol=1e-6 * norm(without.values))
+        alone = victim.gradients.filtered_sum(x[~good], y[~good], filter)
+        assert alone.skipped == 4
+        assert alone.values.tolist() == [0.0] * victim.gradients.live
+
+
+@every_kind
+def test_which_way_a_record_is_unusable_makes_no_bit_of_difference(name):
+    """In a batch of one length every bit agrees; so it does where the record is marked as not present."""
+    victim = network(name)
+    for filter in EVERY_FILTER:
+        sums = []
+        for poison in BAD:
+            if not (victim.kind.tokens and poison in TOKENS_CANNOT):
+                x, y, good = poisoned(victim, poison)
+                sums.append(victim.gradients.filtered_sum(x, y, filter).values)
+                absent = victim.gradients.filtered_sum(x, y, filter, good)
+                assert absent.skipped == 0
+                sums.append(absent.values)
+        assert all(torch.equal(sums[0], other) for other in sums[1:])
+
+
+@every_kind
+def test_weights_that_are_not_finite_silence_every_record(name):
+    """Also where the plan is made under such weights."""
+    kind = KINDS[name]
+    model = kind.build()
+    for value in (math.nan, math.inf):
+        for weight in model.parameters():
+            weight.data.fill_(value)
+        victim = network(name)
+        x, y = victim.batch(5, 6)
+        gradients = RecordGradients(model, Mask.dense(model), dot)
+        for filter in EVERY_FILTER:
+            result = gradients.filtered_sum(x, y, filter)
+            assert norm(result.values) <= 5 * filter.certified_bound(gradients.live)
+            if result.skipped:
+                assert result.skipped == 5
+                assert result.values.tolist() == [0.0] * gradients.live
+
+
+# Add/remove: what leaving one record out moves.
+
+
+@every_kind
+@settings(max_examples=8)
+@given(st.integers(0, 2**32), st.sampled_from(EVERY_FILTER), st.sampled_from([1e-20, 1.0, 1e6, 1e12, 1e25, math.nan]))
+def test_leaving_one_record_out_moves_the_sum_by_at_most_the_bound(name, seed, filter, size):
+    """Exactly where its row stays, not present; as far as rounding where the batch is shorter. One record is of ``size``."""
+    victim = network(name)
+    victim.fill(seed % 1000)
+    x, y = victim.batch(7, seed)
+    y[3] *= size
+    if not victim.kind.tokens:
+        x[3] *= size
+    bound = filter.certified_bound(victim.gradients.live)
+    everything = victim.gradients.filtered_sum(x, y, filter).values
+    for left_out in (0, 3, 6):
+        rest = torch.arange(7) != left_out
+        marked = victim.gradients.filtered_sum(x, y, filter, rest).values
+        assert norm(everything - marked) <= bound * (1 + 1e-12)
+        shorter = victim.gradients.filtered_sum(x[rest], y[rest], filter).values
+        assert norm(everything - shorter) <= bound * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+@pytest.mark.parametrize("filter", [Clip(1e-6), Automatic(1.0, 0.0), PerLayerClip(1.0), Tanh(1.0, 1e-6)], ids=str)
+def test_leaving_one_of_many_alike_out_moves_no_more_where_all_are_rounding(name, filter):
+    """A record that is wide, or bad, and then gone, must leave every bit of what the others contribute."""
+    gradients, x, y = cancelling(name, 0, 10.0)
+    x, y = x.repeat(40, *[1] * (x.ndim - 1)), y.repeat(40, 1)
+    rest = torch.arange(40) != 0
+    without = gradients.filtered_sum(x, y, filter, rest).values
+    for size in (1.0, -1.0, 2.0**25, 1e12, math.inf, math.nan):
+        y[0] = size * y[1]
+        everything = gradients.filtered_sum(x, y, filter).values
+        assert norm(everything - without) <= filter.certified_bound(gradients.live) * (1 + 1e-9)
+
+
+# Half precision between parameters of float32.
+
+HALVES = {
+    "linear": Kind(lambda: nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)), (40,)),
+    "convolution": Kind(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4)), (3, 6, 6)),
+    "conv1d": Kind(lambda: nn.Conv1d(3, 4, 3), (3, 50)),
+    "sequence": Kind(lambda: nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 3)), (30, 5)),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("how", [torch.bfloat16, torch.float16, "inputs"], ids=str)
+def test_half_precision_does_not_loosen_the_bound(name, how):
+    """Under autocast, and where a network casts inputs of half precision: norms must not be taken in it."""
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        model = nn.Sequential(*HALVES[name].build()) if name != "conv1d" else nn.Sequential(HALVES[name].build())
+        keep = {key: torch.rand(p.shape, generator=generator) < 0.7 for key, p in model.named_parameters()}
+        x = torch.randn(1, *HALVES[name].shape, generator=generator)
+        wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
+        if how == "inputs":
+            model, x = Applied(lambda self, x: self.rest(x.float()), rest=model), x.to(torch.float16)
+            keep = {f"rest.{key}": value for key, value in keep.items()}
+        gradients = RecordGradients(model, Mask(keep), lambda outputs, labels: dot(outputs.float(), labels))
+        low = how if isinstance(how, torch.dtype) else torch.bfloat16
+        for filter in (*EVERY_FILTER, Clip(1e-3)):
+            with torch.autocast("cpu", low, enabled=how != "inputs"):
+                result = gradients.filtered_sum(x, 10 * wanted, filter)
+            assert result.skipped == 0
+            assert 0 < norm(result.values) <= filter.certified_bound(gradients.live)
