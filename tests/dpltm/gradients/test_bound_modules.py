@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 

@@ -1,0 +1,155 @@
+"""Compaction: units that a mask leaves without use are removed for good, so that sparsity becomes a smaller network.
+
+A unit (a neuron, or a channel of a convolution) all of whose outgoing weights are pruned changes no output, gets no
+gradient, and yet costs noise on its live incoming weights. One without live inputs is a constant, trainable while its bias
+lives: it stays.
+
+torch-pruning's dependency graph says what else goes with a unit. It is used on a network whose weights are their own
+positions, so that what is left says where every weight came from.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.masks import Mask
+
+_NORMS = (
+    nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,
+    nn.LocalResponseNorm,
+)  # fmt: skip
+
+_Units = nn.Linear | nn.Conv1d | nn.Conv2d
+
+
+@dataclass(frozen=True)
+class Compact:
+    """A smaller network that computes what a masked one does.
+
+    Attributes:
+        model: the network, of the same modules with fewer units.
+        mask: what is live in it.
+        places: for every parameter, the flat positions in the original one that its values came from.
+    """
+
+    model: nn.Module
+    mask: Mask
+    places: Mapping[str, Tensor]
+
+
+def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
+    """Removes every unit that the mask leaves without use; ``model`` itself stays as it is.
+
+    Args:
+        model: its pruned weights count as zero, whatever they hold.
+        mask: live coordinates.
+        example: one batch of any records of the right shape; only shape and dtype matter.
+
+    Returns:
+        The compact network. Its outputs equal the masked one's up to the rounding of shorter sums, and so do its gradients
+        at the coordinates that remain; those that were removed had gradient zero.
+
+    Raises:
+        InputError: a normalisation layer, whose statistics would change, or a network that cannot be traced.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, _NORMS):
+            raise InputError(
+                f"model: {name} is a normalisation layer; with units removed its statistics would change, so it cannot be"
+                " compacted"
+            )
+    masked = copy.deepcopy(model)
+    mask.apply(masked)
+    places = _positions(masked)
+    while True:
+        graph = _trace(places, example)
+        dead = next(_without_use(places, mask, graph), None)
+        if dead is None:
+            break
+        dead.prune()
+    found = {name: value.detach().long().flatten() for name, value in places.named_parameters()}
+    smaller = copy.deepcopy(places).to(next(model.parameters()).dtype)
+    kept: dict[str, Tensor] = {}
+    with torch.no_grad():
+        originals = dict(masked.named_parameters())
+        for name, value in smaller.named_parameters():
+            value.copy_(originals[name].flatten()[found[name]].view(value.shape))
+            kept[name] = mask[name].flatten()[found[name]].view(value.shape)
+            value.requires_grad_(originals[name].requires_grad)
+    return Compact(smaller, Mask(kept), found)
+
+
+def _positions(model: nn.Module) -> nn.Module:
+    """A copy whose weights are their own flat positions, exact in float64."""
+    found = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for value in found.parameters():
+            value.copy_(torch.arange(value.numel(), dtype=torch.float64).view(value.shape))
+            value.requires_grad_(True)
+    return found
+
+
+def _trace(places: nn.Module, example: Tensor) -> Any:
+    import torch_pruning
+
+    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
+    try:
+        return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
+    except Exception as error:  # whatever the model's own code raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise InputError(f"model: cannot be traced for compaction: {reason}") from error
+
+
+def _groups(places: nn.Module, graph: Any) -> Iterator[tuple[_Units, Any, list[tuple[_Units, Tensor, Tensor]]]]:
+    """Every layer with units that others use: the layer, what removes its units, and who uses which unit at which input."""
+    import torch_pruning as tp
+
+    for module in places.modules():
+        if isinstance(module, nn.Linear):
+            remove = tp.prune_linear_out_channels
+        elif isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups == 1:
+            remove = tp.prune_conv_out_channels
+        else:
+            continue
+        count = len(module.weight)
+        if count == 1:
+            continue
+        group = graph.get_pruning_group(module, remove, idxs=list(range(count)))
+        users = []
+        simple = True
+        for item in group.items[1:]:
+            target = item.dep.target.module
+            if isinstance(target, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+                simple &= item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
+                simple &= getattr(target, "groups", 1) == 1
+                users.append((target, torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
+            else:
+                simple &= not any(True for _ in target.parameters())
+        if users and simple:
+            yield module, (lambda units, m=module, r=remove: graph.get_pruning_group(m, r, idxs=units)), users
+
+
+def _live(module: _Units, places: nn.Module, mask: Mask) -> Tensor:
+    """The mask of a module's weight as far as it is still there, ``(out, in, ...)``."""
+    name = next(name for name, value in places.named_parameters() if value is module.weight)
+    return mask[name].flatten()[module.weight.detach().long()]
+
+
+def _without_use(places: nn.Module, mask: Mask, graph: Any) -> Iterator[Any]:
+    """Groups of units without a live outgoing weight; one unit of every layer stays, so that there is a network."""
+    for module, group_of, users in _groups(places, graph):
+        used = torch.zeros(len(module.weight), dtype=torch.long)
+        for user, inputs, units in users:
+            alive = _live(user, places, mask).transpose(0, 1).flatten(1).any(1)[inputs]
+            used.index_add_(0, units, alive.long())
+        unused = (used == 0).nonzero().squeeze(1).tolist()
+        unused = unused[1:] if len(unused) == len(used) else unused
+        if unused:
+            yield group_of(unused)
