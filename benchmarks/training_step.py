@@ -1,9 +1,9 @@
 """The cost of a DP training step of dpltm, against a plain dense SGD step and against Opacus, in one process.
 
-A step is everything between two batches in memory and the updated weights: sampling is left out, noise and optimizer are in.
+A step is everything between a batch in memory and the updated weights: sampling is left out, noise and optimizer are in.
 Prints JSON: medians over interleaved runs, in milliseconds and in plain steps P, and what a step holds in memory beyond P.
 
-    python benchmarks/training_step.py [--density 0.1] [--batch 400] [--repeat 40] [--peers]
+    python benchmarks/training_step.py [--network mlp] [--density 0.1] [--batch 400] [--repeat 40] [--peers]
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import argparse
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from dpltm.compaction import compact
 from dpltm.filters import Clip, Filter, make_filter
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
+from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.training import noisy_mean
 
 Step = Callable[[], None]
@@ -32,9 +36,8 @@ def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(output, labels, reduction="none")
 
 
-def plain(x: torch.Tensor, y: torch.Tensor) -> Step:
+def plain(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
     """What anyone would write."""
-    model = build(ModelSpec("mlp:300,100", 784, 10), 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step() -> None:
@@ -45,18 +48,23 @@ def plain(x: torch.Tensor, y: torch.Tensor) -> Step:
     return step
 
 
-def ours(x: torch.Tensor, y: torch.Tensor, filter: Filter, density: float) -> Step:
-    """The same network with a share of its weights live, as dpltm.training does it."""
-    model = build(ModelSpec("mlp:300,100", 784, 10), 0)
+def random_mask(model: nn.Module, density: float) -> Mask:
+    """A share of the weights of every layer, and all biases."""
     generator = torch.Generator().manual_seed(0)
-    mask = Mask(
+    return Mask(
         {
             name: torch.rand(value.shape, generator=generator) < (density if value.ndim > 1 else 2)
             for name, value in model.named_parameters()
         }
     )
+
+
+def ours(
+    model: nn.Module, mask: Mask, x: torch.Tensor, y: torch.Tensor, filter: Filter, compile: bool = False
+) -> Step:
+    """The same network under a mask, as dpltm.training does it."""
     mask.apply(model)
-    gradients, source = RecordGradients(model, mask, loss), SecureSource()
+    gradients, source = RecordGradients(model, mask, loss, compile=compile), SecureSource()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     live = torch.cat([mask[name].flatten() for name, _ in model.named_parameters()]).nonzero().squeeze(1)
@@ -72,12 +80,11 @@ def ours(x: torch.Tensor, y: torch.Tensor, filter: Filter, density: float) -> St
     return step
 
 
-def opacus(x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
+def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
     """Opacus on the dense network, noise and clipping as its make_private sets them up; its loader is left out."""
     from opacus import PrivacyEngine
     from torch.utils.data import DataLoader, TensorDataset
 
-    model = build(ModelSpec("mlp:300,100", 784, 10), 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(TensorDataset(x, y), batch_size=len(x))
     ghost = mode == "ghost"
@@ -96,6 +103,46 @@ def opacus(x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
     return step
 
 
+def steps_of(network: str, density: float, batch: int, peers: bool, ticket: str | None) -> dict[str, Step]:
+    """Every step that is timed, each with a network of its own."""
+    spec = ModelSpec("mlp:300,100" if network == "mlp" else "cnn:28x28x1", 784, 10)
+    x, y = torch.rand(batch, 784), torch.randint(10, (batch,))
+
+    def new() -> nn.Module:
+        return build(spec, 0)
+
+    sparse = random_mask(new(), density)
+    steps: dict[str, Step] = {
+        "plain": plain(new(), x, y),
+        "clip": ours(new(), sparse, x, y, Clip(1.0)),
+        "clip, dense": ours(new(), Mask.dense(new()), x, y, Clip(1.0)),
+        "clip-then-tanh": ours(new(), sparse, x, y, make_filter("tanh")),
+    }
+    if network == "mlp":
+        small = random_mask(new(), 0.02)
+        steps |= {
+            "clip-then-tanh, compiled": ours(new(), sparse, x, y, make_filter("tanh"), True),
+            "tanh-then-clip": ours(new(), sparse, x, y, make_filter("tanh-clip")),
+            "clip, 2 % live": ours(new(), small, x, y, Clip(1.0)),
+        }
+        less = compact(new(), small, x)
+        steps["clip, 2 % live, compacted"] = ours(less.model, less.mask, x, y, Clip(1.0))
+        if ticket is not None:
+            name, _, number = ticket.rpartition("@")
+            found = load_ticket_set(Path(name)).ticket(int(number)).mask
+            less = compact(new(), found, x)
+            share = f"clip, ticket with {found.density:.2%} live"
+            steps |= {
+                share: ours(new(), found, x, y, Clip(1.0)),
+                f"{share}, compacted": ours(less.model, less.mask, x, y, Clip(1.0)),
+            }
+    if peers:
+        steps |= {f"opacus {mode}": opacus(new(), x, y, mode) for mode in ("ghost", "hooks")}
+        if network == "cnn":
+            steps["opacus functorch"] = opacus(new(), x, y, "functorch")
+    return steps
+
+
 def held(step: Step) -> int:
     """Largest sum of tensor memory that one step allocates and has not freed yet, in bytes."""
     from torch.profiler import ProfilerActivity, profile
@@ -112,24 +159,16 @@ def held(step: Step) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=("mlp", "cnn"), default="mlp", help="784-300-100-10, or cnn (GDP paper)")
+    parser.add_argument("--ticket", metavar="SET@ROUND", help="a ticket of 784-300-100-10 to time as well")
     parser.add_argument("--density", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=400)
     parser.add_argument("--repeat", type=int, default=40)
     parser.add_argument("--peers", action="store_true", help="Opacus too, which must be installed")
     given = parser.parse_args()
+    warnings.simplefilter("ignore")  # Opacus's
     torch.manual_seed(0)
-    x, y = torch.rand(given.batch, 784), torch.randint(10, (given.batch,))
-    tanh = make_filter("tanh")
-    steps: dict[str, Step] = {
-        "plain": plain(x, y),
-        "clip": ours(x, y, Clip(1.0), given.density),
-        "clip, dense": ours(x, y, Clip(1.0), 2.0),
-        "clip, 2 % live": ours(x, y, Clip(1.0), 0.02),
-        "clip-then-tanh": ours(x, y, tanh, given.density),
-        "tanh-then-clip": ours(x, y, make_filter("tanh-clip"), given.density),
-    }
-    if given.peers:
-        steps |= {"opacus ghost": opacus(x, y, "ghost"), "opacus hooks": opacus(x, y, "hooks")}
+    steps = steps_of(given.network, given.density, given.batch, given.peers, given.ticket)
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(given.repeat + 3):
         for name, step in steps.items():

@@ -6,6 +6,7 @@ once for the norm and once for the sum, it could come out as two numbers, and th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -27,7 +28,6 @@ class ExplicitLayer:
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], keep: Mapping[str, Tensor], names: Mapping[int, str]) -> None:
-        self._rules = {id(module): rules.rule_of(module) for module in modules.values()}
         parameters = {
             names[id(value)]: value
             for module in modules.values()
@@ -36,11 +36,18 @@ class ExplicitLayer:
         }
         order = {name: place for place, name in enumerate(keep)}
         self.names = tuple(sorted(parameters, key=order.__getitem__))
-        self._index = [keep[name].flatten().nonzero().squeeze(1) for name in self.names]
-        self.sizes = tuple(len(index) for index in self._index)
-        self._names = names
-        self._places = {name: place for place, name in enumerate(self.names)}
-        self._starts = torch.tensor([0, *self.sizes]).cumsum(0).tolist()
+        live = {name: keep[name].flatten().nonzero().squeeze(1) for name in self.names}
+        self.sizes = tuple(len(live[name]) for name in self.names)
+        self._all = {name: len(live[name]) == keep[name].numel() for name in self.names}
+        self._live = live
+        self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
+        for module in modules.values():
+            for value in module.parameters():
+                if value.requires_grad:
+                    name, places = names[id(value)], rules.layout(module, value)
+                    index = None if places is None and self._all[name] else live[name]
+                    self._parts[id(module), id(value)] = (name, index if places is None else places[live[name]])
+        self._starts = dict(zip(self.names, itertools.accumulate(self.sizes, initial=0), strict=False))
         self._kind = next(iter(parameters.values()))
         self.forget()
 
@@ -50,25 +57,25 @@ class ExplicitLayer:
 
     def take(self, calls: Sequence[Call], records: int) -> None:
         """Adds up each record's gradients over the calls; zero where the loss depends on none."""
-        self.hold(
-            records,
-            (
-                (self._names[id(parameter)], gradient)
-                for call in calls
-                for parameter, gradient in self._rules[id(call.module)](call, records)
-            ),
-        )
+        self._values = self._kind.new_zeros(records, sum(self.sizes))
+        for call in calls:
+            for parameter, first, gradient in rules.rule_of(call.module)(call, records):
+                part = self._parts.get((id(call.module), id(parameter)))
+                if part is not None:  # else it is frozen
+                    self._add(part[0], part[1], first, gradient.flatten(1))
+        self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
 
     def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
-        """Adds up per-record gradients ``(batch, *shape)`` of parameters by name; those of frozen ones are passed over."""
+        """Takes per-record gradients ``(batch, *shape)`` of parameters by name."""
         self._values = self._kind.new_zeros(records, sum(self.sizes))
         for name, gradient in gradients:
-            if name in self._places:
-                place = self._places[name]
-                flat, index = gradient.flatten(1), self._index[place]
-                live = flat if len(index) == flat.shape[1] else flat.index_select(1, index)
-                self._values[:, self._starts[place] : self._starts[place + 1]] += live
+            self._add(name, None if self._all[name] else self._live[name], 0, gradient.flatten(1))
         self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
+
+    def _add(self, name: str, index: Tensor | None, first: int, gradient: Tensor) -> None:
+        start = self._starts[name]
+        place = self._values[first : first + len(gradient), start : start + len(self._live[name])]
+        place += gradient if index is None else gradient.index_select(1, index)
 
     def extremes(self) -> list[Tensor]:
         norms = self._squares.sqrt().to(self._values.dtype)  # infinite where float32 cannot hold it

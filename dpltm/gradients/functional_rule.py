@@ -16,7 +16,7 @@ CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
 
 
-def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
+def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
     """Rule for a module without one of its own: its vector-Jacobian product at each record.
 
     Raises:
@@ -51,7 +51,7 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
         one, (axes, 0), (arguments, [gradient for _, _, gradient in known]), parameters, call.module
     )
     for name, value in per_record.items():
-        yield parameters[name], value
+        yield parameters[name], 0, value
 
 
 def whole_model(

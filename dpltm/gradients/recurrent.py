@@ -40,7 +40,7 @@ class _Product:
         return output
 
 
-def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
+def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
     """Rule for RNN, GRU and LSTM, and for their cells.
 
     Raises:
@@ -70,9 +70,9 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, Tensor]]:
     for product in products:
         over_time = torch.stack([next(each) for _ in product.outputs], 1)  # (batch, time, out)
         inputs = torch.stack([value.detach() for value in product.inputs], 1)
-        yield product.weight, torch.bmm(over_time.transpose(1, 2), inputs)
+        yield product.weight, 0, torch.bmm(over_time.transpose(1, 2), inputs)
         if product.bias is not None:
-            yield product.bias, over_time.sum(1)
+            yield product.bias, 0, over_time.sum(1)
 
 
 def _step(kind: str, inputs: Tensor, hidden: Tensor, state: _State) -> _State:

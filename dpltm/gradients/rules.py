@@ -1,11 +1,13 @@
 """Per-record gradients of a module's parameters from what it saw and the loss's gradient at what it gave.
 
-One rule a kind of module; whatever has none goes through ``torch.func``. A rule yields pairs of a parameter and its
-gradients, ``(batch, *shape)``; what it was given for a record decides that record's rows, and nothing else does.
+One rule a kind of module; whatever has none goes through ``torch.func``. A rule yields a parameter, the number of a record,
+and the gradients of that record and those that follow, ``(records, *shape)``, or flat in another order (``layout``). What it
+was given for a record decides that record's rows, and nothing else does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -16,8 +18,11 @@ from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, recurrent
 from dpltm.gradients.calls import Call
 
-Gradients = Iterator[tuple[Tensor, Tensor]]
+Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Rule = Callable[[Call, int], Gradients]
+
+PATCHES = 2**18
+"""Most numbers in the patches of the images that are taken at once: more would leave the cache before they are used."""
 
 _Conv = nn.Conv1d | nn.Conv2d
 _Norm = nn.LayerNorm | nn.GroupNorm | nn.RMSNorm
@@ -31,9 +36,9 @@ def linear(call: Call, records: int) -> Gradients:
     assert isinstance(module, nn.Linear)
     rows = _batch(module, call.inputs[0], records).to(gradient.dtype).reshape(records, -1, module.in_features)
     gradient = gradient.reshape(records, -1, module.out_features)
-    yield module.weight, torch.bmm(gradient.transpose(1, 2), rows)
+    yield module.weight, 0, torch.bmm(gradient.transpose(1, 2), rows)
     if module.bias is not None:
-        yield module.bias, gradient.sum(1)
+        yield module.bias, 0, gradient.sum(1)
 
 
 def convolution(call: Call, records: int) -> Gradients:
@@ -42,31 +47,41 @@ def convolution(call: Call, records: int) -> Gradients:
     if gradient is None:
         return
     assert isinstance(module, _Conv)
-    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
-    if module.padding_mode != "zeros" or module.padding == "same":
-        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        inputs = functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
-        padding: tuple[int, ...] = (0,) * len(module.kernel_size)
-    else:
-        padding = (0,) * len(module.kernel_size) if module.padding == "valid" else tuple(module.padding)  # type: ignore[arg-type]
-    flat = isinstance(module, nn.Conv1d)  # as an image of height 1
-    kernel, dilation, stride = (
-        (1, *size) if flat else size for size in (module.kernel_size, module.dilation, module.stride)
-    )
-    patches = functional.unfold(
-        inputs.unsqueeze(2) if flat else inputs,
-        kernel,
-        dilation=dilation,
-        padding=(0, *padding) if flat else padding,
-        stride=stride,
-    )
-    groups, positions = module.groups, patches.shape[2]
-    columns = patches.reshape(records * groups, -1, positions)
+    inputs = _padded(module, _batch(module, call.inputs[0], records).to(gradient.dtype))
+    inputs = inputs.movedim(1, -1).contiguous()  # channels last: a row of a patch is one run of memory
+    size, kernel, groups = gradient.shape[2:], module.kernel_size, module.groups
+    steps = inputs.stride()
+    between = [step * stride for step, stride in zip(steps[1:-1], module.stride, strict=True)]
+    within = [step * dilation for step, dilation in zip(steps[1:-1], module.dilation, strict=True)]
+    shape = (records, *size, *kernel, inputs.shape[-1])
+    patches = inputs.as_strided(shape, (steps[0], *between, *within, 1), inputs.storage_offset())
     gradient = gradient.reshape(records, module.out_channels, -1)
-    rows = gradient.reshape(records * groups, -1, positions)
-    yield module.weight, torch.bmm(rows, columns.transpose(1, 2)).reshape(records, *module.weight.shape)
+    positions, outs = gradient.shape[2], module.out_channels // groups
+    once = max(1, PATCHES // max(1, math.prod(shape[1:])))
+    for start in range(0, records, once):
+        rows = gradient[start : start + once]
+        columns = patches[start : start + once].reshape(len(rows), positions, -1)
+        if groups > 1:
+            columns = columns.view(len(rows), positions, -1, groups, inputs.shape[-1] // groups)
+            columns = columns.permute(0, 3, 1, 2, 4).reshape(len(rows) * groups, positions, -1)
+            rows = rows.reshape(-1, outs, positions)
+        yield module.weight, start, torch.bmm(rows, columns).view(-1, module.weight.numel())
     if module.bias is not None:
-        yield module.bias, gradient.sum(2)
+        yield module.bias, 0, gradient.sum(2)
+
+
+def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
+    """Where a rule puts each coordinate of a parameter's gradient, in the order of the parameter; None if in that order."""
+    if type(module) not in (nn.Conv1d, nn.Conv2d) or parameter.ndim < 3:
+        return None
+    order = torch.arange(parameter.numel(), device=parameter.device).view(parameter.shape).movedim(1, -1).flatten()
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+def _padded(module: _Conv, inputs: Tensor) -> Tensor:
+    """Inputs as the kernel slides over them."""
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
 
 
 def normalisation(call: Call, records: int) -> Gradients:
@@ -88,9 +103,9 @@ def normalisation(call: Call, records: int) -> Gradients:
             normal = functional.rms_norm(inputs, size, eps=module.eps)
         shape, over = (records, -1, *size), 1
     if isinstance(module.weight, nn.Parameter):
-        yield module.weight, (gradient * normal).reshape(shape).sum(over)
+        yield module.weight, 0, (gradient * normal).reshape(shape).sum(over)
     if isinstance(getattr(module, "bias", None), nn.Parameter):
-        yield module.bias, gradient.reshape(shape).sum(over)  # type: ignore[misc]
+        yield module.bias, 0, gradient.reshape(shape).sum(over)  # type: ignore[misc]
 
 
 def embedding(call: Call, records: int) -> Gradients:
@@ -104,7 +119,7 @@ def embedding(call: Call, records: int) -> Gradients:
     if module.padding_idx is not None:
         gradient = gradient.masked_fill((tokens == module.padding_idx)[:, :, None], 0.0)
     table = gradient.new_zeros(records, *module.weight.shape)
-    yield module.weight, table.scatter_add_(1, tokens[:, :, None].expand_as(gradient), gradient)
+    yield module.weight, 0, table.scatter_add_(1, tokens[:, :, None].expand_as(gradient), gradient)
 
 
 def rule_of(module: nn.Module) -> Rule:

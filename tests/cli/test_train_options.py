@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -161,3 +165,171 @@ def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one(train):
     assert body["noise_std"] == pytest.approx(body["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
     assert body["privacy"]["nominal"]["epsilon"] == pytest.approx(1, rel=2e-3)
     assert body["privacy"]["certified"]["epsilon"] > 100
+
+
+# Convolutional network, physical batches, precision, device
+
+IMAGES = ("--dataset", "images.npz", "--bounds", "0,255", "--classes", "3")
+DENSE = ("train", "--dense", "--model", "mlp:4", *PRIVATE, "--noise-multiplier", "3", "--steps", "2", "--out", "new")
+
+
+@pytest.fixture
+def images(cwd: Path) -> tuple[str, ...]:
+    """Options of 90 images of 28 x 28 in three classes, each with its own bright bar, and 30 to test on."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    x = rng.integers(0, 40, (120, 28, 28), dtype=np.uint8)
+    for label in range(3):
+        x[y == label, 8 * label : 8 * label + 10, 4:24] += 200
+    np.savez(cwd / "images.npz", x_train=x[:90], y_train=y[:90], x_test=x[90:], y_test=y[90:])
+    return IMAGES
+
+
+def read(path: str) -> dict[str, Any]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def test_the_convolutional_network_from_tickets_to_a_run(cli, images, events):
+    """The size of the images comes from the records, once; from then on it is part of the network's name."""
+    tiny = ("--model", "cnn", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "15")
+    public, private = (*images, "--subset", "0:45"), (*images, "--subset", "45:90")
+    made = cli("generate", *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
+    weights, biases = 16 * 64 + 32 * 16 * 16 + 32 * 512 + 3 * 32, 16 + 32 + 32 + 3
+    assert [row["live"] for row in made["tickets"]] == [weights + biases, weights // 2 + biases]
+    drawn = cli("select", "s", *private, "--eps1", "0.5", "--json").json
+    assert drawn["winner"]["round"] in (0, 1)
+    trained = cli("train", "s@1", *private, "--noise-multiplier", "3", "--steps", "2", "--out", "r", "--json").json
+    assert (trained["live"], trained["round"]) == (weights // 2 + biases, 1)
+    assert read("r/config.json")["model"] == "cnn:28x28x1"
+    values = load_file("r/model.safetensors")
+    assert values["conv1.weight"].shape == (16, 1, 8, 8)
+    assert sum(int(np.count_nonzero(value)) for value in values.values()) == trained["live"]
+    assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance", "selection", "training"]
+    judged = cli("evaluate", "r", *images, "--json").json
+    assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
+
+
+@pytest.mark.parametrize("model", ["cnn", "cnn:28x28x1"])
+def test_the_convolutional_network_trains_dense(cli, images, model):
+    options = (
+        "--noise-multiplier",
+        "0",
+        "--steps",
+        "12",
+        "--batch-size",
+        "90",
+        "--lr",
+        "0.2",
+        "--optimizer",
+        "momentum",
+    )
+    body = cli("train", "--dense", "--model", model, *images, *options, "--out", "r", "--json").json
+    assert body["live"] == 26_010 - 7 * 33
+    assert body["density"] == 1
+    assert body["accuracy"] > 0.6, "a third is chance"
+    assert read("r/config.json")["model"] == "cnn:28x28x1"
+    assert cli("evaluate", "r", *images, "--json").json["accuracy"] == body["accuracy"]
+
+
+GENERATE = ("generate", *PRIVATE, "--provenance", "public", "--out", "new")
+
+
+@pytest.mark.parametrize("command", [GENERATE, DENSE], ids=["generate", "train"])
+def test_images_too_small_for_the_convolutional_network(refused, command):
+    """Digits are 8 x 8."""
+    message = refused(*command, "--model", "cnn")
+    assert message.startswith("--model: cnn:8x8x1: images must be at least ")
+    assert message.endswith(" and at most 1024 x 1024")
+
+
+@pytest.mark.parametrize("command", [GENERATE, DENSE], ids=["generate", "train"])
+def test_images_of_another_size_than_the_records(refused, command):
+    assert refused(*command, "--model", "cnn:28x28x1") == (
+        "--model: cnn:28x28x1: such images have 784 features, but the records have 64"
+    )
+
+
+def test_records_that_are_no_images(cwd, refused):
+    np.savez(cwd / "flat.npz", x_train=np.zeros((9, 784), dtype=np.uint8), y_train=np.arange(9) % 3)
+    command = ("train", "--dense", *IMAGES[2:], "--dataset", "flat.npz", "--noise-multiplier", "3", "--out", "new")
+    assert refused(*command, "--model", "cnn") == (
+        "--model cnn: records of shape (784,) are no images; if they are flattened ones, say their size, as in cnn:28x28x1"
+    )
+
+
+def test_a_physical_batch_changes_no_weight_but_for_rounding(cli, monkeypatch):
+    """Without noise and with every record in every step nothing else is left to chance; the rows are counted."""
+    from dpltm.gradients import RecordGradients
+
+    rows: list[int] = []
+    inner = RecordGradients.filtered_sum
+
+    def count(self: RecordGradients, x: Any, *rest: Any) -> Any:
+        rows.append(len(x))
+        return inner(self, x, *rest)
+
+    monkeypatch.setattr(RecordGradients, "filtered_sum", count)
+    weights = []
+    options = ("--noise-multiplier", "0", "--steps", "2", "--batch-size", "60", "--optimizer", "adam", "--lr", "0.01")
+    for number, physical in enumerate(((), ("--physical-batch", "7"), ("--physical-batch", "100000"))):
+        small = ("--dataset", "digits", "--subset", "0:60", "--classes", "10")
+        command = ("train", "--dense", "--model", "mlp:4", *small, *options, *physical)
+        body = cli(*command, "--out", f"r{number}", "--json").json
+        assert body["sampling_rate"] == 1
+        weights.append(load_file(f"r{number}/model.safetensors"))
+        assert read(f"r{number}/config.json")["options"]["physical_batch"] == (int(physical[1]) if physical else None)
+    assert rows == [60] * 2 + ([7] * 8 + [4]) * 2 + [60] * 2
+    for name, value in weights[0].items():
+        np.testing.assert_allclose(weights[1][name], value, rtol=1e-3, atol=1e-5)
+        assert (weights[2][name] == value).all()
+
+
+@pytest.mark.parametrize("number", ["0", "-3"])
+def test_a_physical_batch_that_is_none(refused, number):
+    assert refused(*DENSE, "--physical-batch", number) == (
+        f"--physical-batch: {number} is not a positive whole number"
+    )
+
+
+def test_bfloat16_is_used_and_costs_the_same(train, monkeypatch):
+    from torch import nn
+
+    outputs = set()
+    inner = nn.Linear.forward
+
+    def note(self: nn.Linear, x: Any) -> Any:
+        out = inner(self, x)
+        outputs.add(str(out.dtype))
+        return out
+
+    plain = train("--noise-multiplier", "4", out="plain")
+    monkeypatch.setattr(nn.Linear, "forward", note)
+    train("--noise-multiplier", "4", out="again")
+    assert outputs == {"torch.float32"}
+    body = train("--noise-multiplier", "4", "--precision", "bfloat16")
+    assert "torch.bfloat16" in outputs
+    assert body["privacy"]["certified"] == plain["privacy"]["certified"]
+    assert (body["sensitivity"], body["noise_std"]) == (plain["sensitivity"], plain["noise_std"])
+    assert read("r/config.json")["options"]["precision"] == "bfloat16"
+    assert {str(value.dtype) for value in load_file("r/model.safetensors").values()} == {"float32"}
+
+
+@pytest.mark.parametrize(("option", "value"), [("precision", "float16"), ("device", "gpu")])
+def test_unknown_precision_and_device(refused, option, value):
+    known = {"precision": "float32, bfloat16", "device": "cpu, cuda"}[option]
+    assert refused(*DENSE, f"--{option}", value) == f"--{option}: {value!r} is not one of {known}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
+def test_a_device_that_is_not_there(refused):
+    message = "--device: cuda is not there (no such device, or torch was built without it); use cpu"
+    assert refused(*DENSE, "--device", "cuda") == message
+    assert refused(*DENSE, "--device", "cuda", "--dry-run") == message
+    assert refused("train", "pub@2", *PRIVATE, "--epsilon", "1", "--device", "cuda") == message
+
+
+@pytest.mark.parametrize("name", ["clip", "per-layer", "radial-tanh", "auto", "normalize"])
+def test_there_is_nothing_to_compile_in_a_radial_filter(refused, name):
+    assert refused(*DENSE, "--compile", "--filter", name) == (
+        f"--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); {name} has nothing to compile"
+    )

@@ -7,11 +7,12 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, build
+from dpltm.models import ModelSpec, build, resolve
 
 
 @settings(max_examples=40)
@@ -52,7 +53,7 @@ def test_computes_linear_layers_with_relu_between_and_none_at_the_end():
 
 
 def test_mlp_alone_is_a_linear_classifier():
-    assert ModelSpec("mlp", 4, 3).widths() == (4, 3)
+    assert ModelSpec("mlp", 4, 3).shapes() == {"fc1.weight": (3, 4), "fc1.bias": (3,)}
     assert len(build(ModelSpec("mlp", 4, 3))) == 1
 
 
@@ -100,11 +101,13 @@ def test_a_spec_is_frozen():
         ModelSpec("mlp", 4, 3).classes = 4
 
 
-@pytest.mark.parametrize("text", ["", "cnn", "MLP:3", "mlp3", "mlp 3", "lenet:300,100"])
+@pytest.mark.parametrize("text", ["", "CNN", "cnn 28x28x1", "MLP:3", "mlp3", "mlp 3", "lenet:300,100"])
 def test_unknown_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
-    assert str(error.value) == (f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100)")
+    assert str(error.value) == (
+        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,177 @@ def test_bad_sizes(name, size):
     with pytest.raises(InputError) as error:
         ModelSpec("mlp:3", **{"features": 4, "classes": 3, name: size})
     assert str(error.value) == f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+
+
+# The convolutional network
+
+
+def images(height: int, width: int, channels: int = 1, classes: int = 10) -> ModelSpec:
+    return ModelSpec(f"cnn:{height}x{width}x{channels}", height * width * channels, classes)
+
+
+def test_the_convolutional_network_is_that_of_the_papers():
+    """Bu, Dong, Long, Su: 16 filters of 8 x 8, 32 of 4 x 4, 32 units; 26,010 parameters on MNIST."""
+    spec = images(28, 28)
+    assert spec.shapes() == {
+        "conv1.weight": (16, 1, 8, 8),
+        "conv1.bias": (16,),
+        "conv2.weight": (32, 16, 4, 4),
+        "conv2.bias": (32,),
+        "fc1.weight": (32, 512),
+        "fc1.bias": (32,),
+        "fc2.weight": (10, 32),
+        "fc2.bias": (10,),
+    }
+    assert sum(parameter.numel() for parameter in build(spec).parameters()) == 26_010
+
+
+def side(length: int) -> int:
+    """One side behind all convolutions and maxima, with positions counted one by one."""
+
+    def positions(size: int, kernel: int, stride: int) -> int:
+        return len([start for start in range(0, size, stride) if start + kernel <= size])
+
+    for kernel, stride, padding in ((8, 2, 3), (2, 1, 0), (4, 2, 0), (2, 1, 0)):
+        length = positions(length + 2 * padding, kernel, stride)
+    return length
+
+
+@settings(max_examples=60)
+@given(st.integers(12, 40), st.integers(12, 40), st.integers(1, 4), st.integers(1, 12))
+@example(12, 40, 1, 2)
+@example(40, 13, 1, 2)
+@example(14, 14, 3, 2)
+@example(40, 40, 1, 2)
+def test_shapes_never_disagree_with_the_network(height, width, channels, classes):
+    """Sizes at which nothing would be left behind the last maximum are refused; at all others a record goes through."""
+    if min(side(height), side(width)) < 1:
+        with pytest.raises(InputError, match=f"^--model: cnn:{height}x{width}x{channels}: images must be at least"):
+            images(height, width, channels, classes)
+        return
+    spec = images(height, width, channels, classes)
+    model = build(spec, 0)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    assert spec.shapes()["fc1.weight"] == (32, 32 * side(height) * side(width))
+    assert model(torch.zeros(2, spec.features)).shape == (2, classes)
+
+
+def test_it_computes_two_convolutions_with_maxima_on_images_that_come_channels_last():
+    """Three channels, not square, against one convolution at a time on records that were put in order by hand."""
+    height, width, channels = 21, 30, 3
+    spec = images(height, width, channels, 7)
+    model = build(spec, 2)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / parameter[0].numel() ** 0.5)
+    x = torch.randn(5, spec.features, generator=generator)
+    values = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    image = torch.empty(5, channels, height, width)
+    for row in range(height):
+        for column in range(width):
+            for channel in range(channels):
+                image[:, channel, row, column] = x[:, (row * width + column) * channels + channel]
+    padded = functional.pad(image, (3, 3, 3, 3))
+    first = functional.conv2d(padded, values["conv1.weight"], values["conv1.bias"], stride=2).clamp_min(0)
+    first = torch.maximum(first[..., :-1, :], first[..., 1:, :])
+    first = torch.maximum(first[..., :-1], first[..., 1:])
+    second = functional.conv2d(first, values["conv2.weight"], values["conv2.bias"], stride=2).clamp_min(0)
+    second = torch.maximum(second[..., :-1, :], second[..., 1:, :])
+    second = torch.maximum(second[..., :-1], second[..., 1:])
+    units = (second.reshape(5, -1) @ values["fc1.weight"].T + values["fc1.bias"]).clamp_min(0)
+    expected = units @ values["fc2.weight"].T + values["fc2.bias"]
+    assert (expected < 0).any(), "outputs of both signs are needed to tell that no ReLU follows"
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_convolutions_start_with_glorot_normal_weights_and_zero_biases():
+    for name, parameter in build(images(28, 28, 3), 3).named_parameters():
+        if name.endswith("bias"):
+            assert parameter.count_nonzero() == 0
+            continue
+        field = parameter[0][0].numel()
+        count, std = parameter.numel(), math.sqrt(2 / (field * (parameter.shape[0] + parameter.shape[1])))
+        assert abs(parameter.std().item() - std) < 4 * std / math.sqrt(2 * count)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "full"),
+    [
+        ("cnn", (28, 28), "cnn:28x28x1"),
+        ("cnn", (28, 28, 1), "cnn:28x28x1"),
+        ("cnn", (20, 32, 3), "cnn:20x32x3"),
+        ("cnn:20x32x3", (1920,), "cnn:20x32x3"),
+        ("mlp:300,100", (28, 28), "mlp:300,100"),
+        ("mlp", (5,), "mlp"),
+        ("lenet", (28, 28), "lenet"),
+    ],
+)
+def test_the_data_say_how_large_images_are(text, shape, full):
+    assert resolve(text, shape) == full
+
+
+@pytest.mark.parametrize("shape", [(), (784,), (2, 28, 28, 3)])
+def test_records_that_are_no_images(shape):
+    with pytest.raises(InputError) as error:
+        resolve("cnn", shape)
+    assert str(error.value) == (
+        f"--model cnn: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
+        " cnn:28x28x1"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cnn",
+        "cnn:",
+        "cnn:28x28",
+        "cnn:28x28x",
+        "cnn:28x28x1x1",
+        "cnn:28X28x1",
+        "cnn:28,28,1",
+        "cnn:028x28x1",
+        "cnn:-28x28x1",
+        "cnn:28x28x0",
+        "cnn:10000x28x1",
+        "cnn:28x28x1\n",
+        "cnn:28x28x\u0661",
+    ],
+)
+def test_sizes_of_images_that_are_none(text):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 784, 10)
+    assert str(error.value) == (
+        f"--model: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
+    )
+
+
+@pytest.mark.parametrize("features", [783, 785, 28, 784 * 3])
+def test_features_that_make_no_such_image(features):
+    with pytest.raises(InputError) as error:
+        ModelSpec("cnn:28x28x1", features, 10)
+    assert str(error.value) == (
+        f"--model: cnn:28x28x1: such images have 784 features, but the records have {features}"
+    )
+
+
+@pytest.mark.parametrize("size", ["11x28x1", "28x11x1", "1x1x1", "1025x14x1", "14x1025x1", "14x14x1025"])
+def test_images_that_are_too_small_or_too_large(size):
+    with pytest.raises(InputError, match=f"^--model: cnn:{size}: images must be at least .* at most 1024 x 1024$"):
+        ModelSpec(f"cnn:{size}", 784, 10)
+
+
+@pytest.mark.parametrize("name", ["features", "classes"])
+def test_bad_sizes_of_the_convolutional_network(name):
+    with pytest.raises(InputError) as error:
+        ModelSpec("cnn:28x28x1", **{"features": 784, "classes": 10, name: 0})
+    assert str(error.value) == f"model cnn:28x28x1: {name} 0 is not between 1 and 100000"
+
+
+def test_networks_too_large_for_memory_are_refused():
+    with pytest.raises(InputError) as error:
+        ModelSpec("mlp:100000", 100_000, 2)
+    assert (
+        str(error.value) == "--model: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
+    )

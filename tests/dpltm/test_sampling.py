@@ -1,17 +1,20 @@
-"""Poisson sampling: the exact threshold, the binomial law, independence, and its bad inputs."""
+"""Poisson sampling: the exact threshold, the binomial law, independence, bad inputs; and rows by index, in pieces."""
 
 import math
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dpltm.errors import InputError
 from dpltm.noise import FastSource, SecureSource
-from dpltm.sampling import poisson_sample
+from dpltm.sampling import Records, poisson_sample
 
 
 class Words:
@@ -116,3 +119,185 @@ def test_bad_rate(rate):
     with pytest.raises(InputError) as caught:
         poisson_sample(SecureSource(), 10, rate)
     assert str(caught.value) == f"Expected 0 < sampling_rate={rate} <= 1"
+
+
+# Rows by index
+
+STORED = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
+TOKENS = ("int32", "int64")
+"""Whole numbers of these widths are tokens for an embedding, not features."""
+
+
+def stored(dtype: str, records: int = 6, features: int = 2) -> np.ndarray:
+    """Rows of different values, both signs where there are any, that every type holds exactly."""
+    values = np.arange(records * features).reshape(records, features)
+    if dtype == "bool":
+        return values % 3 == 0
+    return (values if dtype == "uint8" else values - 5).astype(dtype)
+
+
+def numbered(records: int, **options) -> Records:
+    """Record i has feature i and label 100 + i."""
+    x = np.arange(records, dtype=np.float32)[:, None]
+    return Records(x, np.arange(100, 100 + records), **options)
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("wanted", [torch.float32, torch.float64])
+def test_features_become_what_the_network_takes(kind, dtype, wanted):
+    values = stored(dtype)
+    before, index = values.copy(), np.array([4, 0, 4, 3])
+    x, _ = Records(values if kind == "array" else torch.from_numpy(values), np.zeros(6), dtype=wanted).take(index)
+    assert x.dtype == (torch.int64 if dtype in TOKENS else wanted)
+    assert x.tolist() == values[index].astype(float).tolist()
+    x.zero_()
+    assert (values == before).all(), "what was given out is a copy"
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize("dtype", STORED)
+def test_labels_are_whole_numbers_unless_they_are_stored_as_fractions(kind, dtype):
+    values = stored(dtype)[:, 0]
+    index = np.array([5, 1])
+    y = values if kind == "array" else torch.from_numpy(values)
+    _, y = Records(np.zeros((6, 1)), y, dtype=torch.float64).take(index)
+    assert y.dtype == (torch.float64 if dtype.startswith("float") else torch.int64)
+    assert y.tolist() == values[index].tolist()
+
+
+def test_labels_may_have_a_shape_of_their_own():
+    _, y = Records(np.zeros((6, 1)), stored("float32")).take(np.array([2, 5]))
+    assert y.tolist() == [[-1, 0], [5, 6]]
+
+
+def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
+    seen = []
+
+    def prepare(rows):
+        seen.append((rows.dtype, tuple(rows.shape)))
+        return rows.to(torch.float16) / 4
+
+    x, y = Records(stored("uint8"), stored("int8")[:, 0], dtype=torch.float64, prepare=prepare).take(np.array([3, 1]))
+    assert seen == [(torch.uint8, (2, 2))]
+    assert x.dtype == torch.float16, "not made anything else afterwards"
+    assert x.tolist() == [[1.5, 1.75], [0.5, 0.75]]
+    assert y.tolist() == [1, -3]
+
+
+@pytest.mark.parametrize("layout", ["columns", "reversed", "strided", "read-only"])
+def test_arrays_of_any_layout(layout):
+    plain = stored("float32")
+    values = {
+        "columns": np.asfortranarray(plain),
+        "reversed": np.ascontiguousarray(plain[::-1])[::-1],
+        "strided": np.repeat(plain, 2, axis=1)[:, ::2],
+        "read-only": plain.copy(),
+    }[layout]
+    values.setflags(write=layout != "read-only")
+    x, _ = Records(values, np.zeros(6)).take(np.array([5, 0]))
+    assert x.tolist() == plain[[5, 0]].tolist()
+
+
+def test_a_memory_mapped_file_is_asked_for_the_rows_alone(tmp_path):
+    """Counted at the array itself: it is only ever indexed, once a batch, with the rows of that batch."""
+    asked = []
+
+    class Watched(np.memmap):
+        def __getitem__(self, key):
+            if self.ndim == 2:
+                asked.append(np.asarray(key).tolist())
+            return super().__getitem__(key)
+
+    np.arange(60, dtype=np.uint8).tofile(tmp_path / "x")
+    records = Records(Watched(tmp_path / "x", dtype=np.uint8, mode="r", shape=(20, 3)), np.arange(20))
+    assert asked == []
+    found = [batch.x.tolist() for batch in records.batches(np.array([1, 7, 19]), 2)]
+    assert asked == [[1, 7], [19]]
+    assert found == [[[3, 4, 5], [21, 22, 23]], [[57, 58, 59]]]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="reads /proc/self/smaps, which says which pages of a file were read"
+)
+def test_a_memory_mapped_file_is_not_read_as_a_whole(tmp_path):
+    """Of 64 MiB, two rows bring in no more than the neighbourhood that the system reads ahead."""
+    file = tmp_path / "rows"
+    with file.open("wb") as stream:
+        stream.truncate(2**26)
+    values = np.memmap(file, dtype=np.uint8, mode="r", shape=(2**16, 2**10))
+    x, _ = Records(values, np.zeros(2**16, dtype=np.uint8)).take(np.array([7, 40_000]))
+    assert x.shape == (2, 1024)
+    assert 0 < resident(file) < 2**20
+    assert int(values.max()) == 0
+    assert resident(file) > 2**25, "a file that was read as a whole would be told from it"
+
+
+def resident(file: Path) -> int:
+    """Bytes of ``file`` that this process has read through memory maps."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    return sum(
+        1024 * int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+        for line in lines
+        if line.endswith(str(file))
+    )
+
+
+@given(st.integers(0, 30), st.integers(1, 12), st.booleans(), st.integers(0, 2**32))
+@example(0, 5, True, 0)
+@example(1, 1, True, 0)
+@example(12, 4, True, 0)
+@example(13, 4, True, 0)
+def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixed, seed):
+    index = np.sort(np.random.default_rng(seed).choice(30, taken, replace=False))
+    batches = list(numbered(30).batches(index, rows, fixed))
+    assert len(batches) == math.ceil(taken / rows)
+    found = []
+    for batch in batches:
+        assert len(batch.x) == len(batch.y)
+        assert (batch.y == 100 + batch.x[:, 0]).all(), "features and labels of one record stay together"
+        if fixed:
+            assert batch.present is not None
+            assert batch.present.dtype == torch.bool
+            assert len(batch.x) == len(batch.present) == rows
+            assert (batch.x[~batch.present] == 0).all(), "what fills up is the first record"
+            found += batch.x[batch.present, 0].tolist()
+        else:
+            assert batch.present is None
+            assert 1 <= len(batch.x) <= rows
+            found += batch.x[:, 0].tolist()
+    assert found == index.tolist()
+    assert all(len(batch.x) == rows for batch in batches[:-1])
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_an_empty_index_gives_no_batch(fixed):
+    assert list(numbered(3).batches(np.zeros(0, dtype=np.int64), 4, fixed)) == []
+    assert list(numbered(0).batches(np.zeros(0, dtype=np.int64), 4, fixed)) == []
+
+
+def test_only_the_last_batch_is_filled_up():
+    batches = list(numbered(9).batches(np.array([2, 3, 8]), 2, fixed=True))
+    assert [batch.x[:, 0].tolist() for batch in batches] == [[2, 3], [8, 0]]
+    assert [batch.present.tolist() for batch in batches] == [[True, True], [True, False]]
+
+
+def test_batches_are_read_one_after_the_other():
+    """The second is not in memory while the first is in use."""
+    seen = []
+    records = numbered(6, prepare=lambda rows: (seen.append(len(rows)), rows)[1])
+    batches = records.batches(np.arange(6), 2)
+    assert seen == []
+    next(batches)
+    assert seen == [2]
+
+
+@pytest.mark.parametrize(("features", "labels"), [(3, 4), (1, 0), (0, 1)])
+def test_one_label_a_record(features, labels):
+    with pytest.raises(InputError) as caught:
+        Records(np.zeros((features, 2)), torch.zeros(labels))
+    assert str(caught.value) == f"x, y: {features} records and {labels} labels; give one label a record"
+
+
+def test_its_length_is_the_number_of_records():
+    assert len(numbered(7)) == 7

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.filters import Clip, Tanh
+from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.sampling import Records, poisson_sample
-from dpltm.training import OPTIMIZERS, TrainingConfig, noisy_mean, sensitivity, train
+from dpltm.training import (
+    OPTIMIZERS,
+    NoisyGradients,
+    TrainingConfig,
+    cross_entropy,
+    noisy_mean,
+    sensitivity,
+    train,
+)
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
@@ -257,6 +267,177 @@ def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
     assert (flat(model) - flat(start)).abs().max() > 0.01
 
 
+# Physical batches
+
+
+def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = None, **changes) -> NoisyGradients:
+    """What makes one step's gradient from all records, with no noise and no divisor unless ``changes`` say so."""
+    settings = config(**{"expected_batch": 1.0, **changes})
+    x, y = data
+    sources = {"sampling": FastSource(0), "noise": FastSource(1)}
+    records = Records(x, y, dtype=x.dtype)
+    return NoisyGradients(model, mask or Mask.dense(model), cross_entropy, records, settings, **sources)
+
+
+def rows_seen(model: nn.Module) -> list[int]:
+    """Grows with every pass by its number of records."""
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    return seen
+
+
+@pytest.fixture
+def exact_sum(monkeypatch) -> Callable[[NoisyGradients], Tensor]:
+    """Takes a step and gives its sum, in float64, before it is rounded to the precision of gradients."""
+    sums: list[Tensor] = []
+
+    def keep(total: Tensor, *rest: object) -> Tensor:
+        del rest
+        sums.append(total.clone())
+        return total
+
+    monkeypatch.setattr("dpltm.training.noisy_mean", keep)
+    return lambda engine: (engine.backward(), sums[-1])[1]
+
+
+FILTERS = [Clip(0.5), PerLayerClip(0.5), Tanh(1.0, 0.2, Clip(1.0)), Tanh(1.0, 0.2, after=Clip(1.0)), Tanh(1.0, 0.2)]
+
+
+@pytest.mark.parametrize("filter", FILTERS, ids=str)
+@pytest.mark.parametrize("spec", [SPEC, ModelSpec("cnn:14x15x1", 210, 3)], ids=lambda spec: spec.text)
+def test_sums_do_not_depend_on_the_physical_batch(exact_sum, spec: ModelSpec, filter: Filter):
+    """In float64, where rounding hides nothing: 1, 3, and more than there are at once against all of them."""
+    x, y = toy_data(features=spec.features)
+    data = x.double(), y
+    whole = None
+    for rows, pieces in [(40, [40]), (1, [1] * 40), (3, [3] * 13 + [1]), (1000, [40]), (None, [40])]:
+        model = build(spec, 0).double()
+        engine = one_step(model, data, random_mask(model), filter=filter, physical_batch=rows)
+        seen = rows_seen(model)
+        total = exact_sum(engine)
+        assert seen == pieces
+        whole = total if whole is None else whole
+        assert float(whole.abs().max()) > 0.1
+        torch.testing.assert_close(total, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("filter", FILTERS[:3], ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
+def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, value: float):
+    """It stands among others, then alone, in a piece; whatever it holds, the sum is that of the other records."""
+    x, y = toy_data()
+    fine = torch.arange(40) != 12
+    spoiled = x.double()
+    spoiled[12, 3] = value
+    model = build(SPEC, 0).double()
+    others = exact_sum(one_step(model, (x.double()[fine], y[fine]), filter=filter))
+    for rows in (5, 1, 40):
+        found = exact_sum(one_step(model, (spoiled, y), filter=filter, physical_batch=rows))
+        torch.testing.assert_close(found, others, rtol=1e-12, atol=1e-12)
+    assert (exact_sum(one_step(model, (x.double(), y), filter=filter)) - others).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "changes", [{"physical_batch": 1}, {"physical_batch": 1000}, {"precision": "bfloat16"}], ids=str
+)
+def test_an_empty_sample_adds_noise_and_runs_nothing(changes):
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, **changes)
+    seen = rows_seen(model)
+    found = []
+    for _ in range(40):
+        engine.backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert seen == []
+    noise, live = torch.stack(found), flat_mask(model, mask)
+    assert noise[:, ~live].count_nonzero() == 0
+    assert (noise[:, live] != 0).all()
+    values = noise[:, live].double()
+    assert abs(float(values.std()) - 2.0) < 4 * 2.0 / math.sqrt(2 * values.numel())
+
+
+def megabytes(key: str) -> float:
+    """A figure of this process' memory, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
+
+
+def test_memory_is_bounded_whatever_a_step_holds():
+    """4,096 images in one step: some hundred at a time go through, and all of it stays within some 64 MiB.
+
+    At once they would take near 600 MiB. Counted as the most that the process ever held, which Linux keeps.
+    """
+    model = build(ModelSpec("cnn:28x28x1", 784, 10), 0)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(4096, 784, generator=generator)
+    y = torch.randint(0, 10, (4096,), generator=generator)
+    engine = one_step(model, (x, y), filter=Clip(1.0), expected_batch=4096.0)
+    seen = rows_seen(model)
+    peak = Path("/proc/self/clear_refs")
+    if peak.exists():
+        peak.write_text("5")  # the peak starts over
+        before = megabytes("VmRSS:")
+    engine.backward()
+    assert sum(seen) == 4096
+    assert 16 <= max(seen) <= 512
+    if peak.exists():
+        assert megabytes("VmHWM:") - before < 200
+
+
+def test_a_smaller_physical_batch_is_kept_to_and_a_larger_one_is_not():
+    """What fits some memory comes first: a user's number can only make batches smaller."""
+    model = build(ModelSpec("cnn:28x28x1", 784, 10), 0)
+    data = torch.zeros(600, 784), torch.zeros(600, dtype=torch.long)
+    seen = rows_seen(model)
+    sizes = []
+    for rows in (None, 10**6, 100):
+        engine = one_step(model, data, filter=Clip(1.0), physical_batch=rows)
+        seen.clear()
+        engine.backward()
+        sizes.append(seen[0])
+    comfortable = engine.gradients.comfortable_batch
+    assert 100 < comfortable < 600
+    assert sizes == [comfortable, comfortable, 100]
+
+
+# bfloat16
+
+
+@pytest.mark.parametrize("filter", FILTERS, ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_in_bfloat16_a_record_counts_for_no_more_than_the_bound(exact_sum, filter: Filter, size: float):
+    x, y = toy_data(8)
+    model = build(SPEC, 0)
+    mask = random_mask(model)
+    outputs: list[torch.dtype] = []
+    model.register_forward_hook(lambda *call: outputs.append(call[2].dtype))
+    norms = []
+    for record in range(8):
+        one = x[record : record + 1] * size, y[record : record + 1]
+        engine = one_step(model, one, mask, filter=filter, precision="bfloat16")
+        outputs.clear()
+        norms.append(float(exact_sum(engine).norm()))
+        assert outputs == [torch.bfloat16]
+    assert 0 < max(norms) <= filter.certified_bound(mask.live)
+    if size > 1 and isinstance(filter, Clip):
+        assert max(norms) > 0.99 * filter.clip_norm
+
+
+def test_bfloat16_trains_and_is_not_float32():
+    """Gradients are those of float32 up to the eight bits of the passes; weights and gradients stay float32."""
+    changes = []
+    for precision in ("float32", "bfloat16"):
+        model = build(SPEC, 0)
+        settings = config(filter=Clip(1.0), steps=20, expected_batch=40.0, precision=precision)
+        changes.append(run(model, Mask.dense(model), toy_data(), settings))
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    plain, short = changes
+    assert not torch.equal(plain, short)
+    assert float((plain - short).norm()) < 0.05 * float(plain.norm())
+    assert not torch.is_autocast_enabled("cpu")
+
+
 # Everything else
 
 
@@ -319,6 +500,8 @@ def test_no_records_at_all_is_legal():
         ({"noise_std": math.inf}, "Expected finite noise_std=inf >= 0"),
         ({"lr": 0.0}, "--lr: 0.0 is not a positive number"),
         ({"lr": math.inf}, "--lr: inf is not a positive number"),
+        ({"physical_batch": 0}, "--physical-batch: 0 is not a positive whole number"),
+        ({"physical_batch": -8}, "--physical-batch: -8 is not a positive whole number"),
         ({"optimizer": "lion"}, "--optimizer: unknown optimizer 'lion'; known: sgd, momentum, adam, adagrad"),
     ],
 )
