@@ -29,6 +29,16 @@ def test_the_filter_tames_what_explodes():
     assert float(filtered.rpartition(" ")[2].rstrip("%")) > 75
 
 
+def test_a_recurrent_network_learns_within_its_budget():
+    command = [sys.executable, str(EXAMPLES / "private_lstm.py"), "gru"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    accuracy, spent = re.search(r"accuracy (\S+)%", done.stdout), re.search(r"epsilon (\S+) at", done.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 40  # chance is 10
+    assert spent is not None
+    assert 2.9 < float(spent[1]) <= 3.0
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_configuration_is_accepted(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
-from dpltm.gradients import RecordGradients, explicit_layer
+from dpltm.gradients import RecordGradients, explicit_layer, rules
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
@@ -762,6 +762,7 @@ def test_kinds_of_layer():
 @pytest.mark.parametrize("chunk", [1, 40, 10**9])
 def test_pieces_change_nothing(monkeypatch, chunk):
     monkeypatch.setattr(explicit_layer, "CHUNK", chunk)
+    monkeypatch.setattr(rules, "PATCHES", chunk)
     check(assorted(), numbers(6, 7, 2, 4), 14)
 
 
