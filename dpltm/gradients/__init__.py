@@ -2,6 +2,6 @@
 
 from dpltm.gradients.engine import FilteredSum, RecordGradients
 from dpltm.gradients.plain import tanh_grad_
-from dpltm.gradients.plan import Loss
+from dpltm.gradients.probe import Loss
 
 __all__ = ["FilteredSum", "Loss", "RecordGradients", "tanh_grad_"]

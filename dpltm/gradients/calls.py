@@ -52,6 +52,7 @@ class Recorder:
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
         self.calls: list[Call] = []
+        self._over = False
 
     def __enter__(self) -> Recorder:
         self._hooks = [module.register_forward_hook(self._keep, with_kwargs=True) for module in self._modules]
@@ -64,6 +65,11 @@ class Recorder:
             hook.remove()
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        if self._over:  # checkpointing calls modules again during the backward pass
+            return output
+        if "input" in keywords:
+            inputs = (keywords["input"], *inputs)
+            keywords = {name: value for name, value in keywords.items() if name != "input"}
         flat, form = tree_flatten(output)
         places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and value.requires_grad]
         if (
@@ -84,6 +90,7 @@ class Recorder:
         Raises:
             InputError: an in-place operation would make them wrong.
         """
+        self._over = True
         outputs = [output for call in self.calls for output in call.outputs]
         gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())
         for call in self.calls:

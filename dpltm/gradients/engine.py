@@ -18,7 +18,8 @@ from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
-from dpltm.gradients.plan import Loss, Plan, check_model, hand_out, make_plan
+from dpltm.gradients.plan import Plan, check_model, hand_out, make_plan
+from dpltm.gradients.probe import Loss
 from dpltm.masks import Mask
 
 REACH = 2.0**60
@@ -73,6 +74,7 @@ class RecordGradients:
             for name, value in model.named_parameters()
         }
         self._plan: Plan | None = None
+        self._modes: tuple[bool, ...] = ()
         widest = max(
             (max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0
         )
@@ -101,7 +103,9 @@ class RecordGradients:
         Raises:
             InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
         """
-        if self._plan is None:
+        modes = tuple(module.training for module in self._model.modules())
+        if self._plan is None or modes != self._modes:
+            self._modes = modes
             self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
             names = [name for layer, _ in self._plan.layers for name in layer.names]
             sizes = {

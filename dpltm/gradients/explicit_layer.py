@@ -58,7 +58,7 @@ class ExplicitLayer:
     def take(self, calls: Sequence[Call], records: int) -> None:
         """Adds up each record's gradients over the calls; zero where the loss depends on none."""
         self._values = self._kind.new_zeros(records, sum(self.sizes))
-        for call in calls:
+        for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
             for parameter, first, gradient in rules.rule_of(call.module)(call, records):
                 part = self._parts.get((id(call.module), id(parameter)))
                 if part is not None:  # else it is frozen

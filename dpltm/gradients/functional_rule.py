@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 from torch.utils._pytree import tree_flatten, tree_map
@@ -42,7 +44,9 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
         backward = vjp(forward, parameters)[1]
         return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
 
-    arguments = (call.inputs, call.keywords)
+    dtype = next(iter(parameters.values())).dtype
+    arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
+    known = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in known]
     found, _ = tree_flatten(arguments)
     if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in found):
         raise _not_by_record(call.module)
@@ -77,13 +81,19 @@ def _vectorised(
     size = sum(value.numel() for value in parameters.values())
     try:
         mapped = vmap(function, in_dims=axes, randomness="different", chunk_size=max(1, CHUNK // size))
-        return {name: value.detach() for name, value in mapped(*arguments).items()}
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0][:200]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
+            return {name: value.detach() for name, value in mapped(*arguments).items()}
+    except Exception as error:  # whatever the module's own code raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({reason}); use modules with a"
             " rule of their own"
         ) from error
+
+
+def _in_precision(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _as_batch(value: Any) -> Any:

@@ -44,7 +44,7 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
     """Rule for RNN, GRU and LSTM, and for their cells.
 
     Raises:
-        InputError: packed sequences, projections, or dropout between layers.
+        InputError: packed sequences or projections.
     """
     known = [
         (place, gradient) for place, gradient in zip(call.places, call.gradients, strict=True) if gradient is not None
@@ -115,11 +115,6 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
         raise InputError(f"model: a {type(module).__name__} saw other than a batch of sequences of one length")
     if module.proj_size:
         raise InputError(f"model: {type(module).__name__} with proj_size has no per-record rule; use proj_size=0")
-    if module.dropout and module.training and module.num_layers > 1:
-        raise InputError(
-            f"model: {type(module).__name__} with dropout between its layers cannot be unrolled again as it was; stack"
-            " one-layer modules with nn.Dropout in between"
-        )
     directions, kind = 2 if module.bidirectional else 1, _kind(module)
     if state is None:
         batch = inputs.shape[0] if module.batch_first else inputs.shape[1]

@@ -18,7 +18,7 @@ from dpltm.errors import BudgetError, CalibrationError, DpltmError, InputError
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.generation import accuracy
 from dpltm.masks import Mask
-from dpltm.noise import FastSource
+from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent, now
 from dpltm.privacy.ledger import SEARCH_NOTE, Ledger
@@ -154,6 +154,14 @@ def test_weights_of_other_precision_and_records_as_stored():
     plain.load_state_dict(model.state_dict())
     same = gradients(make(plain, data=(x / 255, toy_data()[1]), noise_multiplier=1e-3), plain)
     torch.testing.assert_close(found, same, rtol=1e-5, atol=1e-7)
+
+
+def test_physical_batches_and_precision_are_those_of_the_engine():
+    model, seen = toy_model(), []
+    loop = make(model, batch_size=40, steps=1, physical_batch=15, precision="bfloat16")
+    model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
+    gradients(loop, model)
+    assert seen == [(15, torch.bfloat16), (15, torch.bfloat16), (10, torch.bfloat16)]
 
 
 def test_labels_may_be_numbers():
@@ -574,10 +582,23 @@ def test_noise_has_the_stated_deviation_on_live_coordinates_and_is_zero_elsewher
     assert stats.kstest(noise.flatten() / std, "norm").pvalue > 1e-3
 
 
-def test_unseeded_loops_draw_their_own_bits():
+@pytest.mark.parametrize("source", ["sampling", "noise"])
+def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeypatch, source):
+    drawn: list[int] = []
+    inner = SecureSource.random_bytes
+
+    def note(self: SecureSource, count: int) -> bytes:
+        drawn.append(count)
+        return inner(self, count)
+
+    monkeypatch.setattr(SecureSource, "random_bytes", note)
     models = toy_model(), toy_model()
-    first, second = (gradients(make(model, sampling=None, noise=None), model) for model in models)
+    first, second = (gradients(make(model, **{source: None}), model) for model in models)
+    assert drawn == ([4 * 40] if source == "sampling" else [8 * 38] * 2) * 6
     assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    drawn.clear()
+    gradients(make(model := toy_model()), model)
+    assert drawn == []
 
 
 def test_no_records_at_all_look_like_some():

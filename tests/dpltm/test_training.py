@@ -401,6 +401,13 @@ def test_a_smaller_physical_batch_is_kept_to_and_a_larger_one_is_not():
     assert sizes == [comfortable, comfortable, 100]
 
 
+def test_what_passes_through_a_network_of_linear_layers_counts():
+    """Nothing is written out for these: what goes in and out of every layer is all there is to bound."""
+    model = build(ModelSpec("mlp:300", 784, 10), 0)
+    fits = one_step(model, toy_data(features=784)).gradients.comfortable_batch
+    assert 500 < fits <= 2**26 // (4 * (784 + 300 + 300 + 10))
+
+
 # bfloat16
 
 

