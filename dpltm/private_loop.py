@@ -12,13 +12,14 @@ the same rate, bound and number of steps: they cannot disagree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
+from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.gradients import Loss
 from dpltm.masks import Mask
@@ -127,8 +128,13 @@ class PrivateLoop:
             raise InputError(f"adjacency: unknown {adjacency!r}; known: add-remove, replace-one")
         if not 0 < batch_size <= count:
             raise InputError(f"batch_size: {batch_size} is not between 0 and the {count} records")
-        if not 0 < delta < 1 / count:
-            raise InputError(f"delta: {delta} is not between 0 and 1/{count}: it must be below one over the records")
+        most = max(count, len(x))
+        if not 0 < delta < 1 / most:
+            raise InputError(f"delta: {delta} is not between 0 and 1/{most}: it must be below one over the records")
+        if noise_multiplier is not None and not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
+            raise InputError(f"noise_multiplier: {noise_multiplier} is not a finite number from 0 up")
+        if epsilon is not None and not (epsilon > 0 and math.isfinite(epsilon)):
+            raise InputError(f"epsilon: {epsilon} is not a positive number")
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
@@ -141,6 +147,8 @@ class PrivateLoop:
         draw = {"sampling": sampling or SecureSource(), "noise": noise or SecureSource()}
         self._gradients = NoisyGradients(model, whole, loss, source, config, **draw)
         live = self._gradients.gradients.live
+        if live == 0:
+            raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         nominal = None
         if isinstance(filter, Sigmoid) or (isinstance(filter, Tanh) and filter.before is None):
             nominal = filter.nominal_bound
@@ -156,6 +164,7 @@ class PrivateLoop:
         epsilon_of((*before, event), delta)  # refuses what the accountant cannot take
         check_budgets(self.ledger.events, (event,))
         self._gradients.noise_std = event.noise_multiplier * event.sensitivity
+        self._budget = epsilon
         self.event, self.delta, self._counted, self._begun = event, delta, records is None, False
 
     def __len__(self) -> int:
@@ -166,9 +175,18 @@ class PrivateLoop:
 
         Raises:
             InputError: the loop has run; another costs another event.
+        BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
+        before = self.ledger.touching(self.event.dataset)
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
+        if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
+            total = epsilon_of((*before, self.event), self.delta)
+            if total > self._budget:
+                raise BudgetError(
+                    f"epsilon: with what the ledger holds by now this comes to {total:.4g}, above the budget of"
+                    f" {self._budget:g}; make the loop anew"
+                )
         self.ledger.append(self.event)
         self._begun = True
         return self._steps()

@@ -73,6 +73,7 @@ class Records:
         device: torch.device | str = "cpu",
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
@@ -106,7 +107,8 @@ class Records:
 def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
     if isinstance(values, Tensor):
         return values[torch.from_numpy(index).to(values.device)]
-    return torch.from_numpy(np.ascontiguousarray(values[index]))
+    rows = np.ascontiguousarray(values[index])
+    return torch.from_numpy(rows if rows.dtype.isnative else rows.astype(rows.dtype.newbyteorder("=")))
 
 
 def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:

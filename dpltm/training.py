@@ -68,7 +68,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if self.steps < 1:
+        if not (isinstance(self.steps, int) and self.steps >= 1):
             raise InputError(f"--steps: {self.steps} is not a positive whole number")
         if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
             raise InputError(f"--batch-size: {self.expected_batch} is not positive")
@@ -76,7 +76,9 @@ class TrainingConfig:
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise InputError(f"--lr: {self.lr} is not a positive number")
-        if self.physical_batch is not None and self.physical_batch < 1:
+        if self.precision not in ("float32", "bfloat16"):
+            raise InputError(f"--precision: unknown precision {self.precision!r}; known: float32, bfloat16")
+        if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
             raise InputError(f"--physical-batch: {self.physical_batch} is not a positive whole number")
         if self.optimizer not in _OPTIMIZERS:
             raise InputError(f"--optimizer: unknown optimizer {self.optimizer!r}; known: {', '.join(OPTIMIZERS)}")
@@ -96,7 +98,7 @@ class NoisyGradients:
     """The private part of training: every step leaves the noisy mean gradient of a fresh sample with the parameters.
 
     Args:
-        model: whose parameters get their ``grad``; pruned weights are zeroed first.
+        model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
         mask: live coordinates.
         loss: one value a record.
         records: private.
@@ -124,7 +126,6 @@ class NoisyGradients:
         sampling: RandomSource,
         noise: RandomSource,
     ) -> None:
-        mask.apply(model)
         self.gradients = RecordGradients(model, mask, loss, compile=config.compile)
         if len(records):
             x, y = records.take(np.zeros(1, dtype=np.int64))
@@ -134,6 +135,7 @@ class NoisyGradients:
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
         self._rows = min(most, usual) if config.compile else most
         self.noise_std = config.noise_std
+        self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
         if config.compile and len(records):
             self._warm(x, y)
@@ -157,13 +159,18 @@ class NoisyGradients:
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
+        if not self._masked:
+            self._mask.apply(self._model)
+            self._masked = True
         config, gradients = self.config, self.gradients
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
         total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
-        with torch.autocast(total.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        narrow = config.precision == "bfloat16"  # the cache would outlive a step within a caller's own autocast
+        with torch.autocast(total.device.type, torch.bfloat16, enabled=narrow, cache_enabled=False):
             for batch in self._records.batches(index, self._rows, config.compile):
                 total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
         mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
+        self._flat.zero_()  # whoever read the last step's gradients may have written there as well
         self._flat[self._live] = mean.to(self._flat.dtype)
         for parameter, part in zip(self.parameters, self._parts, strict=True):
             parameter.grad = part

@@ -99,7 +99,7 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
     """
     off = torch.autocast(x.device.type, enabled=False)
-    with undisturbed(model), off, torch.inference_mode(False), torch.enable_grad():
+    with undisturbed(model), off, torch.enable_grad():
         units = _units(model)
         probe = Probe.first(model, units.values(), loss, x, y)
         probe.check_apart()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FIRST, SECOND, UNITS = 16, 32, 32
 """Filters of both convolutions, and units behind them."""
 
-LARGEST_SIDE = 1024
+LEAST_SIDE = 14
+"""What two convolutions and two maxima leave one pixel of."""
 
 
 def resolve(text: str, shape: tuple[int, ...]) -> str:
@@ -40,10 +41,8 @@ def image(text: str) -> tuple[int, int, int]:
             f"--model: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
         )
     height, width, channels = (int(part) for part in parts.groups())
-    if min(_sides(height)[-1], _sides(width)[-1]) < 1 or max(height, width, channels) > LARGEST_SIDE:
-        raise InputError(
-            f"--model: {text}: images must be at least 12 x 12 and at most {LARGEST_SIDE} x {LARGEST_SIDE}"
-        )
+    if min(height, width) < LEAST_SIDE:
+        raise InputError(f"--model: {text}: images must be at least {LEAST_SIDE} x {LEAST_SIDE}")
     return height, width, channels
 
 
