@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -46,15 +46,24 @@ class Recorder:
     Args:
         modules: those to watch.
         copy: those among them whose output is handed on as a copy, since in-place operations overwrite it.
+        instead: what computes the output of some of them.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], copy: Iterable[nn.Module] = ()) -> None:
+    def __init__(
+        self,
+        modules: Iterable[nn.Module],
+        copy: Iterable[nn.Module] = (),
+        instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
+    ) -> None:
+        self._instead = instead
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
         self.calls: list[Call] = []
         self._over = False
 
     def __enter__(self) -> Recorder:
+        for module, forward in self._instead:
+            module.forward = forward
         self._hooks = [module.register_forward_hook(self._keep, with_kwargs=True) for module in self._modules]
         return self
 
@@ -63,6 +72,8 @@ class Recorder:
     ) -> None:
         for hook in self._hooks:
             hook.remove()
+        for module, _ in self._instead:
+            del module.forward
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass

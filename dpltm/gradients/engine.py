@@ -167,7 +167,7 @@ class RecordGradients:
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
         """One forward and one backward pass that leave every layer its gradients."""
-        with torch.enable_grad(), Recorder(plan.modules, plan.copy) as recorder:
+        with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead) as recorder:
             if not plan.whole:
                 losses = self._loss(self._model(x), y)
                 if losses.shape != (len(x),):

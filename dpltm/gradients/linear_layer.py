@@ -2,8 +2,7 @@
 
 With inputs A ``(batch, in)``, output gradients B ``(batch, out)`` and mask M ``(out, in)``, the gradient of record b is the
 outer product of B_b and A_b on M. Where M is sparse and the layer large, the products below run over its live coordinates
-alone: a sparse matrix product for the norms, a sampled dense product for the sum. (A sparse forward pass was tried: what it
-saves, its transposed copies cost.)
+alone: sparse matrix products for a first layer's forward pass and for the norms, a sampled dense product for the sum.
 """
 
 from __future__ import annotations
@@ -63,6 +62,23 @@ class LinearLayer:
         self.input = self.gradient = torch.empty(0)
         self._inputs: Tensor | None = None
 
+    def forward(self, x: Tensor) -> Tensor:
+        """What the module gives for ``x``, by a product as sparse as its weight where it is the first to see the records.
+
+        Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
+        """
+        module = self.module
+        plain = x.dtype == module.weight.dtype and x.ndim == 2 and not x.requires_grad
+        if self._pattern is None or not plain or torch.is_autocast_enabled(x.device.type):
+            return nn.functional.linear(x, module.weight, module.bias)
+        with torch.no_grad():
+            self.input, self._inputs = x, self._space.fill("inputs", x.T)
+            values = module.weight.flatten().index_select(0, self.index)
+            output = self._pattern.times(values, self._inputs)
+            if module.bias is not None:
+                output += module.bias[:, None]
+        return output.T.requires_grad_()
+
     def take(self, calls: Sequence[Call], records: int) -> None:
         """Takes what the layer saw and the loss's gradient at what it gave.
 
@@ -74,7 +90,12 @@ class LinearLayer:
                 f"model: {self.names[0]} is used otherwise than in the passes before, once on {records} rows"
             )
         dtype, gradient = self.module.weight.dtype, calls[0].gradients[0] if calls[0].gradients else None
-        self._inputs, self.input = None, calls[0].inputs[0].to(dtype)
+        seen = calls[0].inputs[0].to(dtype)
+        if (
+            seen.data_ptr() != self.input.data_ptr() or seen.shape != self.input.shape
+        ):  # else the forward pass transposed it
+            self._inputs = None
+        self.input = seen
         shape = (records, len(self.module.weight))
         self.gradient = self.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
 
@@ -188,6 +209,11 @@ class _Pattern:
             ones = torch.ones(self._count, dtype=dtype, device=self._place[0].device)
             self._ones[dtype] = torch.sparse_csr_tensor(*self._place, ones, self._shape, check_invariants=False)
         return self._ones[dtype]
+
+    def times(self, values: Tensor, dense: Tensor) -> Tensor:
+        """``weight @ dense`` for a weight with these values at its live coordinates."""
+        weight = torch.sparse_csr_tensor(*self._place, values, self._shape, check_invariants=False)
+        return weight @ dense
 
     def product(self, dense: Tensor, space: Workspace) -> Tensor:
         """``mask @ dense``."""

@@ -6,7 +6,7 @@ apart, whether the rules account for every use of every parameter, is tried out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +44,11 @@ class Plan:
     copy: tuple[nn.Module, ...]
     layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
     floats: int
+
+    @property
+    def instead(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
+        """What computes the forward pass of some modules."""
+        return [(layer.module, layer.forward) for layer, _ in self.layers if isinstance(layer, LinearLayer)]
 
     @property
     def whole(self) -> bool:
