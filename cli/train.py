@@ -94,7 +94,7 @@ class TrainOptions(DataOptions):
     )
     compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
     physical_batch: int | None = option(
-        None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 64 MiB"
+        None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
     )
     seed: int = option(0, "Decides starting weights of --dense; never the noise or the sampling.", metavar="N")
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -96,6 +97,8 @@ class Records:
             rows: most rows in memory at once.
             fixed: fill the last batch up to ``rows``, with copies of the first record that are marked as not present.
         """
+        if not fixed and len(index):
+            rows = math.ceil(len(index) / math.ceil(len(index) / rows))  # as many batches, of even sizes
         for start in range(0, len(index), rows):
             part = index[start : start + rows]
             missing = rows - len(part) if fixed else 0

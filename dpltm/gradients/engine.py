@@ -25,7 +25,7 @@ from dpltm.masks import Mask
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
-COMFORT = 2**26
+COMFORT = 2**27
 """Memory that a physical batch takes up, about, in bytes."""
 
 WIDE, NARROW = 2.0**20, 1e-6

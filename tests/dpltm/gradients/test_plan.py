@@ -21,6 +21,12 @@ from dpltm.masks import Mask
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Networks, hence where mixing is seen first, are the same every time."""
+    torch.manual_seed(0)
+
+
 def total(outputs: Tensor, labels: Tensor) -> Tensor:
     """A loss that takes outputs of any shape."""
     return (outputs.flatten(1).sum(1) - labels) ** 2
@@ -204,9 +210,10 @@ MIXTURES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("middle", MIXTURES.values(), ids=MIXTURES)
-def test_mixing_by_hand_between_layers_is_refused(middle):
-    assert refusal(between(middle)) == MIXED.format("the loss")
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixing_by_hand_between_layers_is_refused(name):
+    place = "a Linear" if name == "last" else "the loss"  # the first record moves the last one's gradient alone
+    assert refusal(between(MIXTURES[name])) == MIXED.format(place)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +248,9 @@ def test_losses_that_compare_records_are_refused(loss):
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )
 def test_mixing_is_seen_behind_every_kind_of_layer(layer, x):
+    for value in layer.parameters():
+        nn.init.normal_(value)
+
     def forward(self: Applied, x: Tensor) -> Tensor:
         out = self.layer(x, x) if isinstance(layer, nn.Bilinear) else self.layer(x)
         return out - out.square().mean(0)
@@ -256,13 +266,13 @@ def test_mixing_behind_recurrent_layers_is_refused():
         assert refusal(model, x=torch.zeros(5, 4, 3)) == MIXED.format("the loss")
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_attention_over_the_batch_is_refused():
-    """What is not by record is seen when records go through alone."""
+    """Without batch_first, records take the place of positions."""
     model = Applied(lambda self, x: self.layer(x, x, x)[0], layer=nn.MultiheadAttention(4, 2))
-    assert refusal(model, x=torch.zeros(5, 6, 4)).startswith("model: per-record gradients do not add up")
-    kind = nn.TransformerEncoderLayer
-    assert refusal(kind(4, 2, 8, dropout=0.0), x=torch.zeros(5, 6, 4)).startswith("model: ")
+    assert refusal(model, x=torch.zeros(5, 6, 4)) == MIXED.format("the loss")
+    for dropout in (0.0, 0.1):
+        encoder = nn.TransformerEncoderLayer(4, 2, 8, dropout=dropout)
+        assert refusal(encoder, x=torch.zeros(5, 6, 4)) == MIXED.format("the loss")
 
 
 class Centred(nn.Module):
@@ -278,14 +288,13 @@ class Centred(nn.Module):
 
 DO_NOT_ADD_UP = (
     "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; is something in it"
-    " random other than nn.Dropout, or does it keep a state?"
+    " random other than nn.Dropout?"
 )
 
 
 def test_mixing_inside_a_module_with_parameters_is_refused():
-    assert refusal(nn.Sequential(nn.Linear(3, 3), Centred())) == MIXED.format("the loss")
-    assert refusal(nn.Sequential(Centred(), nn.Linear(3, 3))) == DO_NOT_ADD_UP
-    assert refusal(Centred()) == DO_NOT_ADD_UP
+    for model in (nn.Sequential(nn.Linear(3, 3), Centred()), nn.Sequential(Centred(), nn.Linear(3, 3)), Centred()):
+        assert refusal(model) == MIXED.format("the loss")
 
 
 # State, failures, and what torch.func cannot take.
@@ -367,7 +376,7 @@ def scaled(how: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     "model",
     [
         scaled(Square.apply),
-        scaled(lambda x, scale: x * scale * (1 if x.sum().item() > 0 else 2)),
+        scaled(lambda x, scale: x * scale if repr(x.sum().item()) else x),
         scaled(lambda x, scale: scale * torch.from_numpy(x.detach().numpy())),
     ],
     ids=["autograd function", "item", "numpy"],
@@ -386,8 +395,8 @@ def test_a_custom_function_without_parameters_is_none_of_its_business():
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:LSTM with projections")
 @pytest.mark.parametrize(
     "module",
-    [nn.LSTM(3, 2, 2, dropout=0.5, batch_first=True), nn.LSTM(3, 2, proj_size=1, batch_first=True), "packed"],
-    ids=["dropout", "projection", "packed"],
+    [nn.LSTM(3, 2, proj_size=1, batch_first=True), "packed"],
+    ids=["projection", "packed"],
 )
 def test_recurrent_modules_without_a_rule_are_refused(module):
     def packed(self: Applied, x: Tensor) -> Tensor:
@@ -589,32 +598,26 @@ def test_probing_leaves_no_trace_even_where_it_refuses(name, training):
 
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, 1e30, 1e-45])
 def test_the_plan_does_not_depend_on_values(value):
-    """What is decided for NaN is decided for zeros, and nothing was seen of the records."""
-    seen: list[Tensor] = []
+    """What model and loss see while it is made is the same, bit for bit, whatever the records hold."""
+    seen: list[bytes] = []
 
     def loss(outputs: Tensor, labels: Tensor) -> Tensor:
-        seen.append(labels.clone())
+        seen.extend(values.detach().numpy().tobytes() for values in (outputs, labels))
         return total(outputs, labels)
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        seen.append(x.detach().clone())
+        seen.append(x.numpy().tobytes())
         return self.second(self.first(x))
 
     plans = []
     for fill in (0.5, value):
         torch.manual_seed(0)
         model = Applied(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2))
-        gradients = check(model, loss, torch.full((9, 3), fill), torch.full((9,), fill))
-        plan = gradients._plan
-        plans.append(
-            ([type(layer) for layer, _ in plan.layers], len(plan.copy), plan.whole, len(seen), seen[0], seen[1])
-        )
-        assert all(len(each) < 9 for each in seen)
-        assert all(bool(((each >= 0) & (each < 1) & (each != 0.5)).all()) for each in seen)
         seen.clear()
-    assert plans[0][:4] == plans[1][:4]
-    assert torch.equal(plans[0][4], plans[1][4])
-    assert torch.equal(plans[0][5], plans[1][5])
+        plan = check(model, loss, torch.full((9, 3), fill), torch.full((9,), fill))._plan
+        plans.append(([type(layer) for layer, _ in plan.layers], plan.copy, plan.whole, plan.floats, tuple(seen)))
+    assert len(plans[0][-1]) > 3
+    assert plans[0] == plans[1]
 
 
 def test_tokens_are_not_read_either():
