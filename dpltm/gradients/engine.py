@@ -105,8 +105,9 @@ class RecordGradients:
         """
         modes = tuple(module.training for module in self._model.modules())
         if self._plan is None or modes != self._modes:
-            self._modes = modes
+            self._plan = None
             self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
+            self._modes = modes
             names = [name for layer, _ in self._plan.layers for name in layer.names]
             sizes = {
                 name: size

@@ -62,17 +62,18 @@ class LinearLayer:
         self.input = self.gradient = torch.empty(0)
         self._inputs: Tensor | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """What the module gives for ``x``, by a product as sparse as its weight where it is the first to see the records.
+    def forward(self, input: Tensor) -> Tensor:
+        """What the module gives for ``input``, by a product as sparse as its weight if it is the first to see the records.
 
         Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
         """
         module = self.module
-        plain = x.dtype == module.weight.dtype and x.ndim == 2 and not x.requires_grad
-        if self._pattern is None or not plain or torch.is_autocast_enabled(x.device.type):
-            return nn.functional.linear(x, module.weight, module.bias)
+        plain = input.dtype == module.weight.dtype and input.ndim == 2 and not input.requires_grad
+        narrow = torch.is_autocast_enabled(input.device.type)
+        if self._pattern is None or not plain or narrow or not torch.is_grad_enabled():
+            return nn.functional.linear(input, module.weight, module.bias)
         with torch.no_grad():
-            self.input, self._inputs = x, self._space.fill("inputs", x.T)
+            self.input, self._inputs = input, self._space.fill("inputs", input.T)
             values = module.weight.flatten().index_select(0, self.index)
             output = self._pattern.times(values, self._inputs)
             if module.bias is not None:

@@ -58,6 +58,11 @@ class Plan:
 
 def check_model(model: nn.Module) -> None:
     """Raises InputError for modules that mix records, however they are used."""
+    if hasattr(model, "_orig_mod"):
+        raise InputError(
+            "model: is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and"
+            " compile=True for element-wise filters"
+        )
     for name, module in model.named_modules():
         where = f"model: {name or type(module).__name__}"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -104,7 +109,7 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
     """
     off = torch.autocast(x.device.type, enabled=False)
-    with undisturbed(model), off, torch.enable_grad():
+    with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
         probe = Probe.first(model, units.values(), loss, x, y)
         probe.check_apart()
@@ -173,7 +178,7 @@ def _assign(
     for group in _sharing(units):
         calls = [call for call in recorder.calls if any(call.module is module for module in group.values())]
         name, module = next(iter(group.items()))
-        once = len(group) == len(calls) == 1
+        once = len(group) == len(calls) == 1 and rules.has_rule(module)
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
             layer = LinearLayer(name, module, keep, compile)

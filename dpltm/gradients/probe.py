@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from dpltm.gradients.calls import Recorder
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
-"""Candidates for the number of made-up records: one that no dimension of anything else has."""
+"""Candidates for the number of made-up records: the first that no other dimension of what layers see and give has."""
 
 LENGTHS = (1, 2, 8, 16, 32)
 """Batches whose losses must not depend on how many records come after."""
@@ -45,29 +46,14 @@ class MadeUp:
         x, y: what they are like; only shape, dtype and device are looked at.
         dtype: of floating-point batches, where those of the records are narrower.
         largest: of whole numbers (tokens, classes); 1, or 0 where the model or the loss knows no other.
-        records: how many, where nobody says: no dimension of records, labels, parameters or constants has that size.
+        records: how many, where nobody says.
     """
 
     x: Tensor
     y: Tensor
     dtype: torch.dtype
-    largest: int
-    records: int
-
-    @classmethod
-    def like(cls, model: nn.Module, x: Tensor, y: Tensor, largest: int = 1) -> MadeUp:
-        constants = [
-            value for module in model.modules() for value in _state(module).values() if isinstance(value, Tensor)
-        ]
-        tensors = [x[:0], y[:0], *model.parameters(), *model.buffers(), *constants]
-        sizes = {size for value in tensors for size in value.shape}
-        return cls(
-            x,
-            y,
-            next(model.parameters()).dtype,
-            largest,
-            next((size for size in SIZES if size not in sizes), SIZES[-1]),
-        )
+    largest: int = 1
+    records: int = SIZES[0]
 
     def batch(self, records: int | None = None) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
@@ -100,15 +86,18 @@ class MadeUp:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Leaves parameters, buffers, tensors among a module's attributes, modes and random state as they were.
+def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
+    """Leaves parameters, buffers, attributes and random state as they were, of the model and of a loss that is a module.
 
     Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a mistake.
     """
     parameters = [value.detach().clone() for value in model.parameters()]
-    buffers = [(module, dict(module._buffers)) for module in model.modules()]
-    values = [(value, value.detach().clone()) for value in model.buffers()]
-    attributes = [(module, _state(module)) for module in model.modules()]
+    modules = _modules(model, loss)
+    buffers = [(module, dict(module._buffers)) for module in modules]
+    attributes = [(module, _attributes(module)) for module in modules]
+    held = [value for _, state in (*buffers, *attributes) for value in state.values()]
+    tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
+    lists = [(value, list(value)) for value in held if isinstance(value, list)]
     with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
         torch.manual_seed(0)
         try:
@@ -122,21 +111,40 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             with torch.no_grad():
                 for parameter, old in zip(model.parameters(), parameters, strict=True):
                     parameter.copy_(old)
-                for buffer, old in values:
-                    buffer.copy_(old)
+                for tensor, old in tensors:
+                    tensor.copy_(old)
             for module, old_buffers in buffers:
                 module._buffers.update(old_buffers)
             for module, state in attributes:
+                for name in _attributes(module).keys() - state.keys():
+                    delattr(module, name)
                 vars(module).update(state)
+            for values, old_values in lists:
+                values[:] = old_values
 
 
-def _state(module: nn.Module) -> dict[str, Tensor | float]:
-    """Attributes that may hold something of records seen before."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if isinstance(value, (Tensor, float)) and not isinstance(value, nn.Parameter)
-    }
+def _modules(model: nn.Module, loss: Loss) -> list[nn.Module]:
+    return [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds beside parameters, buffers and other modules, and PyTorch's own."""
+    return {name: value for name, value in vars(module).items() if not name.startswith("_") and name != "training"}
+
+
+def _state(module: nn.Module) -> dict[str, object]:
+    """What would tell that a module keeps something of the records: tensors, numbers, and lengths of lists."""
+    state: dict[str, object] = {}
+    for name, value in (*_attributes(module).items(), *module._buffers.items()):
+        if isinstance(value, Tensor):
+            state[name] = (id(value), value._version)
+        elif isinstance(value, float):
+            state[name] = value
+        elif isinstance(value, (list, dict, set)):
+            state[name] = len(value)
+        elif value is None:
+            state[name] = None
+    return state
 
 
 @contextmanager
@@ -195,43 +203,49 @@ class Probe:
         Raises:
             InputError: the model or the loss fails, is not one value a record, or the model changes its own buffers.
         """
-        units = tuple(units)
-        probe = cls(model, units, loss, MadeUp.like(model, x, y))
+        made_up = MadeUp(x, y, next(model.parameters()).dtype)
+        probe = cls(model, tuple(units), loss, made_up)
         try:
-            return replace(probe, copy=probe._overwritten())
+            probe = replace(probe, copy=probe._overwritten())
         except InputError:
             raise
         except Exception:  # perhaps there is one class, or one token
-            probe = replace(probe, made_up=MadeUp.like(model, x, y, largest=0))
-        try:
-            return replace(probe, copy=probe._overwritten())
-        except InputError:
-            raise
-        except Exception as error:  # whatever the user's own code raises
-            raise InputError(
-                f"model or loss: fails on {probe.made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
-                f" {_first_line(error)}"
-            ) from error
+            probe = replace(probe, made_up=replace(made_up, largest=0))
+            try:
+                probe = replace(probe, copy=probe._overwritten())
+            except InputError:
+                raise
+            except Exception as error:  # whatever the user's own code raises
+                raise InputError(
+                    f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
+                    f" {_first_line(error)}"
+                ) from error
+        return probe._of_unique_size()
+
+    def _of_unique_size(self) -> Probe:
+        """The same with a number of records that no other dimension has, so that rows of a record are known by it."""
+        for size in SIZES:
+            probe = replace(self, made_up=replace(self.made_up, records=size))
+            if all(value.shape.count(size) < 2 for _, value in probe.seen(*probe.made_up.batch())):
+                return probe
+        raise InputError(
+            f"model: has layers with every one of {SIZES} in their shapes, so that records cannot be told apart"
+        )
 
     def _overwritten(self) -> tuple[nn.Module, ...]:
         model = self.model
-        buffers = {name: (value, value._version) for name, value in model.named_buffers()}
-        states = {name: _state(module) for name, module in model.named_modules()}
+        modules = _modules(model, self.loss)
+        names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
+        before = [_state(module) for module in modules]
         with Recorder(self.units) as recorder:
             losses_of(model, self.loss, *self.made_up.batch())
-        changed = [
-            name
-            for name, value in model.named_buffers()
-            if name in buffers and not (value is buffers[name][0] and value._version == buffers[name][1])
-        ]
-        for name, module in model.named_modules():
-            now, prefix = _state(module), f"{name}." if name else ""
-            changed += [f"{prefix}{key}" for key, old in states[name].items() if now.get(key) is not old]
-        if changed:
-            raise InputError(
-                f"model buffer {changed[0]}: changes with the records it sees, outside the ledger; use a module without"
-                " state"
-            )
+        for module, old in zip(modules, before, strict=True):
+            changed = [key for key, value in _state(module).items() if value != old.get(key)]
+            if changed:
+                raise InputError(
+                    f"model: {names.get(id(module), 'the loss: ')}{changed[0]} changes with the records it sees, outside the"
+                    " ledger; use a module without state"
+                )
         return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
 
     def seen(self, x: Tensor, y: Tensor, seed: int = 1) -> list[tuple[str, Tensor]]:
@@ -250,29 +264,69 @@ class Probe:
         """Refuses a network in which anything about a record depends on the others, or on how many there are."""
         x, y = self.made_up.batch()
         base = self.seen(x, y)
-        if _difference(base, self.seen(x, y), None):
+        if _difference(base, self.seen(x, y), None, {}):
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        for record in (0, 1, len(x) - 1):
+        for seed in range(1, 9) if self._draws(x, y) else (1,):  # what is drawn may decide whether records are mixed
+            self._check_replaced(x, y, seed)
+        with without_dropout(self.model):
+            self._check_lengths()
+
+    def _check_replaced(self, x: Tensor, y: Tensor, seed: int) -> None:
+        base = self.seen(x, y, seed)
+        along = self._along(base, seed)
+        for record in (0, 1, len(x) // 2, len(x) - 1):
             others = torch.arange(len(x), device=x.device) != record
             for other_x, other_y in self.made_up.replaced(x, y, record):
-                found = None
-                with suppress(IndexError, ValueError, RuntimeError, AssertionError):  # a class or token that is none
-                    found = self.seen(other_x, other_y)
-                place = None if found is None else _difference(base, found, others)
+                try:
+                    found = self.seen(other_x, other_y, seed)
+                except InputError:
+                    raise
+                except Exception:  # a class or token that is none, or values that a model will not take
+                    continue
+                place = _difference(base, found, others, along)
                 if place:
                     raise InputError(
                         f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}"
                     )
-        with without_dropout(self.model):
-            self._check_lengths()
+
+    def _along(self, base: list[tuple[str, Tensor]], seed: int) -> dict[int, int]:
+        """By place in ``base``, the dimension of records: the one that is as long as the batch, whatever its length."""
+        records, more = self.made_up.records, self.made_up.records + 1
+        longer = self.seen(*self.made_up.batch(more), seed)
+        if len(longer) != len(base):
+            raise InputError(
+                f"model or loss: what one record gives depends on how many there are (seen at the layers that are called):"
+                f" {MIXED}"
+            )
+        return {
+            place: value.shape.index(records)
+            for place, ((_, value), (_, other)) in enumerate(zip(base, longer, strict=True))
+            if records in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(records)] == more
+        }
 
     def _check_lengths(self) -> None:
         x, y = self.made_up.batch(LENGTHS[-1] + 1)
+        modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            if self._draws(x, y):
+                self.model.eval()
+            if not self._draws(x, y):  # else the draws of one length are not those of another
+                self._compare_lengths(x, y)
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def _draws(self, x: Tensor, y: Tensor) -> bool:
+        """Whether a pass takes anything from torch's generators."""
+        self.seen(x, y)
+        after = _generators(x)
+        torch.manual_seed(1)
+        return any(not torch.equal(one, other) for one, other in zip(after, _generators(x), strict=True))
+
+    def _compare_lengths(self, x: Tensor, y: Tensor) -> None:
         whole = self.seen(x, y)
-        if _difference(whole, self.seen(x, y, seed=2), None):
-            return  # it draws by itself, and the draws of one length are not those of another
         for length in LENGTHS:
             try:
                 found = self.seen(x[:length], y[:length])
@@ -289,22 +343,30 @@ class Probe:
                 )
 
 
+def _generators(like: Tensor) -> list[Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def _difference(first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], rows: Tensor | None) -> str | None:
-    """Where two passes differ in a bit at these records, in whichever dimension has as many; None if nowhere."""
+def _difference(
+    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], rows: Tensor | None, along: dict[int, int]
+) -> str | None:
+    """Where two passes differ in a bit: at these records, along a dimension by place; or anywhere. None if nowhere.
+
+    What has no dimension for records is passed over, since whoever takes that call refuses it.
+    """
     if len(first) != len(second):
         return "the layers that are called"
-    for (place, one), (_, other) in zip(first, second, strict=True):
+    for number, ((place, one), (_, other)) in enumerate(zip(first, second, strict=True)):
         if one.shape != other.shape:
             return place
-        if rows is not None and len(rows) in one.shape:
-            along = one.shape.index(len(rows))
-            one, other = one.movedim(along, 0)[rows], other.movedim(along, 0)[rows]
-        elif rows is not None:
-            continue  # no dimension for records: whoever takes this call refuses it
+        if rows is not None:
+            if number not in along:
+                continue
+            one, other = one.movedim(along[number], 0)[rows], other.movedim(along[number], 0)[rows]
         if not torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30)):
             return place
     return None

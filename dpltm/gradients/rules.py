@@ -124,12 +124,12 @@ def embedding(call: Call, records: int) -> Gradients:
 
 def rule_of(module: nn.Module) -> Rule:
     """The rule for a kind of module: exactly of that class, since a subclass may compute something else."""
-    return _RULES.get(type(module), functional_rule.gradients)
+    return _RULES[type(module)] if has_rule(module) else functional_rule.gradients
 
 
 def has_rule(module: nn.Module) -> bool:
     """Whether there is a rule that sees no need to call the module again."""
-    return type(module) in _RULES
+    return type(module) in _RULES and "forward" not in vars(module)
 
 
 def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:
