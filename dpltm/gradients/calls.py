@@ -81,16 +81,22 @@ class Recorder:
         if "input" in keywords:
             inputs = (keywords["input"], *inputs)
             keywords = {name: value for name, value in keywords.items() if name != "input"}
-        flat, form = tree_flatten(output)
-        places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and value.requires_grad]
-        if (
-            len(places) > 1
-        ):  # one output may have been made from another: what is kept must be what the loss sees of each
-            flat = [value.view_as(value) if place in places else value for place, value in enumerate(flat)]
-            output = tree_unflatten(flat, form)
-        outputs = [flat[place] for place in places]
-        call = Call(module, tree_map(_detached, inputs), tree_map(_detached, keywords), outputs, places)
-        seen, _ = tree_flatten((call.inputs, call.keywords))
+        if isinstance(output, Tensor):  # as nearly always
+            places, outputs = ([0], [output]) if output.requires_grad else ([], [])
+        else:
+            flat, form = tree_flatten(output)
+            places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and value.requires_grad]
+            if len(places) > 1:  # one may have been made from another: what is kept must be what the loss sees of each
+                flat = [value.view_as(value) if place in places else value for place, value in enumerate(flat)]
+                output = tree_unflatten(flat, form)
+            outputs = [flat[place] for place in places]
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and not keywords:
+            inputs = (inputs[0].detach(),)
+            seen: Sequence[Any] = inputs
+        else:
+            inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
+            seen, _ = tree_flatten((inputs, keywords))
+        call = Call(module, inputs, keywords, outputs, places)
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
         return tree_map(_copied, output) if id(module) in self._copy else output

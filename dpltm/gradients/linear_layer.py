@@ -126,7 +126,8 @@ class LinearLayer:
             total = ((squares @ self.weight_mask) * self.input.square()).sum(1)
         else:
             squares = self._space.fill("gradient", self.gradient.T).square_().T
-            inputs = self._space.fill("squares", self.inputs).square_()
+            inputs = self._space.take("squares", tuple(self.inputs.shape), self.inputs.dtype, self.inputs.device)
+            torch.mul(self.inputs, self.inputs, out=inputs)
             total = self._pattern.product(inputs, self._space).mul_(squares.T).sum(0)
         if self.bias_index is None:
             return total
@@ -200,7 +201,7 @@ class _Pattern:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
             sparse = mask.to_sparse_csr()
-        self._place = sparse.crow_indices(), sparse.col_indices()
+        self._place = sparse.crow_indices().int(), sparse.col_indices().int()
         self._count = int(mask.sum())
         self._ones: dict[torch.dtype, Tensor] = {}
 

@@ -21,8 +21,8 @@ from dpltm.gradients.calls import Call
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Rule = Callable[[Call, int], Gradients]
 
-PATCHES = 2**18
-"""Most numbers in the patches of the images that are taken at once: more would leave the cache before they are used."""
+PATCHES = 2**19
+"""Most numbers in patches and gradients of the images that are taken at once: more would leave the cache before use."""
 
 _Conv = nn.Conv1d | nn.Conv2d
 _Norm = nn.LayerNorm | nn.GroupNorm | nn.RMSNorm
@@ -57,7 +57,7 @@ def convolution(call: Call, records: int) -> Gradients:
     patches = inputs.as_strided(shape, (steps[0], *between, *within, 1), inputs.storage_offset())
     gradient = gradient.reshape(records, module.out_channels, -1)
     positions, outs = gradient.shape[2], module.out_channels // groups
-    once = max(1, PATCHES // max(1, math.prod(shape[1:])))
+    once = max(1, PATCHES // (math.prod(shape[1:]) + module.weight.numel()))
     for start in range(0, records, once):
         rows = gradient[start : start + once]
         columns = patches[start : start + once].reshape(len(rows), positions, -1)
