@@ -86,7 +86,10 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
 
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
-    model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # torch initialises what it makes; skip_init imports half a second of other things
+        model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():

@@ -78,7 +78,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, uninitialised: ``(batch, features)`` to ``(batch, classes)``."""
+    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
     from torch import nn
 
     from dpltm.models.layers import Images
@@ -86,19 +86,18 @@ def network(text: str, features: int, classes: int) -> nn.Sequential:
     del features
     height, width, channels = image(text)
     flat = SECOND * _sides(height)[-1] * _sides(width)[-1]
-    new = nn.utils.skip_init
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             image=Images(height, width, channels),
-            conv1=new(nn.Conv2d, channels, FIRST, 8, stride=2, padding=3),
+            conv1=nn.Conv2d(channels, FIRST, 8, stride=2, padding=3),
             relu1=nn.ReLU(),
             pool1=nn.MaxPool2d(2, stride=1),
-            conv2=new(nn.Conv2d, FIRST, SECOND, 4, stride=2),
+            conv2=nn.Conv2d(FIRST, SECOND, 4, stride=2),
             relu2=nn.ReLU(),
             pool2=nn.MaxPool2d(2, stride=1),
             flat=nn.Flatten(),
-            fc1=new(nn.Linear, flat, UNITS),
+            fc1=nn.Linear(flat, UNITS),
             relu3=nn.ReLU(),
-            fc2=new(nn.Linear, UNITS, classes),
+            fc2=nn.Linear(UNITS, classes),
         )
     )

@@ -41,12 +41,12 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, uninitialised: ``(batch, features)`` to ``(batch, classes)``."""
+    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
     from torch import nn
 
     layers: list[tuple[str, nn.Module]] = []
     for number, (fan_in, fan_out) in enumerate(itertools.pairwise((features, *hidden(text), classes)), start=1):
         if number > 1:
             layers.append((f"relu{number - 1}", nn.ReLU()))
-        layers.append((f"fc{number}", nn.utils.skip_init(nn.Linear, fan_in, fan_out)))
+        layers.append((f"fc{number}", nn.Linear(fan_in, fan_out)))
     return nn.Sequential(OrderedDict(layers))
