@@ -76,7 +76,7 @@ def _kind(text: str) -> ModuleType:
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
-    """The network of ``spec``: Glorot normal weights and zero biases drawn from ``seed`` alone, or uninitialised.
+    """The network of ``spec``: Glorot normal weights and zero biases drawn from ``seed`` alone, or whatever weights.
 
     Glorot normal is the initialisation of the lottery-ticket experiments that DPLTM builds on (Frankle and Carbin
     2019). The global random state is neither read nor changed.
@@ -88,7 +88,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
         raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
     with torch.random.fork_rng(
         devices=[]
-    ):  # torch initialises what it makes; skip_init imports half a second of other things
+    ):  # torch initialises what it makes; skip_init would import for half a second
+        torch.manual_seed(0)
         model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,77 @@
+"""Compiled element-wise filters against the same filters as they stand."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients, linear_layer
+from dpltm.masks import Mask
+from dpltm.training import cross_entropy
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to compile with"),
+]
+
+
+def network(seed: int = 0) -> tuple[nn.Module, Mask]:
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 5))
+    for value in model.parameters():
+        value.data.copy_(torch.randn(value.shape, generator=generator))
+    mask = Mask({name: torch.rand(value.shape, generator=generator) < 0.4 for name, value in model.named_parameters()})
+    mask.apply(model)
+    return model, mask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "filter",
+    [Tanh(2.0, 0.5, Clip(1.0)), Tanh(1.0, 0.3, None), Tanh(1.0, 0.3, None, Clip(0.7)), Sigmoid(1.0, 2.0)],
+    ids=str,
+)
+def test_equals_what_is_not_compiled(monkeypatch, filter):
+    monkeypatch.setattr(linear_layer, "WORTH_COMPILING", 1)
+    model, mask = network()
+    x, y = torch.randn(33, 30), torch.arange(33) % 5
+    plain = RecordGradients(model, mask, cross_entropy)
+    compiled = RecordGradients(model, mask, cross_entropy, compile=True)
+    expected = plain.filtered_sum(x, y, filter).values
+    torch.testing.assert_close(compiled.filtered_sum(x, y, filter).values, expected, rtol=1e-5, atol=1e-5)
+    assert all(layer._compile for layer, _ in compiled._plan.layers)
+    present = torch.arange(33) < 20
+    x[20:] = torch.nan
+    some, alone = compiled.filtered_sum(x, y, filter, present), plain.filtered_sum(x[:20], y[:20], filter)
+    torch.testing.assert_close(some.values, alone.values, rtol=1e-5, atol=1e-5)
+    assert some.skipped == 0
+
+
+@pytest.mark.slow
+def test_the_bound_holds_for_what_is_compiled(monkeypatch):
+    monkeypatch.setattr(linear_layer, "WORTH_COMPILING", 1)
+    model, mask = network()
+    filter = Tanh(1.0, 0.1, Clip(1.0))
+    gradients = RecordGradients(model, mask, cross_entropy, compile=True)
+    for size in (1e-20, 1e-3, 1.0, 1e6, 1e25, torch.inf, torch.nan):
+        x = torch.full((33, 30), 0.5)
+        x[0] = size
+        whole = gradients.filtered_sum(x, torch.zeros(33, dtype=torch.long), filter).values
+        x[0] = torch.nan  # contributes nothing
+        rest = gradients.filtered_sum(x, torch.zeros(33, dtype=torch.long), filter).values
+        assert float((whole - rest).norm()) <= filter.certified_bound(mask.live) * (1 + 1e-9)
+
+
+def test_without_a_compiler_it_is_refused(monkeypatch):
+    model, mask = network()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(InputError) as error:
+        RecordGradients(model, mask, cross_entropy, compile=True)
+    assert str(error.value) == (
+        "--compile: no C++ compiler is at hand (g++ or clang++); install one, or leave --compile out"
+    )
