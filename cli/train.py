@@ -130,6 +130,8 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     plan = make_plan(options, start, before, console)
     if options.dry_run:
         return _dry_run(plan, before, options)
+    if options.compile:
+        console.say("compiling the filter")
     prepared = _prepare(plan, options)
     own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
     with new_folder(out) as folder:

@@ -130,7 +130,7 @@ class NoisyGradients:
         if len(records):
             x, y = records.take(np.zeros(1, dtype=np.int64))
             self.gradients.check(x, y)
-        most = min(config.physical_batch or 2**31, self.gradients.comfortable_batch)
+        most = config.physical_batch or self.gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
         self._rows = min(most, usual) if config.compile else most

@@ -34,6 +34,9 @@ class LinearLayer:
         module: the layer.
         keep: live coordinates of every parameter of the model, none of frozen ones.
         compile: fuse element-wise filters.
+
+    Attributes:
+        sparse: whether its products are sparse ones, the forward pass included.
     """
 
     def __init__(self, name: str, module: nn.Linear, keep: Mapping[str, Tensor], compile: bool = False) -> None:
@@ -52,6 +55,7 @@ class LinearLayer:
         sparse = not small and len(self.rows) > 0 and (weight_mask.is_cuda or torch.backends.mkl.is_available())
         self.weight_mask = weight_mask.to(module.weight.dtype)
         self._pattern = _Pattern(weight_mask) if sparse else None
+        self.sparse = sparse
         self._compile = compile and len(self.rows) >= WORTH_COMPILING
         self._full = len(self.rows) == weight_mask.numel()
         self._space = Workspace()
@@ -71,7 +75,7 @@ class LinearLayer:
         plain = input.dtype == module.weight.dtype and input.ndim == 2 and not input.requires_grad
         narrow = torch.is_autocast_enabled(input.device.type)
         if self._pattern is None or not plain or narrow or not torch.is_grad_enabled():
-            return nn.functional.linear(input, module.weight, module.bias)
+            return type(module).forward(module, input)
         with torch.no_grad():
             self.input, self._inputs = input, self._space.fill("inputs", input.T)
             values = module.weight.flatten().index_select(0, self.index)

@@ -48,7 +48,8 @@ class Plan:
     @property
     def instead(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
         """What computes the forward pass of some modules."""
-        return [(layer.module, layer.forward) for layer, _ in self.layers if isinstance(layer, LinearLayer)]
+        linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer)]
+        return [(layer.module, layer.forward) for layer in linear if layer.sparse]
 
     @property
     def whole(self) -> bool:

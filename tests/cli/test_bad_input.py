@@ -238,7 +238,7 @@ def test_bad_data_options(refused, options, message):
         (("--seed", "9223372036854775808"), "--seed: 9223372036854775808 is not between 0 and 2^63 - 1"),
         (
             ("--model", "vgg"),
-            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100)",
+            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn",
         ),
         (
             ("--model", "mlp:8,0"),

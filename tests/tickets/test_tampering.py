@@ -300,7 +300,7 @@ def test_rows(folder, edit, rows):
         ({"more": 1}, "unknown or missing key 'more'"),
         ({"name": None}, "name is not a text"),
         ({"model": 5}, "model is not a text"),
-        ({"model": "vgg"}, "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100)"),
+        ({"model": "vgg"}, "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"),
         ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),
         ({"features": 64.0}, "model mlp:8: features 64.0 is not between 1 and 100000"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
