@@ -138,6 +138,10 @@ def check_device(options: TrainOptions) -> None:
         raise InputError(
             f"--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); {options.filter} has nothing to compile"
         )
+    if options.compile:
+        from dpltm.gradients.fused import check_compiler
+
+        check_compiler()
     if options.device == "cuda":
         import torch
 

@@ -57,7 +57,8 @@ def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
         at the coordinates that remain; those that were removed had gradient zero.
 
     Raises:
-        InputError: a normalisation layer, whose statistics would change, or a network that cannot be traced.
+        InputError: a normalisation layer, whose statistics would change, a network that cannot be traced, or one in which
+            something else looks at all units of a layer at once (it is tried out).
     """
     for name, module in model.named_modules():
         if isinstance(module, _NORMS):
@@ -67,23 +68,57 @@ def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
             )
     masked = copy.deepcopy(model)
     mask.apply(masked)
+    try:
+        found = _compacted(masked, mask, example)
+        same = _same(masked, mask, found, example)
+    except InputError:
+        raise
+    except Exception as error:  # the model's own code, or torch-pruning's on what it does not know
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise InputError(f"model: cannot be compacted: {reason}") from error
+    if not same:
+        raise InputError(
+            "model: cannot be compacted: with units removed it gives something else: something between its layers looks at"
+            " all of them at once (a softmax, a norm, a mean)"
+        )
+    return found
+
+
+def _compacted(masked: nn.Module, mask: Mask, example: Tensor) -> Compact:
     places = _positions(masked)
     while True:
-        graph = _trace(places, example)
-        dead = next(_without_use(places, mask, graph), None)
+        dead = next(_without_use(places, mask, _trace(places, example)), None)
         if dead is None:
             break
         dead.prune()
     found = {name: value.detach().long().flatten() for name, value in places.named_parameters()}
-    smaller = copy.deepcopy(places).to(next(model.parameters()).dtype)
+    originals = dict(masked.named_parameters())
+    smaller = copy.deepcopy(places).to(next(masked.parameters()).dtype)
     kept: dict[str, Tensor] = {}
     with torch.no_grad():
-        originals = dict(masked.named_parameters())
         for name, value in smaller.named_parameters():
             value.copy_(originals[name].flatten()[found[name]].view(value.shape))
             kept[name] = mask[name].flatten()[found[name]].view(value.shape)
             value.requires_grad_(originals[name].requires_grad)
     return Compact(smaller, Mask(kept), found)
+
+
+@torch.no_grad()
+def _same(masked: nn.Module, mask: Mask, found: Compact, example: Tensor) -> bool:
+    """Whether both give the same for made-up records, with made-up weights at what is live, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = copy.deepcopy(masked).double().eval(), copy.deepcopy(found.model).double().eval()
+    values = dict(second.named_parameters())
+    for name, value in first.named_parameters():
+        value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64) * mask[name])
+        values[name].copy_(value.flatten()[found.places[name]].view(values[name].shape))
+    shape = (4, *example.shape[1:])
+    if example.is_floating_point():
+        x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    else:
+        x = torch.zeros(shape, dtype=example.dtype)
+    one, other = first(x), second(x)
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-9 * float(one.abs().max()))
 
 
 def _positions(model: nn.Module) -> nn.Module:

@@ -62,7 +62,7 @@ class Records:
             alone, and any number of them.
 
     Raises:
-        InputError: different numbers of features and labels.
+        InputError: different numbers of features and labels, or a ``prepare`` that does not treat every row alone.
     """
 
     def __init__(
@@ -78,6 +78,8 @@ class Records:
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
+        if prepare is not None and len(x):
+            _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
     def __len__(self) -> int:
         return len(self._x)
@@ -116,3 +118,36 @@ def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
 
 def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.long() if values.dtype in (torch.int32, torch.int64) else values.to(dtype)
+
+
+def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
+    """Tries ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (8, *like.shape[1:])
+    if like.is_floating_point():
+        made_up = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
+        extremes = [
+            torch.zeros_like(made_up[0]),
+            torch.full_like(made_up[0], 1e4),
+            torch.full_like(made_up[0], torch.nan),
+        ]
+    else:
+        most = 1 if like.dtype == torch.bool else min(127, torch.iinfo(like.dtype).max)
+        made_up = torch.randint(0, most, shape, generator=generator).to(like.dtype)
+        extremes = [torch.zeros_like(made_up[0]), torch.full_like(made_up[0], most)]
+    whole = prepare(made_up)
+    same = len(whole) == 8
+    for length in (1, 2, 7):
+        part = prepare(made_up[:length])
+        same = same and len(part) == length and torch.equal(part, whole[:length])
+    for extreme in extremes:
+        other = made_up.clone()
+        other[3] = extreme
+        found = prepare(other)
+        rest = torch.arange(8) != 3
+        same = same and found.shape == whole.shape and torch.equal(found[rest], whole[rest])
+    if not same:
+        raise InputError(
+            "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
+            " by public numbers, not by those of the batch"
+        )

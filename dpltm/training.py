@@ -66,6 +66,8 @@ class TrainingConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
+        if not hasattr(self.filter, "certified_bound"):
+            raise InputError(f"filter: {self.filter!r} is no filter; make one with dpltm.filters.make_filter")
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
         if not (isinstance(self.steps, int) and self.steps >= 1):
@@ -137,8 +139,6 @@ class NoisyGradients:
         self.noise_std = config.noise_std
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
-        if config.compile and len(records):
-            self._warm(x, y)
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
@@ -146,16 +146,23 @@ class NoisyGradients:
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
+        if (config.compile or config.precision == "bfloat16") and len(records):
+            self._try(x, y)
 
-    def _warm(self, x: Tensor, y: Tensor) -> None:
-        """Compiles, on made-up rows like these, so that what fails does so now."""
-        x, y = x.new_zeros(self._rows, *x.shape[1:]), y.new_zeros(self._rows, *y.shape[1:])
-        present = torch.ones(self._rows, dtype=torch.bool, device=x.device)
+    def _try(self, x: Tensor, y: Tensor) -> None:
+        """One sum over made-up rows like these, as in training: what does not compile, or work in bfloat16, fails now."""
+        rows = self._rows if self.config.compile else 2
+        x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
+        present = torch.ones(rows, dtype=torch.bool, device=x.device)
         try:
-            self.gradients.filtered_sum(x, y, self.config.filter, present)
-        except torch._dynamo.exc.TorchDynamoException as error:
+            with self._precision():
+                self.gradients.filtered_sum(x, y, self.config.filter, present)
+        except InputError:
+            raise
+        except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
+            option = "--compile" if self.config.compile else "--precision: bfloat16"
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise InputError(f"--compile: torch.compile fails here: {reason}; leave --compile out") from error
+            raise InputError(f"{option}: fails on made-up records: {reason}; leave it out") from error
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
@@ -165,15 +172,25 @@ class NoisyGradients:
         config, gradients = self.config, self.gradients
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
         total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
-        narrow = config.precision == "bfloat16"  # the cache would outlive a step within a caller's own autocast
-        with torch.autocast(total.device.type, torch.bfloat16, enabled=narrow, cache_enabled=False):
-            for batch in self._records.batches(index, self._rows, config.compile):
-                total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
+        try:
+            with self._precision():
+                for batch in self._records.batches(index, self._rows, config.compile):
+                    total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
+        except Exception as error:  # its words may tell of a record, so they are not repeated here
+            raise InputError(
+                "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
+                " the vocabulary? What was spent is on record"
+            ) from error
         mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
         self._flat.zero_()  # whoever read the last step's gradients may have written there as well
         self._flat[self._live] = mean.to(self._flat.dtype)
         for parameter, part in zip(self.parameters, self._parts, strict=True):
             parameter.grad = part
+
+    def _precision(self) -> torch.autocast:
+        """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
+        narrow = self.config.precision == "bfloat16"
+        return torch.autocast(self._flat.device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
 
     def clear(self) -> None:
         """Takes the gradients away again."""

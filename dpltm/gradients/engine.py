@@ -64,8 +64,8 @@ class RecordGradients:
     """
 
     def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False) -> None:
-        mask.check_fits(model)
         check_model(model)
+        mask.check_fits(model)
         if compile:
             check_compiler()
         self._model, self._loss, self._compile = model, loss, compile

@@ -122,6 +122,10 @@ class LinearLayer:
         return self._inputs
 
     def squared_norms(self) -> Tensor:
+        if self.gradient.is_cuda:  # float32 products may be of less than float32 there (TF32), and float64 is at hand
+            return self.wide_squared_norms(
+                torch.ones(len(self.gradient), dtype=torch.bool, device=self.gradient.device)
+            )
         if self._full:  # the norm of an outer product
             squares = self.gradient.square()
             total = squares.sum(1) * self.input.square().sum(1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import prune
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -59,6 +60,12 @@ class Plan:
 
 def check_model(model: nn.Module) -> None:
     """Raises InputError for modules that mix records, however they are used."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("model: is compiled by torch.jit, which hides its layers; give the model itself")
+    if any(isinstance(value, UninitializedParameter) for value in model.parameters()):
+        raise InputError("model: has lazy layers without a shape; run one batch of made-up records through it first")
+    if torch.is_inference_mode_enabled():
+        raise InputError("torch.inference_mode: no gradient can be had in it; train outside")
     if hasattr(model, "_orig_mod"):
         raise InputError(
             "model: is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and"

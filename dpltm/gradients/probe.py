@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
 """Candidates for the number of made-up records: the first that no other dimension of what layers see and give has."""
+
+LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
+"""Candidates for the largest whole number that a model or a loss takes."""
 
 LENGTHS = (1, 2, 8, 16, 32)
 """Batches whose losses must not depend on how many records come after."""
@@ -45,28 +48,31 @@ class MadeUp:
     Attributes:
         x, y: what they are like; only shape, dtype and device are looked at.
         dtype: of floating-point batches, where those of the records are narrower.
-        largest: of whole numbers (tokens, classes); 1, or 0 where the model or the loss knows no other.
+        largest: of whole numbers (tokens, classes) in records and in labels: as large as the model and the loss take them,
+            among a few.
         records: how many, where nobody says.
     """
 
     x: Tensor
     y: Tensor
     dtype: torch.dtype
-    largest: int = 1
+    largest: tuple[int, int] = (1, 1)
     records: int = SIZES[0]
 
     def batch(self, records: int | None = None) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
         generator = torch.Generator().manual_seed(0)
+        count = self.records if records is None else records
         x, y = (
-            self._values(like, self.records if records is None else records, generator) for like in (self.x, self.y)
+            self._values(like, count, largest, generator)
+            for like, largest in zip((self.x, self.y), self.largest, strict=True)
         )
         return x, y
 
-    def _values(self, like: Tensor, records: int, generator: torch.Generator) -> Tensor:
+    def _values(self, like: Tensor, records: int, largest: int, generator: torch.Generator) -> Tensor:
         shape = (records, *like.shape[1:])
-        if not like.is_floating_point():
-            whole = torch.randint(0, self.largest + 1, shape, generator=generator)
+        if not like.is_floating_point():  # the largest is kept for what takes a record's place
+            whole = torch.randint(0, max(largest, 2 if largest else 1), shape, generator=generator)
             return whole.to(like.dtype).to(like.device)
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
@@ -78,7 +84,8 @@ class MadeUp:
             if values.is_floating_point():
                 ways = [1 - old, 1e3 * (old - 0.5), torch.zeros_like(old), torch.full_like(old, math.nan)]
             else:
-                ways = [(old == 0).to(values.dtype)] if self.largest else []
+                largest = self.largest[which]
+                ways = [(old == 0).to(values.dtype), torch.full_like(old, largest)] if largest else []
             for way in ways:
                 other = values.clone()
                 other[record] = way
@@ -127,9 +134,13 @@ def _modules(model: nn.Module, loss: Loss) -> list[nn.Module]:
     return [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
 
 
+_OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
+"""What PyTorch keeps in a module for itself."""
+
+
 def _attributes(module: nn.Module) -> dict[str, Any]:
     """What a module holds beside parameters, buffers and other modules, and PyTorch's own."""
-    return {name: value for name, value in vars(module).items() if not name.startswith("_") and name != "training"}
+    return {name: value for name, value in vars(module).items() if name not in _OWN}
 
 
 def _state(module: nn.Module) -> dict[str, object]:
@@ -138,7 +149,7 @@ def _state(module: nn.Module) -> dict[str, object]:
     for name, value in (*_attributes(module).items(), *module._buffers.items()):
         if isinstance(value, Tensor):
             state[name] = (id(value), value._version)
-        elif isinstance(value, float):
+        elif isinstance(value, (int, float)):
             state[name] = value
         elif isinstance(value, (list, dict, set)):
             state[name] = len(value)
@@ -204,23 +215,39 @@ class Probe:
             InputError: the model or the loss fails, is not one value a record, or the model changes its own buffers.
         """
         made_up = MadeUp(x, y, next(model.parameters()).dtype)
-        probe = cls(model, tuple(units), loss, made_up)
-        try:
-            probe = replace(probe, copy=probe._overwritten())
-        except InputError:
-            raise
-        except Exception:  # perhaps there is one class, or one token
-            probe = replace(probe, made_up=replace(made_up, largest=0))
+        probe, failure = cls(model, tuple(units), loss, made_up), Exception()
+        for largest in (1, 0):  # perhaps there is one class, or one token
+            probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
-                probe = replace(probe, copy=probe._overwritten())
+                return replace(probe, copy=probe._overwritten())._of_unique_size()._of_largest_numbers()
             except InputError:
                 raise
             except Exception as error:  # whatever the user's own code raises
-                raise InputError(
-                    f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
-                    f" {_first_line(error)}"
-                ) from error
-        return probe._of_unique_size()
+                failure = error
+        raise InputError(
+            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
+            f" {_first_line(failure)}"
+        ) from failure
+
+    def _of_largest_numbers(self) -> Probe:
+        """The same with whole numbers as large as the model and the loss take them."""
+        probe = self
+        for which, like in enumerate((self.made_up.x, self.made_up.y)):
+            largest = probe.made_up.largest
+            whole = not like.is_floating_point() and like.dtype != torch.bool
+            if largest[which] and whole and not like.is_cuda:  # there, what is out of range ends the process
+                for size in LARGEST:
+                    if size > torch.iinfo(like.dtype).max:
+                        continue
+                    bounds = (size, largest[1]) if which == 0 else (largest[0], size)
+                    tried = replace(probe, made_up=replace(probe.made_up, largest=bounds))
+                    with suppress(Exception):  # out of range, in whatever way the model or the loss says so
+                        x, y = tried.made_up.batch()
+                        (x, y)[which][0] = size
+                        tried.seen(x, y)
+                        probe = tried
+                        break
+        return probe
 
     def _of_unique_size(self) -> Probe:
         """The same with a number of records that no other dimension has, so that rows of a record are known by it."""

@@ -64,7 +64,10 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
         )
     gates = [gate for product in products for gate in product.outputs]
     found = torch.autograd.grad(
-        [outputs[place] for place, _ in known], gates, [value for _, value in known], allow_unused=True
+        [outputs[place] for place, _ in known],
+        gates,
+        [value.to(outputs[place].dtype) for place, value in known],
+        allow_unused=True,
     )
     each = iter(torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, found, strict=True))
     for product in products:
@@ -148,4 +151,10 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
 def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
     """Input and starting state, however they were passed."""
     given = [*call.inputs, *(call.keywords[name] for name in ("input", "hx") if name in call.keywords)]
-    return given[0], given[1] if len(given) > 1 else None
+    dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
+    inputs, state = given[0], given[1] if len(given) > 1 else None
+    if isinstance(inputs, Tensor):
+        inputs = inputs.to(dtype)
+    if isinstance(state, tuple):
+        return inputs, tuple(value.to(dtype) for value in state)
+    return inputs, None if state is None else state.to(dtype)

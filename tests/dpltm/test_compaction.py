@@ -149,3 +149,48 @@ def test_frozen_parameters_stay_frozen():
     model.fc1.weight.requires_grad_(False)
     found = compact(model, random_mask(model, 0.4, 1), torch.zeros(2, 3))
     assert [value.requires_grad for value in found.model.parameters()] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda z: z.softmax(1),
+        lambda z: z.log_softmax(1),
+        nn.functional.normalize,
+        lambda z: z - z.mean(1, keepdim=True),
+        lambda z: nn.functional.layer_norm(z, z.shape[1:]),
+        lambda z: z / z.shape[1] ** 0.5,
+    ],
+    ids=["softmax", "log_softmax", "normalize", "mean", "layer_norm", "width"],
+)
+def test_what_looks_at_all_units_at_once_is_refused(between):
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(between(self.first(x)))
+
+    model = Looks()
+    keep = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
+    keep["second.weight"][:, :3] = False
+    with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
+        compact(model, Mask(keep), torch.zeros(2, 3))
+
+
+def test_what_cannot_be_traced_is_refused():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x).relu())
+
+    model = Tied()
+    keep = torch.ones(4, 4, dtype=torch.bool)
+    keep[:, 0] = False
+    with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
+        compact(model, Mask({"a.weight": keep}), torch.zeros(2, 4))

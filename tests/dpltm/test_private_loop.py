@@ -224,11 +224,16 @@ def test_the_event_stays_when_the_network_fails_in_the_middle():
     def fail(*_: object) -> None:
         raise RuntimeError("out of order")
 
-    with pytest.raises(RuntimeError, match="out of order"):  # noqa: PT012  (the loop is what is tested)
+    with pytest.raises(InputError) as error:  # noqa: PT012  (the loop is what is tested)
         for step in loop:
             if step.number == 2:
                 model.register_forward_pre_hook(fail)
             step.backward()
+    assert str(error.value) == (
+        "training: the model or the loss failed on the records of a step; is every label a class, and every token in the"
+        " vocabulary? What was spent is on record"
+    ), "what it says itself may tell of a record"
+    assert str(error.value.__cause__) == "out of order"
     assert ledger.events == (loop.event,)
     assert step.number == 2
     with pytest.raises(InputError, match="step 2: its one gradient was taken"):

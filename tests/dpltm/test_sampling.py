@@ -178,7 +178,9 @@ def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
         seen.append((rows.dtype, tuple(rows.shape)))
         return rows.to(torch.float16) / 4
 
-    x, y = Records(stored("uint8"), stored("int8")[:, 0], dtype=torch.float64, prepare=prepare).take(np.array([3, 1]))
+    records = Records(stored("uint8"), stored("int8")[:, 0], dtype=torch.float64, prepare=prepare)
+    seen.clear()
+    x, y = records.take(np.array([3, 1]))
     assert seen == [(torch.uint8, (2, 2))]
     assert x.dtype == torch.float16, "not made anything else afterwards"
     assert x.tolist() == [[1.5, 1.75], [0.5, 0.75]]
@@ -288,6 +290,7 @@ def test_batches_are_read_one_after_the_other():
     """The second is not in memory while the first is in use."""
     seen = []
     records = numbered(6, prepare=lambda rows: (seen.append(len(rows)), rows)[1])
+    seen.clear()
     batches = records.batches(np.arange(6), 2)
     assert seen == []
     next(batches)
@@ -303,3 +306,31 @@ def test_one_label_a_record(features, labels):
 
 def test_its_length_is_the_number_of_records():
     assert len(numbered(7)) == 7
+
+
+def by_range(rows: torch.Tensor) -> torch.Tensor:
+    return rows.float() if bool((rows < 1e3).all()) else rows.float() / 2
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda rows: (rows.float() - rows.float().mean(0)) / (rows.float().std(0, correction=0) + 1e-6),
+        lambda rows: rows.float() / rows.float().abs().max(),
+        lambda rows: rows.float() / len(rows),
+        lambda rows: rows.float().sort(0).values,
+        lambda rows: rows.float()[:1],
+        by_range,
+    ],
+    ids=["standardised", "by the largest", "by the length", "sorted", "one row", "by its range"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_what_prepares_rows_together_is_refused(prepare, dtype):
+    if dtype == "uint8" and prepare is by_range:
+        return  # bytes never get there
+    with pytest.raises(InputError) as error:
+        Records(np.zeros((5, 2), dtype), np.zeros(5), prepare=prepare)
+    assert str(error.value) == (
+        "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
+        " by public numbers, not by those of the batch"
+    )

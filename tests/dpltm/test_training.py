@@ -515,3 +515,23 @@ def test_bad_configurations(changes, message):
     with pytest.raises(InputError) as error:
         config(**changes)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_behind_others_train_in_bfloat16(kind):
+    """What comes to them is narrower than their weights."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.rows, self.out = nn.Linear(4, 5), kind(5, 6, batch_first=True), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.rows(self.first(x))[0][:, -1])
+
+    torch.manual_seed(0)
+    model, data = Network(), (torch.randn(20, 7, 4), torch.randint(0, 3, (20,)))
+    before = flat(model)
+    settings = config(filter=Clip(1.0), steps=2, precision="bfloat16", lr=0.1)
+    train(model, Mask.dense(model), Records(*data), settings, sampling=FastSource(0), noise=FastSource(1))
+    assert (flat(model) - before).abs().max() > 1e-4

@@ -804,3 +804,47 @@ def test_a_compiled_model_is_refused():
         "model: is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and"
         " compile=True for element-wise filters"
     )
+
+
+def test_mixing_by_the_largest_whole_number_is_refused():
+    model = nn.Sequential(of(lambda x: x.float() / x.max()), nn.Linear(6, 3))
+    assert refusal(model, x=torch.zeros(4, 6, dtype=torch.long)) == OTHERS.format("the loss")
+    labels = torch.zeros(4, dtype=torch.long)
+    assert refusal(plain(), lambda o, y: entropy(o, y) / y.max().clamp_min(1), y=labels) == OTHERS.format("the loss")
+
+
+def test_state_under_a_private_name_is_seen_and_put_back():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        if self._max is None:
+            self._max = float(x.abs().max())
+        return self.layer(x / self._max)
+
+    model = Applied(forward, layer=nn.Linear(6, 3))
+    model._max = None
+    assert refusal(model) == STATE.format("_max")
+    assert model._max is None
+
+
+def test_a_count_of_records_is_state():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        return self.layer(x)
+
+    model = Applied(forward, layer=nn.Linear(6, 3))
+    model.seen = 0
+    assert refusal(model) == STATE.format("seen")
+    assert model.seen == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_scripted_and_lazy_models_are_refused():
+    lazy = nn.Sequential(nn.LazyLinear(3))
+    with pytest.raises(InputError) as error:
+        RecordGradients(lazy, Mask({}), squared)
+    assert str(error.value) == (
+        "model: has lazy layers without a shape; run one batch of made-up records through it first"
+    )
+    scripted = torch.jit.script(plain())
+    with pytest.raises(InputError) as error:
+        RecordGradients(scripted, Mask.dense(scripted), squared)
+    assert str(error.value) == "model: is compiled by torch.jit, which hides its layers; give the model itself"
