@@ -77,6 +77,7 @@ def ours(
         flat[live] = noisy_mean(total, 1.0, len(x), source)
         optimizer.step()
 
+    step.gradients = gradients  # type: ignore[attr-defined]
     return step
 
 
@@ -144,7 +145,7 @@ def steps_of(network: str, density: float, batch: int, peers: bool, ticket: str 
 
 
 def held(step: Step) -> int:
-    """Largest sum of tensor memory that one step allocates and has not freed yet, in bytes."""
+    """Largest sum of tensor memory that one step allocates and has not freed yet, and the buffers it keeps, in bytes."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
@@ -154,7 +155,10 @@ def held(step: Step) -> int:
         if event.name() == "[memory]":
             now += event.nbytes()
             most = max(most, now)
-    return most
+    plan = getattr(getattr(step, "gradients", None), "_plan", None)
+    spaces = [getattr(layer, "_space", None) for layer, _ in plan.layers] if plan else []
+    kept = [buffer for space in spaces if space for buffer in space._buffers.values()]
+    return most + sum(buffer.numel() * buffer.element_size() for buffer in kept)
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
     python examples/private_lstm.py [lstm|gru]
 
-The network, the loss and the optimizer are the user's own. PrivateLoop draws the samples, bounds every record's gradient, adds
-the noise and keeps the ledger.
+The network, the loss and the optimizer are the user's own. PrivateLoop draws the samples, bounds every record's gradient,
+adds the noise and keeps the ledger.
 """
 
 from __future__ import annotations
