@@ -88,7 +88,7 @@ class PrivateLoop:
 
     Raises:
         InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read
-            for anything but its shape.
+            for anything but its shape; later only where the model or the loss fails on a record.
         BudgetError: epsilon is not above what the ledger already holds.
 
     Guarantees:
@@ -175,7 +175,7 @@ class PrivateLoop:
 
         Raises:
             InputError: the loop has run; another costs another event.
-        BudgetError: the ledger has come to hold more since, and both exceed the budget.
+            BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
         before = self.ledger.touching(self.event.dataset)
         if self._begun:
