@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from dpltm.cli.train import TrainOptions
     from dpltm.data import Dataset
-    from dpltm.filters import Filter
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
@@ -132,8 +131,6 @@ def check_options(options: TrainOptions) -> None:
 
 def check_device(options: TrainOptions) -> None:
     """Raises InputError for a device, or a compiler, that is not there."""
-    if options.physical_batch is not None and options.physical_batch < 1:
-        raise InputError(f"--physical-batch: {options.physical_batch} is not a positive whole number")
     if options.compile and options.filter not in ("tanh", "tanh-clip", "sigmoid"):
         raise InputError(
             f"--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); {options.filter} has nothing to compile"
@@ -196,7 +193,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.privacy.events import TrainingEvent, now
     from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.identity import reference
-    from dpltm.training import TrainingConfig, sensitivity
+    from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
 
     dataset = start.dataset or load_dataset(options)
     check_delta(options.delta, dataset)
@@ -212,8 +209,9 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     )
     rate, steps, batch = _schedule(options, dataset)
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
+    nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
     draft = TrainingEvent(
-        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, _nominal_bound(options, filter),  # type: ignore[arg-type]
+        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, nominal,  # type: ignore[arg-type]
         str(filter), start.mask.live,
     )  # fmt: skip
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
@@ -327,14 +325,6 @@ def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, floa
     if steps > MOST_STEPS:
         raise InputError(f"--epochs, --steps: more than {MOST_STEPS:,} steps; ask for fewer")
     return rate, steps, batch
-
-
-def _nominal_bound(options: TrainOptions, filter: Filter) -> float | None:
-    """The bound that the filter's source claims, where this run is one that the source describes."""
-    printed = options.no_pre_clip or options.filter == "sigmoid" or options.noise == "nominal"
-    if filter.nominal_bound is None or not printed:
-        return None
-    return filter.nominal_bound * (2.0 if options.adjacency == "replace-one" else 1.0)
 
 
 def _with_noise(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.masks import Mask
 
 _NORMS = (
@@ -74,8 +74,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
     except InputError:
         raise
     except Exception as error:  # the model's own code, or torch-pruning's on what it does not know
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise InputError(f"model: cannot be compacted: {reason}") from error
+        raise InputError(f"model: cannot be compacted: {first_line(error)}") from error
     if not same:
         raise InputError(
             "model: cannot be compacted: with units removed it gives something else: something between its layers looks at"
@@ -138,8 +137,7 @@ def _trace(places: nn.Module, example: Tensor) -> Any:
     try:
         return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
     except Exception as error:  # whatever the model's own code raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise InputError(f"model: cannot be traced for compaction: {reason}") from error
+        raise InputError(f"model: cannot be traced for compaction: {first_line(error)}") from error
 
 
 def _groups(places: nn.Module, graph: Any) -> Iterator[tuple[_Units, Any, list[tuple[_Units, Tensor, Tensor]]]]:

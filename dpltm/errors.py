@@ -33,3 +33,8 @@ class CalibrationError(InputError):
 
 class BudgetError(DpltmError):
     """The privacy budget does not allow what was asked."""
+
+
+def first_line(error: Exception) -> str:
+    """What somebody else's error says, short enough for a message of one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.filters import Clip, Filter, Sigmoid, Tanh
+from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, SecureSource
@@ -29,7 +29,7 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import OPEN_END, Adjacency, DatasetRef, TrainingEvent, now
 from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report
 from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig, sensitivity
+from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity
 
 ANYTHING = DatasetRef("records", "not known", "none", 0, OPEN_END)
 """Records of which nothing is known: in a ledger they add up with everything else."""
@@ -149,13 +149,9 @@ class PrivateLoop:
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        nominal = None
-        if isinstance(filter, Sigmoid) or (isinstance(filter, Tanh) and filter.before is None):
-            nominal = filter.nominal_bound
-        double = 2.0 if adjacency == "replace-one" else 1.0
         event = TrainingEvent(
             dataset, now(), adjacency, "record", rate, steps, noise_multiplier or 0.0, sensitivity(filter, live, adjacency),
-            None if nominal is None else nominal * double, str(filter), live,
+            nominal_sensitivity(filter, adjacency), str(filter), live,
         )  # fmt: skip
         self.ledger = Ledger() if ledger is None else ledger
         before = self.ledger.touching(dataset)

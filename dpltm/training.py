@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
@@ -96,6 +96,20 @@ def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
     return filter.certified_bound(live) * (2.0 if adjacency == "replace-one" else 1.0)
 
 
+def nominal_sensitivity(filter: Filter, adjacency: Adjacency, asked: bool = False) -> float | None:
+    """What the filter's source claims in its place; None where it claims nothing of its own.
+
+    Args:
+        filter: of the training.
+        adjacency: the relation.
+        asked: whether the claim is wanted for a filter that clips before, as its source does not.
+    """
+    printed = filter.kind == "element-wise" and filter.before is None
+    if filter.nominal_bound is None or not (printed or asked):
+        return None
+    return filter.nominal_bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
 class NoisyGradients:
     """The private part of training: every step leaves the noisy mean gradient of a fresh sample with the parameters.
 
@@ -161,8 +175,7 @@ class NoisyGradients:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
             option = "--compile" if self.config.compile else "--precision: bfloat16"
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise InputError(f"{option}: fails on made-up records: {reason}; leave it out") from error
+            raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""

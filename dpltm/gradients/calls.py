@@ -40,6 +40,26 @@ class Call:
         return any(tensor._version != version for tensor, version in self._versions)
 
 
+def only_call(
+    calls: Sequence[Call], name: str, records: int, dimensions: int | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """What a module saw that is called once a pass, and the loss's gradient at what it gave.
+
+    Args:
+        calls: those of the last pass.
+        name: of its parameter.
+        records: rows that it must have seen.
+        dimensions: that these must have, if it matters.
+
+    Raises:
+        InputError: it was used otherwise.
+    """
+    seen = calls[0].inputs[0] if len(calls) == 1 else None
+    if seen is None or len(seen) != records or dimensions not in (None, seen.ndim):
+        raise InputError(f"model: {name} is used otherwise than in the passes before, once on {records} rows")
+    return seen, calls[0].gradients[0] if calls[0].gradients else None
+
+
 class Recorder:
     """Keeps the calls of some modules while it is entered.
 

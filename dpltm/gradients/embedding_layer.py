@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
-from dpltm.gradients.calls import Call
-from dpltm.gradients.layer import Map
+from dpltm.gradients.calls import Call, only_call
+from dpltm.gradients.layer import Map, WrittenOut
 
 
-class EmbeddingLayer:
+class EmbeddingLayer(WrittenOut):
     """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
 
     Args:
@@ -32,7 +31,7 @@ class EmbeddingLayer:
         self._mask = keep[self.names[0]]
         self._index = self._mask.flatten().nonzero().squeeze(1)
         self.sizes: tuple[int, ...] = (len(self._index),)
-        self._live = self._mask.to(module.weight.dtype)
+        self._dtype = module.weight.dtype
         self.forget()
 
     def forget(self) -> None:
@@ -45,19 +44,15 @@ class EmbeddingLayer:
         Raises:
             InputError: it was not called once.
         """
-        if len(calls) != 1 or len(calls[0].inputs[0]) != records:
-            raise InputError(
-                f"model: {self.names[0]} is used otherwise than in the passes before, once on {records} rows"
-            )
-        tokens = calls[0].inputs[0].reshape(records, -1).long()
+        seen, gradient = only_call(calls, self.names[0], records)
+        tokens = seen.reshape(records, -1).long()
         size = len(self.module.weight)
         keys = (torch.arange(records, device=tokens.device)[:, None] * size + tokens).flatten()
         pairs, place = torch.unique(keys, return_inverse=True)
         self.record, self.token = pairs // size, pairs % size
-        gradient = calls[0].gradients[0] if calls[0].gradients else None
-        self.values = self._live.new_zeros(len(pairs), self.module.embedding_dim)
+        self.values = self.module.weight.new_zeros(len(pairs), self.module.embedding_dim)
         if gradient is not None:
-            rows = gradient.reshape(-1, self.module.embedding_dim).to(self._live.dtype)
+            rows = gradient.reshape(-1, self.module.embedding_dim).to(self._dtype)
             self.values.index_add_(0, place, rows)
         lives = self._mask[self.token]
         if self.module.padding_idx is not None:
@@ -68,21 +63,9 @@ class EmbeddingLayer:
     def _by_record(self, values: Tensor, records: int) -> Tensor:
         return torch.zeros(records, dtype=torch.float64, device=values.device).index_add_(0, self.record, values)
 
-    def extremes(self) -> list[Tensor]:
-        return [self.reach().max()]
-
-    def reach(self) -> Tensor:
-        return self._squares.sqrt().to(self._live.dtype)
-
     def blank(self, bad: Tensor) -> None:
         self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
-
-    def squared_norms(self) -> Tensor:
-        return self._squares
-
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self._squares[rows]
 
     def weighted_sum(self, factor: Tensor) -> Tensor:
         return self._by_token(self.values * factor[self.record][:, None])
@@ -93,8 +76,8 @@ class EmbeddingLayer:
 
     def _mapped(self, factor: Tensor, map: Map) -> tuple[Tensor, float]:
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
-        at_zero = float(map(self._live.new_zeros(1)))
-        scaled = (self.values * factor[self.record][:, None]).to(self._live.dtype)
+        at_zero = float(map(self.values.new_zeros(1)))
+        scaled = (self.values * factor[self.record][:, None]).to(self._dtype)
         return map(scaled).double().masked_fill_(~self._mask[self.token], at_zero).sub_(at_zero), at_zero
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:

@@ -7,19 +7,17 @@ element-wise one every live coordinate of every record, some at a time.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.plan import Plan, check_model, hand_out, make_plan
-from dpltm.gradients.probe import Loss
+from dpltm.gradients.probe import Loss, losses_of
 from dpltm.masks import Mask
 
 REACH = 2.0**60
@@ -75,6 +73,9 @@ class RecordGradients:
         }
         self._plan: Plan | None = None
         self._modes: tuple[bool, ...] = ()
+        self._order: Tensor | None = (
+            None  # of live coordinates as layers give them; None if in the order of parameters
+        )
         widest = max(
             (max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0
         )
@@ -108,19 +109,12 @@ class RecordGradients:
             self._plan = None
             self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
             self._modes = modes
-            names = [name for layer, _ in self._plan.layers for name in layer.names]
-            sizes = {
-                name: size
-                for layer, _ in self._plan.layers
-                for name, size in zip(layer.names, layer.sizes, strict=True)
-            }
-            order = [name for name in self._keep if name in sizes]
-            self._order: Tensor | None = None
-            if order != names:
-                starts = dict(
-                    zip(names, itertools.accumulate((sizes[name] for name in names), initial=0), strict=False)
-                )
-                self._order = torch.cat([torch.arange(starts[name], starts[name] + sizes[name]) for name in order])
+            layers = [layer for layer, _ in self._plan.layers]
+            sizes = [size for layer in layers for size in layer.sizes]
+            given = torch.arange(sum(sizes), device=x.device)
+            place = dict(zip((name for layer in layers for name in layer.names), given.split(sizes), strict=True))
+            order = torch.cat([place[name] for name in self._keep if name in place])
+            self._order = None if torch.equal(order, given) else order
 
     @property
     def comfortable_batch(self) -> int:
@@ -164,19 +158,13 @@ class RecordGradients:
         finally:
             for layer in layers:
                 layer.forget()
-        return FilteredSum(values if self._order is None else values[self._order.to(values.device)], skipped)
+        return FilteredSum(values if self._order is None else values[self._order], skipped)
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
         """One forward and one backward pass that leave every layer its gradients."""
         with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead) as recorder:
             if not plan.whole:
-                losses = self._loss(self._model(x), y)
-                if losses.shape != (len(x),):
-                    raise InputError(
-                        f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records;"
-                        " use reduction='none'"
-                    )
-                recorder.backward(losses.sum())
+                recorder.backward(losses_of(self._model, self._loss, x, y).sum())
         with torch.autocast(x.device.type, enabled=False):
             hand_out(plan, recorder, self._model, self._loss, x, y)
 

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from dpltm.gradients import rules
 from dpltm.gradients.calls import Call
-from dpltm.gradients.layer import Map
+from dpltm.gradients.layer import Map, WrittenOut
 from dpltm.gradients.workspace import CHUNK
 
+_Part = tuple[str, Tensor | None, int, Tensor]
+"""A parameter, where its live coordinates stand in what follows (None: all, in order), the first record, and gradients."""
 
-class ExplicitLayer:
+
+class ExplicitLayer(WrittenOut):
     """Modules that share parameters with nobody else, called any number of times. See ``Layer``.
 
     Args:
@@ -38,17 +41,20 @@ class ExplicitLayer:
         self.names = tuple(sorted(parameters, key=order.__getitem__))
         live = {name: keep[name].flatten().nonzero().squeeze(1) for name in self.names}
         self.sizes = tuple(len(live[name]) for name in self.names)
-        self._all = {name: len(live[name]) == keep[name].numel() for name in self.names}
-        self._live = live
+        stops = itertools.accumulate(self.sizes)
+        self._columns = {
+            name: slice(stop - size, stop) for name, size, stop in zip(self.names, self.sizes, stops, strict=True)
+        }
+        self._index = {name: None if len(index) == keep[name].numel() else index for name, index in live.items()}
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
         for module in modules.values():
             for value in module.parameters():
                 if value.requires_grad:
                     name, places = names[id(value)], rules.layout(module, value)
-                    index = None if places is None and self._all[name] else live[name]
-                    self._parts[id(module), id(value)] = (name, index if places is None else places[live[name]])
-        self._starts = dict(zip(self.names, itertools.accumulate(self.sizes, initial=0), strict=False))
+                    index = self._index[name] if places is None else places[live[name]]
+                    self._parts[id(module), id(value)] = (name, index)
         self._kind = next(iter(parameters.values()))
+        self._dtype = self._kind.dtype
         self.forget()
 
     def forget(self) -> None:
@@ -57,42 +63,30 @@ class ExplicitLayer:
 
     def take(self, calls: Sequence[Call], records: int) -> None:
         """Adds up each record's gradients over the calls; zero where the loss depends on none."""
-        self._values = self._kind.new_zeros(records, sum(self.sizes))
+        self._add_up(records, self._parts_of(calls, records))
+
+    def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
+        """Takes per-record gradients ``(batch, *shape)`` of parameters by name."""
+        self._add_up(records, ((name, self._index[name], 0, gradient) for name, gradient in gradients))
+
+    def _parts_of(self, calls: Sequence[Call], records: int) -> Iterator[_Part]:
         for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
             for parameter, first, gradient in rules.rule_of(call.module)(call, records):
                 part = self._parts.get((id(call.module), id(parameter)))
                 if part is not None:  # else it is frozen
-                    self._add(part[0], part[1], first, gradient.flatten(1))
-        self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
+                    yield *part, first, gradient
 
-    def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
-        """Takes per-record gradients ``(batch, *shape)`` of parameters by name."""
+    def _add_up(self, records: int, parts: Iterator[_Part]) -> None:
         self._values = self._kind.new_zeros(records, sum(self.sizes))
-        for name, gradient in gradients:
-            self._add(name, None if self._all[name] else self._live[name], 0, gradient.flatten(1))
+        for name, index, first, gradient in parts:
+            flat = gradient.flatten(1)
+            place = self._values[first : first + len(flat), self._columns[name]]
+            place += flat if index is None else flat.index_select(1, index)
         self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
-
-    def _add(self, name: str, index: Tensor | None, first: int, gradient: Tensor) -> None:
-        start = self._starts[name]
-        place = self._values[first : first + len(gradient), start : start + len(self._live[name])]
-        place += gradient if index is None else gradient.index_select(1, index)
-
-    def extremes(self) -> list[Tensor]:
-        norms = self._squares.sqrt().to(self._values.dtype)  # infinite where float32 cannot hold it
-        return [norms.max()]
-
-    def reach(self) -> Tensor:
-        return self._squares.sqrt().to(self._values.dtype)
 
     def blank(self, bad: Tensor) -> None:
         self._values = self._values.masked_fill(bad[:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
-
-    def squared_norms(self) -> Tensor:
-        return self._squares
-
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self._squares[rows]
 
     def weighted_sum(self, factor: Tensor) -> Tensor:
         total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)

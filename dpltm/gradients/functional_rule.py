@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.gradients.calls import Call
 
 CHUNK = 4_000_000
@@ -85,10 +85,9 @@ def _vectorised(
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             return {name: value.detach() for name, value in mapped(*arguments).items()}
     except Exception as error:  # whatever the module's own code raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(
-            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({reason}); use modules with a"
-            " rule of their own"
+            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
+            " modules with a rule of their own"
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from dpltm.gradients.calls import Call
@@ -65,3 +66,27 @@ class Layer(Protocol):
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
         """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
         ...
+
+
+class WrittenOut:
+    """What layers have in common whose gradients are written out: the squared norms of those very numbers are at hand.
+
+    Attributes:
+        _squares: squared norm of each record's gradient, ``(batch,)`` float64.
+        _dtype: of the gradients.
+    """
+
+    _squares: Tensor
+    _dtype: torch.dtype
+
+    def extremes(self) -> list[Tensor]:
+        return [self.reach().max()]
+
+    def reach(self) -> Tensor:
+        return self._squares.sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
+
+    def squared_norms(self) -> Tensor:
+        return self._squares
+
+    def wide_squared_norms(self, rows: Tensor) -> Tensor:
+        return self._squares[rows]

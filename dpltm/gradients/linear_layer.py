@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
 from dpltm.gradients import fused
-from dpltm.gradients.calls import Call
+from dpltm.gradients.calls import Call, only_call
 from dpltm.gradients.layer import Map
 from dpltm.gradients.workspace import CHUNK, Workspace
 
@@ -34,9 +33,6 @@ class LinearLayer:
         module: the layer.
         keep: live coordinates of every parameter of the model, none of frozen ones.
         compile: fuse element-wise filters.
-
-    Attributes:
-        sparse: whether its products are sparse ones, the forward pass included.
     """
 
     def __init__(self, name: str, module: nn.Linear, keep: Mapping[str, Tensor], compile: bool = False) -> None:
@@ -55,11 +51,15 @@ class LinearLayer:
         sparse = not small and len(self.rows) > 0 and (weight_mask.is_cuda or torch.backends.mkl.is_available())
         self.weight_mask = weight_mask.to(module.weight.dtype)
         self._pattern = _Pattern(weight_mask) if sparse else None
-        self.sparse = sparse
         self._compile = compile and len(self.rows) >= WORTH_COMPILING
         self._full = len(self.rows) == weight_mask.numel()
         self._space = Workspace()
         self.forget()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its products are sparse ones, the forward pass included."""
+        return self._pattern is not None
 
     def forget(self) -> None:
         """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
@@ -77,7 +77,7 @@ class LinearLayer:
         if self._pattern is None or not plain or narrow or not torch.is_grad_enabled():
             return type(module).forward(module, input)
         with torch.no_grad():
-            self.input, self._inputs = input, self._space.fill("inputs", input.T)
+            self._inputs = self._space.fill("inputs", input.T)  # which the norms and the sum go on from
             values = module.weight.flatten().index_select(0, self.index)
             output = self._pattern.times(values, self._inputs)
             if module.bias is not None:
@@ -90,17 +90,9 @@ class LinearLayer:
         Raises:
             InputError: it was not called once, on one row per record.
         """
-        if len(calls) != 1 or calls[0].inputs[0].ndim != 2 or len(calls[0].inputs[0]) != records:
-            raise InputError(
-                f"model: {self.names[0]} is used otherwise than in the passes before, once on {records} rows"
-            )
-        dtype, gradient = self.module.weight.dtype, calls[0].gradients[0] if calls[0].gradients else None
-        seen = calls[0].inputs[0].to(dtype)
-        if (
-            seen.data_ptr() != self.input.data_ptr() or seen.shape != self.input.shape
-        ):  # else the forward pass transposed it
-            self._inputs = None
-        self.input = seen
+        seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
+        dtype = self.module.weight.dtype
+        self.input = seen.to(dtype)
         shape = (records, len(self.module.weight))
         self.gradient = self.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.gradients.calls import Recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -226,7 +226,7 @@ class Probe:
                 failure = error
         raise InputError(
             f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
-            f" {_first_line(failure)}"
+            f" {first_line(failure)}"
         ) from failure
 
     def _of_largest_numbers(self) -> Probe:
@@ -337,9 +337,11 @@ class Probe:
         x, y = self.made_up.batch(LENGTHS[-1] + 1)
         modes = [(module, module.training) for module in self.model.modules()]
         try:
-            if self._draws(x, y):
+            draws = self._draws(x, y)
+            if draws:
                 self.model.eval()
-            if not self._draws(x, y):  # else the draws of one length are not those of another
+                draws = self._draws(x, y)
+            if not draws:  # else the draws of one length are not those of another
                 self._compare_lengths(x, y)
         finally:
             for module, mode in modes:
@@ -360,7 +362,7 @@ class Probe:
             except InputError:
                 raise
             except Exception as error:
-                raise InputError(f"model or loss: fails on {length} made-up records: {_first_line(error)}") from error
+                raise InputError(f"model or loss: fails on {length} made-up records: {first_line(error)}") from error
             pairs = [(name, one, other) for (name, one), (_, other) in zip(found, whole, strict=False)]
             places = [name for name, one, other in pairs if _far(one, other, length, len(x))]
             places += ["the layers that are called"] if len(found) != len(whole) else []
@@ -372,10 +374,6 @@ class Probe:
 
 def _generators(like: Tensor) -> list[Tensor]:
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _difference(

@@ -150,9 +150,8 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
 
 def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
     """Input and starting state, however they were passed."""
-    given = [*call.inputs, *(call.keywords[name] for name in ("input", "hx") if name in call.keywords)]
+    inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
     dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
-    inputs, state = given[0], given[1] if len(given) > 1 else None
     if isinstance(inputs, Tensor):
         inputs = inputs.to(dtype)
     if isinstance(state, tuple):

@@ -25,7 +25,6 @@ PATCHES = 2**19
 """Most numbers in patches and gradients of the images that are taken at once: more would leave the cache before use."""
 
 _Conv = nn.Conv1d | nn.Conv2d
-_Norm = nn.LayerNorm | nn.GroupNorm | nn.RMSNorm
 
 
 def linear(call: Call, records: int) -> Gradients:

@@ -86,9 +86,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
 
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # torch initialises what it makes; skip_init would import for half a second
+    # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
     if seed is not None:

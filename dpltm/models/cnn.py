@@ -53,24 +53,26 @@ def check(text: str, features: int) -> None:
         raise InputError(f"--model: {text}: such images have {size} features, but the records have {features}")
 
 
-def _sides(side: int) -> tuple[int, int, int, int]:
-    """Length of one side behind each of: convolution, maximum, convolution, maximum."""
-    first = (side - 2) // 2 + 1
-    second = (first - 1 - 4) // 2 + 1
-    return first, first - 1, second, second - 1
+def _flat(height: int, width: int) -> int:
+    """Outputs of the last maximum, flattened."""
+
+    def left(side: int) -> int:
+        first = (side - 2) // 2  # behind the first convolution and maximum
+        return (first - 4) // 2  # behind the second
+
+    return SECOND * left(height) * left(width)
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of every parameter, in order."""
     del features
     height, width, channels = image(text)
-    flat = SECOND * _sides(height)[-1] * _sides(width)[-1]
     return {
         "conv1.weight": (FIRST, channels, 8, 8),
         "conv1.bias": (FIRST,),
         "conv2.weight": (SECOND, FIRST, 4, 4),
         "conv2.bias": (SECOND,),
-        "fc1.weight": (UNITS, flat),
+        "fc1.weight": (UNITS, _flat(height, width)),
         "fc1.bias": (UNITS,),
         "fc2.weight": (classes, UNITS),
         "fc2.bias": (classes,),
@@ -85,7 +87,6 @@ def network(text: str, features: int, classes: int) -> nn.Sequential:
 
     del features
     height, width, channels = image(text)
-    flat = SECOND * _sides(height)[-1] * _sides(width)[-1]
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             image=Images(height, width, channels),
@@ -96,7 +97,7 @@ def network(text: str, features: int, classes: int) -> nn.Sequential:
             relu2=nn.ReLU(),
             pool2=nn.MaxPool2d(2, stride=1),
             flat=nn.Flatten(),
-            fc1=nn.Linear(flat, UNITS),
+            fc1=nn.Linear(_flat(height, width), UNITS),
             relu3=nn.ReLU(),
             fc2=nn.Linear(UNITS, classes),
         )

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.filters import Clip, Filter, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
+from gradient_cases import filters, powers, steps_around_powers_of_two
 
 TINY, LARGEST = 1e-45, 3.4028234663852886e38  # the ends of float32, denormals included
 
@@ -37,29 +38,9 @@ def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[RecordGr
     return RecordGradients(model, mask, dot), mask.live
 
 
-def powers(low: float, high: float) -> st.SearchStrategy[float]:
-    """Both signs, even in the exponent."""
-    exponent = st.floats(math.log10(low), math.log10(high))
-    return st.builds(lambda sign, power: sign * 10**power, st.sampled_from([-1.0, 1.0]), exponent)
-
-
-edges = st.sampled_from(
-    [0.0, -0.0, 1.0, TINY, -1e-40, 1.1754944e-38, LARGEST, -LARGEST]
-    + [sign * 2.0**power * step for sign in (1, -1) for power in (-60, 20, 60) for step in (1, 1 + 2**-23, 1 - 2**-24)]
-)
+edges = st.sampled_from([0.0, -0.0, 1.0, TINY, -1e-40, 1.1754944e-38, LARGEST, -LARGEST, *steps_around_powers_of_two])
 finite = st.one_of(powers(1e-30, 1e30), edges, st.floats(-10, 10)).map(lambda value: float(np.float32(value)))
 anything = st.one_of(finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
-parameter = powers(1e-6, 1e6).map(abs).map(lambda value: min(max(value, 1e-6), 1e6))
-filters = st.one_of(
-    st.builds(Clip, parameter),
-    st.builds(PerLayerClip, parameter),
-    st.builds(RadialTanh, parameter, parameter),
-    st.builds(Automatic, parameter, st.sampled_from([0.0, 0.01])),
-    st.builds(Tanh, parameter, parameter, st.builds(Clip, parameter)),
-    st.builds(Tanh, parameter, parameter, st.none()),
-    st.builds(Tanh, parameter, parameter, st.none(), st.builds(Clip, parameter)),
-    st.builds(Sigmoid, parameter, parameter),
-)
 
 
 @st.composite

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
+from gradient_cases import Applied, filters, powers, steps_around_powers_of_two
 
 
 def dot(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -26,19 +27,6 @@ def dot(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def norm(values: Tensor) -> float:
     return float(torch.linalg.vector_norm(values.double()))
-
-
-class Applied(nn.Module):
-    """Modules by name, and how they are put together."""
-
-    def __init__(self, forward: Callable[[Applied, Tensor], Tensor], **modules: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        self._put_together = forward
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self._put_together(self, x)
 
 
 class Scaled(nn.Module):
@@ -174,29 +162,11 @@ def _own_plans(_products: None) -> None:
     network.cache_clear()
 
 
-def powers(low: float, high: float) -> st.SearchStrategy[float]:
-    """Both signs, even in the exponent."""
-    exponent = st.floats(math.log10(low), math.log10(high))
-    return st.builds(lambda sign, power: sign * 10**power, st.sampled_from([-1.0, 1.0]), exponent)
-
-
 edges = st.sampled_from(
-    [0.0, -0.0, 1.0, 1e-45, 5e-324, -1e-40, 1.1754944e-38, 3.4028234663852886e38]
-    + [sign * 2.0**power * step for sign in (1, -1) for power in (-60, 20, 60) for step in (1, 1 + 2**-23, 1 - 2**-24)]
+    [0.0, -0.0, 1.0, 1e-45, 5e-324, -1e-40, 1.1754944e-38, 3.4028234663852886e38, *steps_around_powers_of_two]
 )
 finite = st.one_of(powers(1e-30, 1e30), powers(1e-3, 1e3), edges, st.floats(-10, 10))
 anything = st.one_of(finite, finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
-parameter = powers(1e-6, 1e6).map(abs).map(lambda value: min(max(value, 1e-6), 1e6))
-filters = st.one_of(
-    st.builds(Clip, parameter),
-    st.builds(PerLayerClip, parameter),
-    st.builds(RadialTanh, parameter, parameter),
-    st.builds(Automatic, parameter, st.sampled_from([0.0, 0.01])),
-    st.builds(Tanh, parameter, parameter, st.builds(Clip, parameter)),
-    st.builds(Tanh, parameter, parameter, st.none()),
-    st.builds(Tanh, parameter, parameter, st.none(), st.builds(Clip, parameter)),
-    st.builds(Sigmoid, parameter, parameter),
-)
 EVERY_FILTER = (
     Clip(1.0),
     PerLayerClip(1.0),

@@ -800,28 +800,25 @@ PADDED = {
 }
 
 
-def batch_of(shape: tuple[int, ...], tokens: bool) -> tuple[Tensor, Tensor]:
-    x = (
-        torch.randint(0, 5, (7, *shape), generator=torch.Generator().manual_seed(3))
-        if tokens
-        else numbers(3, 7, *shape)
-    )
-    return x, numbers(4, 7)
+def padded(case: str) -> tuple[RecordGradients, Tensor, Tensor]:
+    """A network of ``PADDED``, and seven records for it."""
+    make, shape, tokens = PADDED[case]
+    model = make()
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(0, 5, (7, *shape), generator=generator) if tokens else numbers(3, 7, *shape)
+    return RecordGradients(model, prepared(model, 2), squared_error), x, numbers(4, 7)
 
 
 @pytest.mark.parametrize("filler", [0.0, 5.0, 1e9, 1e300, math.inf, math.nan])
 @pytest.mark.parametrize("case", list(PADDED))
 def test_rows_that_are_not_present_count_for_nothing(case, filler):
     """Neither do gradients that are not finite, which are not counted as skipped."""
-    make, shape, tokens = PADDED[case]
-    model = make()
-    gradients = RecordGradients(model, prepared(model, 2), squared_error)
+    gradients, x, y = padded(case)
     assert gradients.live
-    x, y = batch_of(shape, tokens)
     present = torch.tensor([True, False, True, True, False, False, True])
     without = list(everything(x[present], y[present], gradients, None))
     y[~present] = filler
-    if not tokens:
+    if x.is_floating_point():
         x[~present] = filler
     for found, expected in zip(everything(x, y, gradients, present), without, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -834,10 +831,7 @@ def test_rows_that_are_not_present_count_for_nothing(case, filler):
 @pytest.mark.parametrize("case", list(PADDED))
 def test_a_record_that_is_not_finite_is_skipped_and_counted_among_padding(case):
     """Rows 1 and 4 are padding and not finite, row 2 is a record and not finite: only that is counted."""
-    make, shape, tokens = PADDED[case]
-    model = make()
-    gradients = RecordGradients(model, prepared(model, 2), squared_error)
-    x, y = batch_of(shape, tokens)
+    gradients, x, y = padded(case)
     good = torch.tensor([True, False, False, True, False, False, True])
     without = list(everything(x[good], y[good], gradients, None))
     y[[1, 2, 4]] = math.nan
@@ -850,10 +844,7 @@ def test_a_record_that_is_not_finite_is_skipped_and_counted_among_padding(case):
 
 @pytest.mark.parametrize("case", list(PADDED))
 def test_a_batch_of_padding_alone_is_zero(case):
-    make, shape, tokens = PADDED[case]
-    model = make()
-    gradients = RecordGradients(model, prepared(model, 2), squared_error)
-    x, y = batch_of(shape, tokens)
+    gradients, x, y = padded(case)
     for fill in (1.0, math.nan):
         y[:] = fill
         for values in everything(x, y, gradients, torch.zeros(7, dtype=torch.bool)):

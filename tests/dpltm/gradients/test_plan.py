@@ -17,6 +17,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
+from gradient_cases import Applied
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -34,19 +35,6 @@ def total(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
-
-
-class Applied(nn.Module):
-    """Modules and parameters by name, and how they are put together."""
-
-    def __init__(self, forward: Callable[..., Tensor], **parts: nn.Module | nn.Parameter | Tensor) -> None:
-        super().__init__()
-        self._put_together = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self._put_together(self, x)
 
 
 def between(middle: Callable[[Tensor], Tensor]) -> nn.Module:

@@ -18,6 +18,7 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.gradients.probe import LENGTHS, MadeUp
 from dpltm.masks import Mask
+from gradient_cases import Applied
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -44,19 +45,6 @@ def squared(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
-
-
-class Applied(nn.Module):
-    """Modules, parameters and other attributes by name, and how they are put together."""
-
-    def __init__(self, forward: Callable[..., Any], **parts: Any) -> None:
-        super().__init__()
-        self._put_together = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self._put_together(self, *inputs)
 
 
 def of(function: Callable[[Tensor], Tensor]) -> nn.Module:
