@@ -33,6 +33,13 @@ def _one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """A network that a test makes without a seed of its own is the same every time, in whatever order tests run."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def data_home() -> Path:
     """The folder of dataset files. Skips where DPLTM_DATA is not set; a wrong setting is an error, not a skip."""

@@ -32,12 +32,6 @@ STATE = "model: {} changes with the records it sees, outside the ledger; use a m
 ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Networks, hence where mixing is seen first, are the same every time."""
-    torch.manual_seed(0)
-
-
 def squared(outputs: Tensor, labels: Tensor) -> Tensor:
     """A loss for outputs of any shape."""
     return (outputs.flatten(1) - labels[:, None]).square().sum(1) / 2
@@ -245,6 +239,15 @@ def test_classes_are_replaced_for_every_record():
 def test_each_length_is_tried(length):
     model = between(lambda x: x * (2 if len(x) == length else 1))
     assert refusal(model) == LENGTH.format("the loss")
+
+
+def test_a_record_whose_terms_cancel_is_not_taken_for_one_that_depends_on_the_length():
+    """What is left of it differs by far more than two parts in a thousand between kernels; to the others it is nothing."""
+
+    def loss(o: Tensor, y: Tensor) -> Tensor:
+        return entropy(o, y) * torch.cat([torch.tensor([1e-7 if len(y) == 1 else 2e-7]), torch.ones(len(y) - 1)])
+
+    checked(plain(), loss, X, CLASSES)
 
 
 def test_what_depends_on_the_length_is_refused():
