@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpltm.data import Dataset, Split
-    from dpltm.generation import Tickets
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
@@ -126,18 +126,18 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     return notes
 
 
-def check_same_network(tickets: Tickets, dataset: Dataset, path: Path) -> None:
+def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
     """Raises InputError unless the ticket's network takes these records."""
-    spec = tickets.spec
+    spec, path = tickets.body.spec, tickets.label
     if spec.features != dataset.features:
         raise InputError(
             f"{path}: its network takes {spec.features} features, but {dataset.name} has {dataset.features}; use records of"
-            " the same shape, or generate tickets for this one"
+            " the same shape, or carry it over with dpltm tickets transfer"
         )
     if spec.classes != dataset.classes:
         raise InputError(
             f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
-            " same classes, or generate tickets for this one"
+            " same classes, or carry it over with dpltm tickets transfer"
         )
 
 
@@ -182,33 +182,54 @@ def check_delta(delta: float, dataset: Dataset) -> None:
         )
 
 
-def source_relation(tickets: TicketSet, reference: DatasetRef) -> Literal["same", "other", "unknown"]:
-    """Whether the tickets' masks come from records that ``reference`` shares."""
-    if tickets.source.key_id != reference.key_id:
+def source_relation(tickets: TicketSet, dataset: Dataset) -> Literal["same", "other", "unknown"]:
+    """Whether the tickets come from records that ``dataset`` shares; ``other`` if they come from none."""
+    from dpltm.tickets.identity import PUBLIC_KEY, key_id, reference
+
+    if tickets.source is None:
+        return "other"
+    records = reference(dataset, make_key=False)
+    if tickets.source.key_id == key_id(PUBLIC_KEY):
+        records = reference(dataset, key=PUBLIC_KEY)
+    if tickets.source.key_id != records.key_id:
         return "unknown"
-    return "same" if tickets.source.may_overlap(reference) else "other"
+    return "same" if tickets.source.may_overlap(records) else "other"
 
 
-def provenance_event(tickets: TicketSet, reference: DatasetRef) -> ProvenanceEvent | None:
-    """The event that using these tickets on ``reference`` calls for, if any (PRIVACY.md section 2).
+def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -> tuple[Event, ...]:
+    """What using these tickets on these records calls for (PRIVACY.md section 2).
+
+    Nothing, where they do not depend on them; the DP releases that they were made by; or that there was no mechanism.
 
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
     from dpltm.privacy.events import ProvenanceEvent, now
 
-    relation = source_relation(tickets, reference)
+    relation = source_relation(tickets, dataset)
     if tickets.provenance == "public":
         if relation == "same":
             raise InputError(
-                f"{tickets.path}: its tickets were made from {tickets.source}, declared public, and {reference} shares"
+                f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {reference} shares"
                 " records with it; the same records cannot be private here: take another --subset or --dataset, or"
                 " generate with --provenance private"
             )
-        return None
+        return ()
     if relation == "other":
-        return None
-    return ProvenanceEvent(reference, now(), "add-remove", "record", tickets.provenance, tickets.id)
+        return ()
+    said = ProvenanceEvent(reference, now(), "add-remove", "record", tickets.provenance, tickets.id)
+    return (*tickets.events, said)
+
+
+def not_held(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Those of ``events`` that a ledger holding ``before`` does not know yet, though their time may differ."""
+    from dpltm.privacy.events import ProvenanceEvent
+
+    return tuple(
+        event
+        for event in events
+        if not (holds_provenance(before, event) if isinstance(event, ProvenanceEvent) else event in before)
+    )
 
 
 def check_not_public(events: tuple[Event, ...], records: DatasetRef) -> None:
@@ -244,9 +265,34 @@ def holds_provenance(events: tuple[Event, ...], event: ProvenanceEvent) -> bool:
     )
 
 
-def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
+def draws_to_enter(draws: Iterable[Event], records: DatasetRef, before: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Draws behind a ticket that a ledger holding ``before`` does not know yet, as it should enter them.
+
+    One that enters a ledger with earlier releases may depend on them, wherever it was made.
+    """
+    from dpltm.privacy.accountant import stated_relations
+
+    entered: list[Event] = []
+    for event in draws:
+        known = (*before, *entered)
+        if event.dataset.may_overlap(records) and not any(_first_or_not(old) == _first_or_not(event) for old in known):
+            earlier = stated_relations(old for old in known if old.dataset.may_overlap(event.dataset))
+            entered.append(_first_or_not(event) if earlier else event)
+    return tuple(entered)
+
+
+def _first_or_not(event: Event) -> Event:
+    """The event, a draw as one that was made after others."""
+    from dpltm.privacy.events import SelectionEvent
+
+    return replace(event, adaptive=True) if isinstance(event, SelectionEvent) else event
+
+
+def provenance_notes(tickets: TicketSet, dataset: Dataset) -> list[str]:
     """What a reader should know about where the tickets come from."""
-    relation = source_relation(tickets, reference)
+    relation = source_relation(tickets, dataset)
+    if tickets.provenance == "dp" and relation == "other":
+        return [f"the tickets were made under differential privacy from {tickets.source}, other records than these"]
     if tickets.provenance == "private" and relation == "other":
         return [
             f"the tickets were made from {tickets.source} with no mechanism: nothing is certified for those records"
@@ -254,7 +300,8 @@ def provenance_notes(tickets: TicketSet, reference: DatasetRef) -> list[str]:
     if relation == "unknown":
         return [
             f"the tickets come from elsewhere ({tickets.source}, under another fingerprint key), so whether they share"
-            f" records with {reference} cannot be checked here; their provenance, {tickets.provenance}, is taken as declared"
+            f" records with {dataset.name} cannot be checked here; their provenance, {tickets.provenance}, is taken as"
+            " declared"
         ]
     return []
 

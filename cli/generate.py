@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     DataOptions,
     check_delta,
+    check_epsilon,
     free_name,
     load_dataset,
     model_spec,
@@ -24,25 +26,34 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
-    from dpltm.generation import GenerationConfig
+    from dpltm.generation import GenerationConfig, Tickets
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, ProvenanceEvent
+    from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, ProvenanceKind
+    from dpltm.privacy.ledger import Ledger
     from dpltm.tickets.ticket_set import TicketSet
+
+DP_WAYS = ("dp-train", "dp-synthetic")
+"""Criteria that read private records through a mechanism."""
 
 
 @dataclass(frozen=True)
 class GenerateOptions(DataOptions):
-    """Phase 1: make lottery tickets by iterative pruning (train, prune, rewind) and write them as a ticket set.
+    """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
-    This training is ordinary, not private. Say what the masks are made from with --provenance: public if these
-    records are public; private if they are not, in which case nothing can be certified for them afterwards.
+    Ordinary training on the records of --dataset, round after round (train, prune, rewind), unless --criterion says
+    otherwise: random, init-magnitude and synflow look at no data; dp-train and dp-synthetic look at private records through
+    a mechanism that spends --epsilon. Say what else the tickets depend on with --provenance: public if these records are
+    public; private if they are not, in which case nothing can be certified for them afterwards.
     """
 
     dataset: str | None = option(
         "digits", "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
     )
     provenance: str | None = option(
-        None, "What the masks are made from; required.", choices=("public", "private"), metavar="public|private"
+        None,
+        "What the tickets depend on; required where --criterion does not say it.",
+        choices=("public", "private", "data-free", "dp"),
+        metavar="public|private|data-free|dp",
     )
     model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...|cnn")
     rounds: int = option(15, "Pruning rounds.", metavar="N")
@@ -52,20 +63,64 @@ class GenerateOptions(DataOptions):
         metavar="R,R,...",
         shown="0.3, output layer 0.2",
     )
-    iterations: int = option(5000, "Minibatch steps per round.", metavar="N")
-    batch_size: int = option(400, "Records per step.", metavar="N")
-    lr: float = option(0.1, "Step size.", metavar="X")
-    criterion: str = option("magnitude", "How weights are chosen.", choices=("magnitude",))
+    criterion: str = option(
+        "magnitude",
+        "How weights are chosen; structured drops whole units.",
+        choices=("magnitude", "random", "init-magnitude", "synflow", "structured", *DP_WAYS),
+        metavar="magnitude|random|init-magnitude|synflow|structured|dp-train|dp-synthetic",
+    )
+    scope: str | None = option(
+        None,
+        "Whether each layer loses its own fraction, or the network as many weights in all.",
+        choices=("layer", "global"),
+        shown="layer; global for synflow",
+    )
+    rewind: int = option(0, "Tickets start from the weights after this training step.", metavar="STEP")
+    iterations: int | None = option(
+        None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown="5000; dp-train: 15 epochs"
+    )
+    batch_size: int | None = option(
+        None,
+        "Records per step; of dp-train, expected.",
+        metavar="N",
+        shown="400; dp-train: 1600, at most records/4",
+    )
+    lr: float | None = option(None, "Step size.", metavar="X", shown="0.1; dp-train: 1")
+    epsilon: float | None = option(
+        None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", metavar="E"
+    )
+    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
-    seed: int = option(0, "Decides starting weights and batches.", metavar="N")
+    seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N")
     threads: int | None = option(
         None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
     )
     name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
     ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
-    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
     dry_run: bool = option(False, "Check everything and print what would be done.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A generation as settled before it starts.
+
+    Attributes:
+        dataset: the records; of data-free tickets, what decides the network's shape.
+        spec: the network.
+        config: the schedule and training.
+        provenance: what the tickets will depend on.
+        source: the records they are made from; None for none.
+        event: what a DP way spends; None otherwise.
+    """
+
+    dataset: Dataset
+    spec: ModelSpec
+    config: GenerationConfig
+    provenance: ProvenanceKind
+    source: DatasetRef | None
+    event: Event | None
 
 
 def command(options: GenerateOptions, call: Call) -> None:
@@ -79,152 +134,276 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the JSON answer.
 
     Raises:
-        DpltmError: bad input, before any training.
+        DpltmError: bad input, before any training and before budget is spent.
     """
-    from dpltm.generation import generate
     from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.files import check_free, check_writable
-    from dpltm.tickets.identity import reference
-    from dpltm.tickets.ledger_file import open_ledger
-    from dpltm.tickets.ticket_set import private_path, save_ticket_set
+    from dpltm.tickets.ledger_file import copy_events, open_ledger
+    from dpltm.tickets.ticket_set import check_text, private_path, save_ticket_set
 
-    dataset, spec, config = plan(options)
-    out = Path(options.out) if options.out else free_name(options.name or dataset.name, ".tickets")
+    before, own = (open_ledger(Path(options.ledger)).events if options.ledger else ()), None
+    if not options.ledger and options.criterion in DP_WAYS and options.out:
+        own = Path(f"{options.out}.ledger.jsonl")
+        before = open_ledger(own).events  # of a run that was interrupted: what it spent is spent
+        if before:
+            console.say(f"going on with {own}, which holds what an interrupted run spent")
+    plan = make_plan(options, before, console)
+    check_text("--name", options.name or "")
+    check_text("--dataset: its name", plan.dataset.name)
+    out = Path(options.out) if options.out else free_name(options.name or plan.dataset.name, ".tickets")
     check_free(out)
-    if options.provenance == "private":
+    if plan.provenance == "private":
         check_free(private_path(out))
-    source = reference(dataset, make_key=not options.dry_run)
-    if options.ledger:  # what the ledger would refuse is refused before the work, not after it
-        check_budgets(open_ledger(Path(options.ledger)).events, [_event(source, options.provenance, "planned")])
+    planned = _planned(plan)
+    check_budgets(before, planned)  # what the ledger would refuse is refused before the work, not after it
     if options.dry_run:
-        return _dry_run(options, dataset, source, spec, config, out)
+        return _dry_run(options, plan, (*before, *planned), out)
     check_writable(out)
     if options.ledger:
         check_writable(Path(options.ledger))
-
-    x, y = tensors(dataset.train, dataset)
-    evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset)
-    total = (config.rounds + 1) * config.iterations
-    with console.progress(f"generating {config.rounds} tickets", total) as step:
-        tickets = generate(
-            spec, x, y, config, evaluation, lambda done, _: step(done, f"round {(done - 1) // config.iterations}")
-        )
+    if own is None and plan.event is not None and not options.ledger:
+        own = free_name(str(out), ".ledger.jsonl")
+    ledger = open_ledger(own or Path(options.ledger or out / "ledger.jsonl"))
+    tickets = make_tickets(plan, options, ledger, console)
+    if options.no_predictors:
+        tickets = tickets.without_predictors()
     saved = save_ticket_set(
         out,
         tickets,
-        name=options.name or dataset.name,
+        name=options.name or plan.dataset.name,
         criterion=options.criterion,
-        provenance=options.provenance,  # type: ignore[arg-type]
-        source=source,
-        config=config,
+        provenance=plan.provenance,
+        source=plan.source,
+        config=_settings(plan, options),
+        events=() if plan.event is None else (plan.event,),
     )
+    if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
+        copy_events(saved.ledger_path, ledger.events)
+        own.unlink()
+        ledger = open_ledger(saved.ledger_path)
     console.say(f"wrote {out}")
-    return _answer(saved, dataset, options)
+    return _answer(saved, plan, options, ledger)
 
 
-def plan(options: GenerateOptions) -> tuple[Dataset, ModelSpec, GenerationConfig]:
+def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Console) -> Plan:
     """Everything that is settled, and refused, before training."""
-    import torch
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ticket_set import check_size
 
-    from dpltm.generation import GenerationConfig, check_schedule
-
-    if options.provenance is None:
+    provenance = _provenance(options)
+    if options.epsilon is not None and options.criterion not in DP_WAYS:
+        raise InputError(f"--epsilon: only for --criterion {' and '.join(DP_WAYS)}; {options.criterion} spends none")
+    if options.epsilon is None and options.criterion in DP_WAYS:
+        raise InputError(f"--epsilon is missing: what {options.criterion} may spend on these records, such as 0.1")
+    check_epsilon("--epsilon", options.epsilon)
+    if options.reveal and provenance != "private":
+        raise InputError(f"--reveal: only for private tickets; those of provenance {provenance} withhold nothing")
+    unused = {"--iterations": options.iterations, "--batch-size": options.batch_size, "--lr": options.lr}
+    given = [flag for flag, value in unused.items() if value is not None]
+    if provenance == "data-free" and given:
         raise InputError(
-            "--provenance is missing: say public if these records are public, or private if they are not (then nothing can"
-            " be certified for them)"
+            f"{given[0]}: nothing is trained for data-free tickets; leave it out, or say --provenance public"
         )
-    config = GenerationConfig(
-        options.rounds,
-        None if options.prune is None else parse_numbers("--prune", options.prune),
-        options.iterations,
-        options.batch_size,
-        options.lr,
-        options.seed,
-        options.threads,
-    )
     dataset = load_dataset(options)
-    if options.provenance == "private":
+    if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     elif not 0 < options.delta < 1:
         raise InputError(f"--delta: {options.delta:g} is not between 0 and 1")
     spec = model_spec(options.model, dataset)
-    rates = check_schedule(spec, config)
-    if config.batch_size > len(dataset.train):
+    config = _config(options, spec, dataset, provenance)
+    check_size("--rounds", spec, config.rounds + 1)
+    source = None if provenance == "data-free" else reference(dataset, make_key=not options.dry_run)
+    event = None
+    if source is not None and options.criterion in DP_WAYS:
+        from dpltm.cli.generate_dp import plan_event
+
+        event = plan_event(options, config, dataset, source, spec, before, console)
+    return Plan(dataset, spec, config, provenance, source, event)
+
+
+def _provenance(options: GenerateOptions) -> ProvenanceKind:
+    """What the tickets will depend on: as the user says, as far as the criterion leaves it open."""
+    from dpltm.pruning import DATA_FREE
+
+    said = options.provenance
+    if options.criterion in DP_WAYS:
+        if said not in (None, "dp"):
+            raise InputError(f"--provenance: {options.criterion} makes tickets under DP; say dp, or leave it out")
+        return "dp"
+    if said == "dp":
         raise InputError(
-            f"--batch-size: {config.batch_size} is more than the {len(dataset.train)} records of {dataset.name}"
+            f"--provenance: {options.criterion} spends nothing and is not DP; dp is for --criterion {' and '.join(DP_WAYS)}"
         )
+    if said is None and options.criterion in DATA_FREE:
+        return "data-free"
+    if said is None:
+        raise InputError(
+            "--provenance is missing: say public if these records are public, or private if they are not (then nothing can"
+            " be certified for them)"
+        )
+    if said == "data-free" and options.criterion not in DATA_FREE:
+        raise InputError(
+            f"--provenance: {options.criterion} looks at weights trained on the records, so it is not data-free; take"
+            f" --criterion {', '.join(DATA_FREE)}"
+        )
+    return said  # type: ignore[return-value]
+
+
+def _config(
+    options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
+) -> GenerationConfig:
+    """The settings of generation, with every default filled in."""
+    import torch
+
+    from dpltm.generation import GenerationConfig, check_without_data, make_schedule, pruning_rates
+
+    training = options.criterion == "dp-train"
+    batch = options.batch_size or (min(1600, max(1, dataset.records // 4)) if training else 400)
+    iterations = options.iterations or (max(1, round(15 * dataset.records / batch)) if training else 5000)
+    for flag, value in (("--batch-size", options.batch_size), ("--iterations", options.iterations)):
+        if value is not None and value < 1:
+            raise InputError(f"{flag}: {value} is not a positive whole number")
+    config = GenerationConfig(
+        options.rounds,
+        None if options.prune is None else parse_numbers("--prune", options.prune),
+        iterations,
+        batch,
+        options.lr if options.lr is not None else (1.0 if training else 0.1),
+        options.seed,
+        options.threads,
+        "magnitude" if options.criterion in DP_WAYS else options.criterion,  # type: ignore[arg-type]
+        options.scope or ("global" if options.criterion == "synflow" else "layer"),  # type: ignore[arg-type]
+        options.rewind,
+    )
+    make_schedule(spec, config)
+    if provenance == "data-free":
+        check_without_data(config)
+    if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > dataset.records:
+        raise InputError(f"--batch-size: {batch} is more than the {dataset.records} records of {dataset.name}")
     threads = config.threads or torch.get_num_threads()
-    return dataset, spec, replace(config, prune=tuple(rates.values()), threads=threads)
+    return replace(config, prune=tuple(pruning_rates(spec, config).values()), threads=threads)
 
 
-def _answer(saved: TicketSet, dataset: Dataset, options: GenerateOptions) -> dict[str, Any]:
+def make_tickets(plan: Plan, options: GenerateOptions, ledger: Ledger, console: Console) -> Tickets:
+    """The tickets, with whatever a DP way spends entered in the ledger before it is spent."""
+    from dpltm.generation import generate, without_data
+
+    if plan.provenance == "data-free":
+        return without_data(plan.spec, plan.config)
+    if plan.event is not None:
+        from dpltm.cli.generate_dp import make_tickets as make_dp_tickets
+
+        return make_dp_tickets(plan, options.criterion, ledger, console)
+    x, y = tensors(plan.dataset.train, plan.dataset)
+    evaluation = (x, y) if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
+    with console.progress(f"generating {plan.config.rounds} tickets", plan.config.steps) as step:
+        return generate(plan.spec, x, y, plan.config, evaluation, by_round(plan.config, step))
+
+
+def by_round(config: GenerationConfig, step: Callable[[int, str], None]) -> Callable[[int, int], None]:
+    """Progress that names the round."""
+    later = config.iterations - config.rewind
+
+    def report(done: int, total: int) -> None:
+        del total
+        step(done, f"round {max(0, (done - 1 - config.rewind) // later)}")
+
+    return report
+
+
+def _planned(plan: Plan) -> tuple[Event, ...]:
+    """What the generation would enter."""
+    events = () if plan.event is None else (plan.event,)
+    return events if plan.source is None else (*events, _event(plan.source, plan.provenance, "planned"))
+
+
+def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
+    """What the set writes down about how it was made."""
+    settings = asdict(plan.config)
+    if plan.provenance == "data-free":
+        settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
+    if options.criterion in DP_WAYS:
+        settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
+    return settings
+
+
+def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledger) -> dict[str, Any]:
     """Enters the provenance in the ledger and puts the answer together."""
     from dpltm.privacy.events import NonPrivateEvent, now
     from dpltm.privacy.ledger import report
-    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.ticket_set import ticket_rows
 
-    ledger = open_ledger(Path(options.ledger) if options.ledger else saved.ledger_path)
-    ledger.append(_event(saved.source, saved.provenance, saved.id))
     private = saved.provenance == "private"
+    notes = public_input_notes(plan.dataset)
+    if saved.source is not None:
+        ledger.append(_event(saved.source, saved.provenance, saved.id))
     if private and options.reveal:
+        assert saved.source is not None
         what = "accuracies of the tickets' predictors"
         ledger.append(NonPrivateEvent(saved.source, now(), "add-remove", "record", what))
-    notes = public_input_notes(dataset)
     if private and not options.reveal:
         notes.append(
             f"accuracies are private and withheld; they are kept in {saved.path.name}.private.json (--reveal shows them)"
         )
-    if not private:
-        notes.append(
-            f"{saved.source} was declared public: no guarantee is claimed for it, and the tickets cost nothing elsewhere"
-        )
-    privacy = report(ledger.touching(saved.source), options.delta, "add-remove", notes)
-    show = not private or options.reveal
+    notes += _origin_notes(saved)
+    if saved.provenance == "dp" and plan.dataset.test is not None:
+        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    touching = () if saved.source is None else ledger.touching(saved.source)
     return {
         "ticket_set": str(saved.path),
         "id": saved.id,
         "provenance": saved.provenance,
-        "tickets": [
-            {
-                "round": ticket.round,
-                "density": ticket.mask.density,
-                "live": ticket.mask.live,
-                "accuracy": ticket.accuracy if show else None,
-            }
-            for ticket in saved.body.tickets
-        ],
-        "privacy": privacy.to_json(),
+        "tickets": ticket_rows(saved.body, measured=not private or options.reveal),
+        "privacy": report(touching, options.delta, "add-remove", notes).to_json(),
     }
 
 
-def _event(source: DatasetRef, provenance: str | None, set_id: str) -> ProvenanceEvent:
+def _origin_notes(saved: TicketSet) -> list[str]:
+    """What follows from where the tickets come from; of private ones the report itself tells."""
+    match saved.provenance:
+        case "data-free":
+            return [
+                "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
+            ]
+        case "public":
+            return [
+                f"{saved.source} was declared public: no guarantee is claimed for it, and the tickets cost nothing elsewhere"
+            ]
+        case "dp":
+            return ["the tickets are post-processing of what was spent; training one on these records adds to it"]
+        case "private":
+            return []
+
+
+def _event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:
     """The event that tells a ledger where a ticket set comes from."""
     from dpltm.privacy.events import ProvenanceEvent, now
 
-    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)  # type: ignore[arg-type]
+    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)
 
 
-def _dry_run(
-    options: GenerateOptions,
-    dataset: Dataset,
-    source: DatasetRef,
-    spec: ModelSpec,
-    config: GenerationConfig,
-    out: Path,
-) -> dict[str, Any]:
+def _dry_run(options: GenerateOptions, plan: Plan, events: tuple[Event, ...], out: Path) -> dict[str, Any]:
     from dpltm.privacy.ledger import report
 
-    planned = _event(source, options.provenance, "planned")
+    touching = [event for event in events if plan.source is not None and event.dataset.may_overlap(plan.source)]
     return {
         "dry_run": True,
         "ticket_set": str(out),
-        "provenance": options.provenance,
-        "dataset": dataset.name,
-        "records": dataset.records,
-        "model": spec.text,
-        "steps": (config.rounds + 1) * config.iterations,
-        "privacy": report((planned,), options.delta, "add-remove").to_json(),
+        "provenance": plan.provenance,
+        "criterion": options.criterion,
+        "dataset": plan.dataset.name,
+        "records": plan.dataset.records,
+        "model": plan.spec.text,
+        "steps": _steps(options, plan),
+        "privacy": report(touching, options.delta, "add-remove", public_input_notes(plan.dataset)).to_json(),
     }
+
+
+def _steps(options: GenerateOptions, plan: Plan) -> int:
+    """Training steps in all."""
+    if options.criterion == "dp-train":
+        return plan.config.iterations
+    return 0 if plan.provenance == "data-free" else plan.config.steps
 
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -234,7 +413,7 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
         show_pairs(rich, "would generate", body)
     else:
         show_tickets(rich, body)
-    if body["provenance"] == "private":
+    if body["provenance"] in ("private", "dp"):
         show_privacy(rich, body["privacy"])
     else:
         show_notes(rich, body["privacy"])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dpltm.cli import datasets, demo, evaluate, generate, privacy, privacy_ledger, select, train
+from dpltm.cli import datasets, demo, evaluate, generate, privacy, privacy_ledger, select, tickets, tickets_make, train
 from dpltm.cli import run as run_all
 from dpltm.cli.options import register
 from dpltm.errors import DpltmError
@@ -26,6 +26,15 @@ register(app, "select", select.SelectOptions, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
+artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
+register(artifacts, "ls", tickets.ListOptions, tickets.list_command)
+register(artifacts, "show", tickets.ShowOptions, tickets.show_command)
+register(artifacts, "verify", tickets.VerifyOptions, tickets.verify_command)
+register(artifacts, "export", tickets.ExportOptions, tickets.export_command)
+register(artifacts, "import", tickets.ImportOptions, tickets.import_command)
+register(artifacts, "compact", tickets_make.CompactOptions, tickets_make.compact_command)
+register(artifacts, "transfer", tickets_make.TransferOptions, tickets_make.transfer_command)
+app.add_typer(artifacts, name="tickets")
 accountant = typer.Typer(
     no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
 )

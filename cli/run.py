@@ -139,23 +139,34 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         raise InputError(f"--split: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
     if stages.train.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train --dense for the whole network")
-    public = stages.generate.provenance == "public"
-    source, spec, config = generate.plan(stages.generate)
+    made = generate.make_plan(stages.generate, (), Console(quiet=True))
+    if made.provenance == "data-free":
+        raise InputError(
+            "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
+            " by its round with dpltm train SET@ROUND"
+        )
+    if stages.generate.no_predictors:
+        raise InputError("[generate] no-predictors: the selection needs them; leave it out")
+    public, source, spec = made.provenance == "public", made.dataset, made.spec
     origin = reference(source, make_key=False)
     before: list[Event] = []
     if stages.select.rule == "mechanism":
         scored = _check_records(source, origin, load_dataset(stages.select), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
-        plan = select.make_plan(stages.select, scored, scheduled_densities(spec, config)[1:], not shared)
-        before.append(select.make_event(plan, reference(scored, make_key=False), "planned", ()))
+        densities = scheduled_densities(spec, made.config)[1:]
+        plan = select.make_plan(stages.select, scored, densities, made.provenance == "dp" or not shared)
+        spent = () if made.event is None else (made.event,)
+        before.append(select.make_event(plan, reference(scored, make_key=False), "planned", spent))
     elif not public:
         raise InputError(
-            "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"
+            f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {made.provenance}"
         )
     private = _check_records(source, origin, load_dataset(stages.train), "train", options.delta, public)
     records = reference(private, make_key=False)
     if not public and origin.may_overlap(records):
-        before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", "private", "planned"))
+        before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", made.provenance, "planned"))
+        if made.event is not None:
+            before.insert(0, made.event)
     train_plan.check_options(stages.train)
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
     try:

@@ -11,10 +11,11 @@ from dpltm.cli.common import (
     check_delta,
     check_not_public,
     check_same_network,
+    draws_to_enter,
     figure,
-    holds_provenance,
     load_dataset,
-    provenance_event,
+    not_held,
+    origin_events,
     provenance_notes,
     public_input_notes,
     tensors,
@@ -87,9 +88,20 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
     Raises:
         DpltmError: bad input, before any budget is spent.
     """
-    from dpltm.tickets.ticket_set import load_ticket_set
+    from dpltm.tickets.store import find_set, is_bundled
 
-    tickets = load_ticket_set(Path(options.set or ""))
+    tickets = find_set(options.set or "")
+    unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
+    if not tickets.scored and (options.rule == "mechanism" or unmeasured):
+        raise InputError(
+            f"{tickets.label}: its tickets have no predictors to score; train one by its round, as in"
+            f" {tickets.label}@{tickets.body.tickets[-1].round}"
+        )
+    if is_bundled(tickets.path):
+        raise InputError(
+            f"{options.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
+            f" {options.set} --out DIR"
+        )
     if options.rule == "smallest-within":
         return _smallest_within(options, tickets)
     return _draw(options, tickets, console)
@@ -99,26 +111,32 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.winner import drawn_from, load_winner
 
+    if drawn_from(tickets):
+        load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
     if options.eps1 is None:
         raise InputError("--eps1 is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
     dataset = load_dataset(options)
-    check_same_network(tickets.body, dataset, tickets.path)
+    check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
-    provenance = provenance_event(tickets, records)
+    origin = origin_events(tickets, dataset, records)
     candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
-    plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), provenance is None)
-    ledger = open_ledger(Path(options.ledger) if options.ledger else tickets.ledger_path)
+    # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
+    fixed = not origin or tickets.provenance == "dp"
+    plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), fixed)
+    ledger = open_ledger(Path(options.ledger or tickets.ledger_path), links=options.ledger is not None)
     check_not_public(ledger.events, records)
-    event = make_event(plan, records, tickets.id, ledger.touching(records))
-    planned = [*([provenance] if provenance else []), event, *([_reveal_event(event)] if options.reveal else [])]
-    check_budgets(ledger.events, planned)
+    entered = not_held(origin, ledger.events)
+    entered = (*entered, *draws_to_enter(tickets.draws, records, (*ledger.events, *entered)))
+    event = make_event(plan, records, tickets.id, (*ledger.touching(records), *entered))
+    check_budgets(ledger.events, [*entered, event, *([_reveal_event(event)] if options.reveal else [])])
     _announce(ledger, event, options, console)
     if options.dry_run:
-        return _dry_run(options, (*ledger.touching(records), *([provenance] if provenance else []), event))
-    if provenance is not None and not holds_provenance(ledger.events, provenance):
-        ledger.append(provenance)
+        return _dry_run(options, (*ledger.touching(records), *entered, event))
+    for first in entered:
+        ledger.append(first)
     ledger.append(event)
     return _release(options, tickets, candidates, plan, ledger, event, dataset, console)
 
@@ -202,12 +220,12 @@ def _release(
         revealed = _revealed(candidates, plan, correct, len(dataset.train))
     save_winner(tickets, winner.round, plan.mechanism, entered)
     touching = ledger.touching(event.dataset)
-    notes = [*provenance_notes(tickets, event.dataset), *public_input_notes(dataset)]
+    notes = [*provenance_notes(tickets, dataset), *public_input_notes(dataset)]
     draws = sum(isinstance(old, SelectionEvent) for old in touching)
     if draws > 1:
         notes.append(f"{draws} draws on these records are in the ledger; each spent its own eps1")
     body = {
-        "ticket_set": str(tickets.path),
+        "ticket_set": tickets.label,
         "winner": {"round": winner.round, "density": winner.mask.density},
         "eps1": plan.eps1,
         "mechanism": plan.mechanism,
@@ -230,6 +248,7 @@ def _count(tickets: TicketSet, candidates: list[Ticket], dataset: Dataset, conso
     correct = []
     with console.progress(f"scoring {len(candidates)} tickets", len(candidates)) as step:
         for ticket in candidates:
+            assert ticket.predictor is not None  # checked at the start
             model.load_state_dict(ticket.predictor)
             correct.append(count_correct(model, x, y))
             step(len(correct))
@@ -265,7 +284,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
 
     if tickets.provenance != "public":
         raise InputError(
-            f"--rule: smallest-within looks at accuracies unprotected, so it needs public ones, and {tickets.path} has"
+            f"--rule: smallest-within looks at accuracies unprotected, so it needs public ones, and {tickets.label} has"
             f" provenance {tickets.provenance}; use --rule mechanism --eps1 0.1"
         )
     if options.eps1 is not None:
@@ -280,7 +299,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
     dense, *candidates = tickets.body.tickets
     accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
     if any(value is None for value in accuracies):
-        raise InputError(f"--rule: {tickets.path} holds no accuracies to compare; use --rule mechanism --eps1 0.1")
+        raise InputError(f"--rule: {tickets.label} holds no accuracies to compare; use --rule mechanism --eps1 0.1")
     index = smallest_within(
         tuple(ticket.mask.density for ticket in candidates),
         tuple(float(ticket.accuracy or 0) for ticket in candidates),
@@ -301,7 +320,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
     )
     return {
         **({"dry_run": True} if options.dry_run else {}),
-        "ticket_set": str(tickets.path),
+        "ticket_set": tickets.label,
         "winner": {"round": winner.round, "density": winner.mask.density},
         "eps1": 0.0,
         "mechanism": "smallest-within",

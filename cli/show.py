@@ -21,7 +21,8 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
         title_justify="left",
     )
     for row in body["tickets"]:
-        accuracy = "withheld" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
+        missing = "withheld" if body["provenance"] == "private" else "-"
+        accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.2%}"
         table.add_row(str(row["round"]), f"{row['density']:.2%}", f"{row['live']:,}", accuracy)
     rich.print(table)
 
@@ -49,9 +50,9 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     show_notes(rich, privacy)
 
 
-def show_notes(rich: RichConsole, privacy: dict[str, Any]) -> None:
+def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
     """What a reader should know beside the figures."""
-    for note in privacy["notes"]:
+    for note in body["notes"]:
         rich.print(f"- {note}", style="dim")
 
 

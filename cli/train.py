@@ -125,7 +125,8 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     out = Path(options.out) if options.out else _default_out(options, start)
     check_free(out)
     shared = _shared_ledger(options, start)
-    ledger = None if shared is None else open_ledger(shared)  # read once: what it holds now is what is planned on
+    # read once: what it holds now is what is planned on
+    ledger = None if shared is None else open_ledger(shared, links=options.ledger is not None)
     before = () if ledger is None else ledger.events
     plan = make_plan(options, start, before, console)
     if options.dry_run:
@@ -270,7 +271,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
     """The public facts of a training that both an answer and a dry run give."""
     tickets, event = plan.start.tickets, plan.event
     return {
-        "ticket_set": None if tickets is None else str(tickets.path),
+        "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
         "steps": event.steps,
         "sampling_rate": event.sampling_rate,
@@ -326,7 +327,9 @@ def _shared_ledger(options: TrainOptions, start: Start) -> Path | None:
     """The ledger that outlives the run: the one that was named, or the ticket set's; None for the run's own."""
     if options.ledger is not None:
         return Path(options.ledger)
-    if start.tickets is None or options.dense:
+    from dpltm.tickets.store import is_bundled
+
+    if start.tickets is None or options.dense or is_bundled(start.tickets.path):
         return None
     return start.tickets.ledger_path
 

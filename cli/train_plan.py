@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpltm.cli.common import (
@@ -15,10 +14,11 @@ from dpltm.cli.common import (
     check_epsilon,
     check_not_public,
     check_same_network,
-    holds_provenance,
+    draws_to_enter,
     load_dataset,
     model_spec,
-    provenance_event,
+    not_held,
+    origin_events,
     provenance_notes,
     public_input_notes,
     steps_of,
@@ -149,28 +149,24 @@ def check_device(options: TrainOptions) -> None:
 def find_start(options: TrainOptions) -> Start:
     """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
     from dpltm.models import build
-    from dpltm.tickets.ticket_set import load_ticket_set
-    from dpltm.tickets.winner import load_winner
+    from dpltm.tickets.store import find_set, split_round
+    from dpltm.tickets.winner import drawn_from, load_winner
 
     if options.ticket is None:
         dataset = load_dataset(options)
         spec = model_spec(options.model or "mlp:300,100", dataset)
         return replace(fresh_start(spec, options.seed), dataset=dataset)
-    name, at, number = options.ticket.rpartition("@")
-    if not at or Path(options.ticket).is_dir():
-        name, at = options.ticket, ""
-    elif not number.isdecimal():
-        raise InputError(f"SET@ROUND: {number!r} is not a round; write a whole number after @, such as {name}@10")
-    tickets = load_ticket_set(Path(name))
+    name, number = split_round(options.ticket)
+    tickets = find_set(name)
     drawn: tuple[Event, ...] = ()
     if options.dense:
         chosen = 0
-    elif at and not (tickets.path / "selection.json").is_file():
-        chosen = int(number)
+    elif number is not None and not drawn_from(tickets):
+        chosen = number
     else:
         winner = load_winner(tickets)
-        chosen = int(number) if at else winner.round
-        drawn = winner.events if winner.round == chosen else ()
+        chosen = winner.round if number is None else number
+        drawn = winner.behind(chosen)
     ticket = tickets.ticket(chosen)
     model = build(tickets.body.spec)
     model.load_state_dict(tickets.body.theta0)
@@ -254,34 +250,14 @@ def _lineage(
     notes = public_input_notes(dataset)
     if start.tickets is None:
         return (), notes
-    check_same_network(start.tickets.body, dataset, start.tickets.path)
-    provenance = provenance_event(start.tickets, records)
-    events: list[Event] = [] if provenance is None or holds_provenance(before, provenance) else [provenance]
-    for event in start.drawn:
+    check_same_network(start.tickets, dataset)
+    events = not_held(origin_events(start.tickets, dataset, records), before)
+    draws = tuple(dict.fromkeys((*start.tickets.draws, *start.drawn)))
+    for event in draws:
         if not event.dataset.may_overlap(records):
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
-        elif not _holds(before, event):
-            events.append(_as_entered(event, before))
-    return tuple(events), [*notes, *provenance_notes(start.tickets, records)]
-
-
-def _holds(before: tuple[Event, ...], event: Event) -> bool:
-    """Whether a ledger has a draw on record, be it as one before every other release or as one after some."""
-    return any(_first_or_not(old) == _first_or_not(event) for old in before)
-
-
-def _first_or_not(event: Event) -> Event:
-    from dpltm.privacy.events import SelectionEvent
-
-    return replace(event, adaptive=True) if isinstance(event, SelectionEvent) else event
-
-
-def _as_entered(event: Event, before: tuple[Event, ...]) -> Event:
-    """A draw that enters a ledger with earlier releases may depend on them, wherever it was made."""
-    from dpltm.privacy.accountant import stated_relations
-
-    earlier = stated_relations(old for old in before if old.dataset.may_overlap(event.dataset))
-    return _first_or_not(event) if earlier else event
+    events = (*events, *draws_to_enter(draws, records, (*before, *events)))
+    return events, [*notes, *provenance_notes(start.tickets, dataset)]
 
 
 def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[Event, ...]:

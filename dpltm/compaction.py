@@ -2,10 +2,7 @@
 
 A unit (a neuron, or a channel of a convolution) all of whose outgoing weights are pruned changes no output, gets no
 gradient, and yet costs noise on its live incoming weights. One without live inputs is a constant, trainable while its bias
-lives: it stays.
-
-torch-pruning's dependency graph says what else goes with a unit. It is used on a network whose weights are their own
-positions, so that what is left says where every weight came from.
+lives: it stays, unless the network is to be trained no more, when the constant can be folded into biases behind it.
 """
 
 from __future__ import annotations
@@ -13,20 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
 from dpltm.masks import Mask
-
-_NORMS = (
-    nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,
-    nn.LocalResponseNorm,
-)  # fmt: skip
-
-_Units = nn.Linear | nn.Conv1d | nn.Conv2d
+from dpltm.models import ModelSpec, renamed
+from dpltm.units import Coordinates, UnitGroup, Use, check_no_normalisation, positions, unit_groups
 
 
 @dataclass(frozen=True)
@@ -44,31 +35,33 @@ class Compact:
     places: Mapping[str, Tensor]
 
 
-def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
+def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -> Compact:
     """Removes every unit that the mask leaves without use; ``model`` itself stays as it is.
 
     Args:
         model: its pruned weights count as zero, whatever they hold.
         mask: live coordinates.
         example: one batch of any records of the right shape; only shape and dtype matter.
+        fold: also removes units without live inputs: what they give, whatever the record, is added to the biases of the
+            layers that use them. For a network that is to be trained no more: what was folded can no longer be. Such a
+            unit stays where a layer that uses it has no bias or pads with zeros, and where what lies between does not
+            leave it a constant, by a try-out in evaluation mode.
 
     Returns:
-        The compact network. Its outputs equal the masked one's up to the rounding of shorter sums, and so do its gradients
-        at the coordinates that remain; those that were removed had gradient zero.
+        The compact network. Its outputs equal the masked one's up to the rounding of shorter sums. So do its gradients at
+        the coordinates that remain, unless units were folded; those that were removed had gradient zero. Biases that
+        took a constant in are live, and no longer what they were at their places.
 
     Raises:
         InputError: a normalisation layer, whose statistics would change, a network that cannot be traced, or one in which
             something else looks at all units of a layer at once (it is tried out).
     """
-    for name, module in model.named_modules():
-        if isinstance(module, _NORMS):
-            raise InputError(
-                f"model: {name} is a normalisation layer; with units removed its statistics would change, so it cannot be"
-                " compacted"
-            )
+    check_no_normalisation(model, "it cannot be compacted")
     masked = copy.deepcopy(model)
     mask.apply(masked)
     try:
+        if fold:
+            masked, mask = _folded(masked, mask, example)
         found = _compacted(masked, mask, example)
         same = _same(masked, mask, found, example)
     except InputError:
@@ -80,16 +73,26 @@ def compact(model: nn.Module, mask: Mask, example: Tensor) -> Compact:
             "model: cannot be compacted: with units removed it gives something else: something between its layers looks at"
             " all of them at once (a softmax, a norm, a mean)"
         )
+    modes = {name: module.training for name, module in model.named_modules()}  # tracing leaves evaluation mode behind
+    for name, module in found.model.named_modules():
+        module.training = modes[name]
     return found
 
 
+def compact_spec(spec: ModelSpec, compacted: Compact) -> ModelSpec:
+    """The network by name whose ``shapes()`` are those of what ``compact`` made of the network of ``spec``.
+
+    Raises:
+        InputError: it was made of another network.
+    """
+    return renamed(spec, {name: tuple(value.shape) for name, value in compacted.model.named_parameters()})
+
+
 def _compacted(masked: nn.Module, mask: Mask, example: Tensor) -> Compact:
-    places = _positions(masked)
-    while True:
-        dead = next(_without_use(places, mask, _trace(places, example)), None)
-        if dead is None:
-            break
-        dead.prune()
+    places = positions(masked)
+    while (unused := next(_without_use(places, mask, example), None)) is not None:
+        group, units = unused
+        group.remove(units)
     found = {name: value.detach().long().flatten() for name, value in places.named_parameters()}
     originals = dict(masked.named_parameters())
     smaller = copy.deepcopy(places).to(next(masked.parameters()).dtype)
@@ -102,6 +105,24 @@ def _compacted(masked: nn.Module, mask: Mask, example: Tensor) -> Compact:
     return Compact(smaller, Mask(kept), found)
 
 
+def _without_use(places: nn.Module, mask: Mask, example: Tensor) -> Iterator[tuple[UnitGroup, list[int]]]:
+    """Units without a live outgoing weight; one unit of every layer stays, so that there is a network."""
+    for group in unit_groups(places, example):
+        unused = (_live(group.outgoing, mask, group.count) == 0).nonzero().squeeze(1).tolist()
+        unused = unused[1:] if len(unused) == group.count else unused
+        if unused:
+            yield group, unused
+
+
+def _live(side: Mapping[str, Coordinates], mask: Mask, count: int) -> Tensor:
+    """How many live weights each unit has on one side, ``(count,)``; biases do not count."""
+    found = torch.zeros(count, dtype=torch.long)
+    for name, coordinates in side.items():
+        if mask[name].ndim > 1:
+            found.index_add_(0, coordinates.units, mask[name].flatten()[coordinates.positions].long())
+    return found
+
+
 @torch.no_grad()
 def _same(masked: nn.Module, mask: Mask, found: Compact, example: Tensor) -> bool:
     """Whether both give the same for made-up records, with made-up weights at what is live, in float64."""
@@ -111,78 +132,124 @@ def _same(masked: nn.Module, mask: Mask, found: Compact, example: Tensor) -> boo
     for name, value in first.named_parameters():
         value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64) * mask[name])
         values[name].copy_(value.flatten()[found.places[name]].view(values[name].shape))
+    return _agree(first, second, _records(example, generator))
+
+
+def _records(example: Tensor, generator: torch.Generator) -> Tensor:
+    """Made-up records, in float64 unless they are whole numbers, such as indices: then zeros."""
     shape = (4, *example.shape[1:])
     if example.is_floating_point():
-        x = torch.randn(shape, generator=generator, dtype=torch.float64)
-    else:
-        x = torch.zeros(shape, dtype=example.dtype)
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+    return torch.zeros(shape, dtype=example.dtype)
+
+
+def _agree(first: nn.Module, second: nn.Module, x: Tensor) -> bool:
     one, other = first(x), second(x)
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-9 * float(one.abs().max()))
+    if one.shape != other.shape or not bool(one.isfinite().all()):
+        return False
+    return torch.allclose(one, other, rtol=1e-9, atol=1e-9 * float(one.abs().max()))
 
 
-def _positions(model: nn.Module) -> nn.Module:
-    """A copy whose weights are their own flat positions, exact in float64."""
-    found = copy.deepcopy(model).double()
-    with torch.no_grad():
-        for value in found.parameters():
-            value.copy_(torch.arange(value.numel(), dtype=torch.float64).view(value.shape))
-            value.requires_grad_(True)
+# Folding: once what comes through a constant unit is in the biases behind it, its outgoing weights are pruned, and it is
+# without use.
+
+
+@torch.no_grad()
+def _folded(masked: nn.Module, mask: Mask, example: Tensor) -> tuple[nn.Module, Mask]:
+    """A network that computes the same, with its mask, in which units without live inputs are without use."""
+    network = copy.deepcopy(masked).double().eval()
+    groups = list(unit_groups(positions(masked), example))
+    before = None
+    while before is not network:  # what is folded can leave units behind it without live inputs
+        before = network
+        for group in groups:
+            network, mask = _fold(network, mask, group, example)
+    result = copy.deepcopy(masked)
+    for value, new in zip(result.parameters(), network.parameters(), strict=True):
+        value.copy_(new)
+    return result, mask
+
+
+def _fold(network: nn.Module, mask: Mask, group: UnitGroup, example: Tensor) -> tuple[nn.Module, Mask]:
+    """The network with a layer's constants folded, as far as a try-out finds it the same; itself if there are none."""
+    units = (_live(group.incoming, mask, group.count) == 0) & (_live(group.outgoing, mask, group.count) > 0)
+    if not bool(units.any()) or not all(_takes_constants(network.get_submodule(use.layer)) for use in group.uses):
+        return network, mask
+    tries = _tries(network, mask, example)
+    constants = []
+    for use in group.uses:
+        low, high = _seen_range(tries, use)
+        units[use.units[~(high - low <= 1e-12 * high.abs())]] = False  # NaN as well
+        constants.append(high)
+    if not bool(units.any()):
+        return network, mask
+    for tried, x in tries:
+        if not _agree(tried, _with_constants(tried, group, units, constants), x):
+            return network, mask
+    found = _with_constants(network, group, units, constants)
+    return found, _mask_of(network, found, mask, group, units)
+
+
+def _takes_constants(layer: nn.Module) -> bool:
+    if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)) or layer.bias is None:
+        return False
+    padding = getattr(layer, "padding", ())
+    return padding == "valid" if isinstance(padding, str) else not any(padding)
+
+
+def _tries(network: nn.Module, mask: Mask, example: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """The network, and twice with made-up weights but biases of its own, each with records small and large."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for made_up in (False, True, True):
+        tried = copy.deepcopy(network)
+        for name, value in tried.named_parameters():
+            if made_up and value.ndim > 1:
+                value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64) * mask[name])
+        x = _records(example, generator)
+        if x.is_floating_point():
+            x *= torch.tensor([0.1, 1.0, 10.0, 100.0], dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
+        found.append((tried, x))
     return found
 
 
-def _trace(places: nn.Module, example: Tensor) -> Any:
-    import torch_pruning
-
-    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
-    try:
-        return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
-    except Exception as error:  # whatever the model's own code raises
-        raise InputError(f"model: cannot be traced for compaction: {first_line(error)}") from error
-
-
-def _groups(places: nn.Module, graph: Any) -> Iterator[tuple[_Units, Any, list[tuple[_Units, Tensor, Tensor]]]]:
-    """Every layer with units that others use: the layer, what removes its units, and who uses which unit at which input."""
-    import torch_pruning as tp
-
-    for module in places.modules():
-        if isinstance(module, nn.Linear):
-            remove = tp.prune_linear_out_channels
-        elif isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups == 1:
-            remove = tp.prune_conv_out_channels
-        else:
-            continue
-        count = len(module.weight)
-        if count == 1:
-            continue
-        group = graph.get_pruning_group(module, remove, idxs=list(range(count)))
-        users = []
-        simple = True
-        for item in group.items[1:]:
-            target = item.dep.target.module
-            if isinstance(target, (nn.Linear, nn.Conv1d, nn.Conv2d)):
-                simple &= item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
-                simple &= getattr(target, "groups", 1) == 1
-                users.append((target, torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
-            else:
-                simple &= not any(True for _ in target.parameters())
-        if users and simple:
-            yield module, (lambda units, m=module, r=remove: graph.get_pruning_group(m, r, idxs=units)), users
+def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor, Tensor]:
+    """The least and the largest value that comes in at each input of a use, over records, places and networks."""
+    seen: list[Tensor] = []
+    for tried, x in tries:
+        layer = tried.get_submodule(use.layer)
+        channels = 1 if isinstance(layer, (nn.Conv1d, nn.Conv2d)) else -1
+        hook = layer.register_forward_pre_hook(
+            lambda _, inputs, c=channels: seen.append(inputs[0].movedim(c, -1).flatten(0, -2)[:, use.inputs])
+        )
+        tried(x)
+        hook.remove()
+    values = torch.cat(seen)
+    return values.amin(0), values.amax(0)
 
 
-def _live(module: _Units, places: nn.Module, mask: Mask) -> Tensor:
-    """The mask of a module's weight as far as it is still there, ``(out, in, ...)``."""
-    name = next(name for name, value in places.named_parameters() if value is module.weight)
-    return mask[name].flatten()[module.weight.detach().long()]
+def _with_constants(network: nn.Module, group: UnitGroup, units: Tensor, constants: list[Tensor]) -> nn.Module:
+    """A copy with what comes from ``units`` added to the biases behind them, and pruned."""
+    found = copy.deepcopy(network)
+    for use, values in zip(group.uses, constants, strict=True):
+        layer = found.get_submodule(use.layer)
+        assert isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d))
+        assert layer.bias is not None
+        chosen = units[use.units]
+        inputs = use.inputs[chosen]
+        layer.bias += layer.weight[:, inputs].reshape(len(layer.bias), len(inputs), -1).sum(2) @ values[chosen]
+        layer.weight[:, inputs] = 0.0
+    return found
 
 
-def _without_use(places: nn.Module, mask: Mask, graph: Any) -> Iterator[Any]:
-    """Groups of units without a live outgoing weight; one unit of every layer stays, so that there is a network."""
-    for module, group_of, users in _groups(places, graph):
-        used = torch.zeros(len(module.weight), dtype=torch.long)
-        for user, inputs, units in users:
-            alive = _live(user, places, mask).transpose(0, 1).flatten(1).any(1)[inputs]
-            used.index_add_(0, units, alive.long())
-        unused = (used == 0).nonzero().squeeze(1).tolist()
-        unused = unused[1:] if len(unused) == len(used) else unused
-        if unused:
-            yield group_of(unused)
+def _mask_of(before: nn.Module, after: nn.Module, mask: Mask, group: UnitGroup, units: Tensor) -> Mask:
+    """The mask once ``units`` are folded: no weights behind them, and no bias pruned that took a constant in."""
+    found = dict(mask)
+    for name, coordinates in group.outgoing.items():
+        kept = found[name].flatten()
+        kept[coordinates.positions[units[coordinates.units]]] = False
+        found[name] = kept.view_as(found[name])
+    for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
+        if old.ndim == 1:
+            found[name] |= old != new
+    return Mask(found)

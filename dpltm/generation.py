@@ -1,16 +1,17 @@
-"""Phase 1: tickets by iterative magnitude pruning (DPLTM, Algorithm 1; after Frankle and Carbin 2019).
+"""Phase 1: tickets by iterative pruning (DPLTM, Algorithm 1; after Frankle and Carbin 2019).
 
 Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. The training here is
 ordinary: nothing in this module is differentially private, and a ticket made from private records is not either
-(PRIVACY.md section 2). What the masks came from is the caller's to declare and the ledger's to act on.
+(PRIVACY.md section 2). What the masks came from is the caller's to declare and the ledger's to act on: made from synthetic
+records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, they are post-processing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,15 @@ from torch.nn import functional
 from dpltm.errors import InputError
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.pruning.magnitude import layer_rates, live_schedule, prune_by_magnitude
+from dpltm.models.mlp import PROJECTION
+from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, Scope, next_mask
+from dpltm.pruning.schedule import layer_rates, live_schedule
+
+MOST_ROUNDS = 9_999
+"""Pruning rounds of a ticket set."""
+
+Schedule = tuple[dict[str, int], ...]
+"""Per round, how many weights of each prunable parameter live."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,12 @@ class GenerationConfig:
         iterations: minibatch steps per round.
         batch_size: records per step.
         lr: step size of plain SGD.
-        seed: decides theta0 and the order of batches, and nothing else does.
+        seed: decides theta0, the order of batches and what ``random`` drops, and nothing else does.
         threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
+        criterion: which weights a round drops (see ``dpltm.pruning.next_mask``).
+        scope: whether every layer loses its own fraction, or the network as many weights in all, wherever they are.
+        rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
+            al. 2020); later rounds train that much less.
     """
 
     rounds: int = 15
@@ -44,17 +57,35 @@ class GenerationConfig:
     lr: float = 0.1
     seed: int = 0
     threads: int | None = None
+    criterion: Criterion = "magnitude"
+    scope: Scope = "layer"
+    rewind: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')}: {getattr(self, name)} is not a positive whole number")
+        if self.rounds > MOST_ROUNDS:
+            raise InputError(f"--rounds: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise InputError(f"--threads: {self.threads} is not between 1 and 1024")
         if not 0 < self.lr < float("inf"):
             raise InputError(f"--lr: {self.lr} is not a positive number")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"--seed: {self.seed} is not between 0 and 2^63 - 1")
+        if self.criterion not in CRITERIA:
+            raise InputError(f"--criterion: unknown criterion {self.criterion!r}; known: {', '.join(CRITERIA)}")
+        if self.scope not in ("layer", "global"):
+            raise InputError(f"--scope: unknown scope {self.scope!r}; known: layer, global")
+        if not 0 <= self.rewind < self.iterations:
+            raise InputError(
+                f"--rewind: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Training steps of all rounds together."""
+        return self.iterations + self.rounds * (self.iterations - self.rewind)
 
 
 @dataclass(frozen=True)
@@ -65,13 +96,14 @@ class Ticket:
         round: 0 is the dense network, r the mask after r prunings.
         mask: live coordinates.
         accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured.
-        predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores.
+        predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
+            nothing was trained.
     """
 
     round: int
     mask: Mask
     accuracy: float | None
-    predictor: dict[str, Tensor]
+    predictor: dict[str, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +113,10 @@ class Tickets:
     spec: ModelSpec
     theta0: dict[str, Tensor]
     tickets: tuple[Ticket, ...]
+
+    def without_predictors(self) -> Tickets:
+        """The same masks and theta0, with no networks to select by."""
+        return replace(self, tickets=tuple(replace(ticket, predictor=None) for ticket in self.tickets))
 
 
 def generate(
@@ -112,9 +148,9 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"--batch-size: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    rates = check_schedule(spec, config)
-    with _threads(config.threads):
-        return _rounds(spec, x, y, config, rates, evaluation, progress)
+    schedule = make_schedule(spec, config)
+    with threads(config.threads):
+        return _rounds(spec, x, y, config, schedule, evaluation, progress)
 
 
 def _rounds(
@@ -122,42 +158,146 @@ def _rounds(
     x: Tensor,
     y: Tensor,
     config: GenerationConfig,
-    rates: dict[str, float],
+    schedule: Schedule,
     evaluation: tuple[Tensor, Tensor] | None,
     progress: Callable[[int, int], None] | None,
 ) -> Tickets:
     """Train, prune, rewind, ``config.rounds`` times over."""
     model = build(spec, config.seed)
-    theta0 = {name: value.detach().clone() for name, value in model.named_parameters()}
+    initial = theta0 = weights_of(model)
     batches = _batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-    mask, tickets, total = Mask.dense(model), [], (config.rounds + 1) * config.iterations
-    for number in range(config.rounds + 1):
+    mask, tickets, done = Mask.dense(model), [], 0
+
+    def run(steps: int) -> None:
+        nonlocal done
+        report = None if progress is None else _offset(progress, done, config.steps)
+        train_plain(model, mask, x, y, batches, steps, config.lr, report)
+        done += steps
+
+    if config.rewind:
+        run(config.rewind)
+        theta0 = weights_of(model)
+        if not all(bool(value.isfinite().all()) for value in theta0.values()):
+            raise InputError(
+                f"--lr: training diverged within the {config.rewind} steps of --rewind; take a smaller one"
+            )
+    for number, live in enumerate(schedule):
         if number:
-            mask = prune_by_magnitude(dict(model.named_parameters()), mask, rates)
+            mask = next_mask(config.criterion, config.scope, model, initial, mask, live, x[:1], config.seed)
             model.load_state_dict(theta0)
         mask.apply(model)
-        report = None if progress is None else _offset(progress, number * config.iterations, total)
-        train_plain(model, mask, x, y, batches, config.iterations, config.lr, report)
+        run(config.iterations - config.rewind)
         score = None if evaluation is None else accuracy(model, *evaluation)
-        predictor = {name: value.detach().clone() for name, value in model.named_parameters()}
-        tickets.append(Ticket(number, mask, score, predictor))
+        tickets.append(Ticket(number, mask, score, weights_of(model)))
     return Tickets(spec, theta0, tuple(tickets))
 
 
-def check_schedule(spec: ModelSpec, config: GenerationConfig) -> dict[str, float]:
-    """Pruning rate per prunable parameter, checked to leave every layer some weights in every round."""
-    prunable = {name: shape for name, shape in spec.shapes().items() if len(shape) >= 2}
+def without_data(spec: ModelSpec, config: GenerationConfig) -> Tickets:
+    """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor.
+
+    Raises:
+        InputError: a criterion that looks at trained weights, late rewinding, or a schedule that empties a layer.
+    """
+    check_without_data(config)
+    model = build(spec, config.seed)
+    return _pruned_in_turn(spec, weights_of(model), model, config, predictors=False)
+
+
+def check_without_data(config: GenerationConfig) -> None:
+    """Raises InputError for settings that need a training."""
+    if config.criterion not in DATA_FREE:
+        raise InputError(
+            f"--criterion: {config.criterion} looks at trained weights; without data take {', '.join(DATA_FREE)}"
+        )
+    if config.rewind:
+        raise InputError("--rewind: needs a training to rewind into, and data-free tickets have none; leave it out")
+
+
+def prune_once(
+    spec: ModelSpec, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
+) -> Tickets:
+    """Tickets from one trained network: every round drops the smallest of the same weights.
+
+    Args:
+        spec: the network.
+        theta0: weights that tickets start from.
+        trained: weights after training; what is made here is post-processing of theirs.
+        config: the schedule; of its criteria, ``magnitude`` and ``structured`` apply.
+
+    Returns:
+        Tickets whose predictors are the trained weights under each mask.
+    """
+    model = build(spec)
+    model.load_state_dict(dict(trained))
+    return _pruned_in_turn(spec, theta0, model, config, predictors=True)
+
+
+def _pruned_in_turn(
+    spec: ModelSpec, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
+) -> Tickets:
+    """Tickets with nothing trained in between."""
+    example, mask, tickets = torch.zeros(1, spec.features), Mask.dense(model), []
+    for number, live in enumerate(make_schedule(spec, config)):
+        if number:
+            mask = next_mask(config.criterion, config.scope, model, theta0, mask, live, example, config.seed)
+            mask.apply(model)
+        tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
+    return Tickets(spec, dict(theta0), tuple(tickets))
+
+
+def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
+    """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data.
+
+    With global scope, and with units dropped whole, the numbers of a round count in sum.
+
+    Raises:
+        InputError: rates out of range, a round that would empty a layer, or more pruning than dropping units can give.
+    """
+    rates = pruning_rates(spec, config)
+    sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
+    schedule = tuple(
+        dict(zip(rates, live, strict=True)) for live in live_schedule(sizes, tuple(rates.values()), config.rounds)
+    )
+    if config.criterion == "structured":
+        _check_units(spec, schedule)
+    return schedule
+
+
+def _check_units(spec: ModelSpec, schedule: Schedule) -> None:
+    """Raises InputError if a round asks for fewer weights than one unit in every layer has."""
+    from dpltm.pruning.structured import fewest_live
+
+    fewest = fewest_live(build(spec), torch.zeros(1, spec.features))
+    for number, live in enumerate(schedule):
+        if sum(live.values()) < fewest:
+            raise InputError(
+                f"--rounds: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
+                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take --criterion magnitude"
+            )
+
+
+def pruning_rates(spec: ModelSpec, config: GenerationConfig) -> dict[str, float]:
+    """Fraction of live weights that each prunable parameter loses a round; a projection in front is never pruned."""
+    prunable = [
+        name for name, shape in spec.shapes().items() if len(shape) >= 2 and not name.startswith(f"{PROJECTION}.")
+    ]
     layers = len(prunable)
     rates = (0.3,) * (layers - 1) + (0.2,) if config.prune is None else layer_rates(config.prune, layers)
-    live_schedule(tuple(math.prod(shape) for shape in prunable.values()), rates, config.rounds)
     return dict(zip(prunable, rates, strict=True))
 
 
 def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[float, ...]:
     """Density after 0, 1, ..., ``config.rounds`` rounds: fixed by the schedule alone, whatever the data."""
-    rates = check_schedule(spec, config)
-    sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
-    return tuple(sum(live) / sum(sizes) for live in live_schedule(sizes, tuple(rates.values()), config.rounds))
+    shapes = spec.shapes()
+    total = sum(math.prod(shape) for shape in shapes.values() if len(shape) >= 2)
+    schedule = make_schedule(spec, config)
+    whole = total - sum(schedule[0].values())
+    return tuple((whole + sum(live.values())) / total for live in schedule)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of every parameter."""
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
 def train_plain(
@@ -215,7 +355,7 @@ def _batches(records: int, batch_size: int, generator: torch.Generator) -> Itera
 
 
 @contextlib.contextmanager
-def _threads(number: int | None) -> Iterator[None]:
+def threads(number: int | None) -> Iterator[None]:
     """Runs a block with that many CPU threads, and puts the former number back."""
     before = torch.get_num_threads()
     if number is not None:

@@ -66,6 +66,14 @@ class Mask(Mapping[str, Tensor]):
                 f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network; they must match"
             )
 
+    def check_alive(self, where: str = "mask") -> None:
+        """Raises InputError if a layer has no live weight at all: nothing would come through it."""
+        for name, tensor in self._tensors.items():
+            if tensor.ndim >= 2 and not bool(tensor.any()):
+                raise InputError(
+                    f"{where}: {name} is pruned whole, so nothing comes through; keep at least one weight"
+                )
+
     def apply(self, model: nn.Module) -> None:
         """Sets every pruned parameter of ``model`` to exactly zero, whatever it was (NaN included)."""
         self.check_fits(model)

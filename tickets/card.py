@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-_MEANING = {
+MEANING = {
+    "data-free": "made from no records at all: using it costs no privacy",
     "public": "made from records that were declared public: using it costs no privacy",
+    "dp": (
+        "made under differential privacy from private records: whoever trains it on the same records pays for that as well,"
+        " and the ledger counts it; anyone else pays nothing, and it may be shared as far as that guarantee goes"
+    ),
     "private": (
         "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
         " on them, even more, and nothing can be certified for those records. Think before you share it"
@@ -15,25 +20,37 @@ _MEANING = {
 
 def card(document: dict[str, Any]) -> str:
     """Markdown for ``README.md``, from the content of ``tickets.json``."""
-    source = document["source"]
+    source, parent = document["source"], document["parent"]
+    origin = "no data" if source is None else f"`{source['name']}`, records {source['start']} to {source['stop']}"
     lines = [
         f"# Lottery tickets: {document['name']}",
         "",
         f"- network: `{document['model']}`, {document['features']} inputs, {document['classes']} classes",
-        f"- made by: {document['criterion']} pruning from `{source['name']}`, records {source['start']} to {source['stop']}",
-        f"- provenance: **{document['provenance']}** ({_MEANING[document['provenance']]})",
+        f"- made by: {document['criterion']} pruning from {origin}",
+    ]
+    if parent is not None:
+        taken = "" if parent["round"] is None else f", round {parent['round']}"
+        lines.append(f"- from: the set {parent['name']} (`{parent['id'][:12]}`{taken}) by {parent['how']}")
+    lines += [
+        f"- provenance: **{document['provenance']}** ({MEANING[document['provenance']]})",
         f"- id: `{document['id']}`",
         "",
         "| round | density | live | accuracy |",
         "|---|---|---|---|",
     ]
+    missing = "withheld" if document["provenance"] == "private" else "not measured"
     for row in document["tickets"]:
-        accuracy = "withheld" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
+        accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.4f}"
         lines.append(f"| {row['round']} | {row['density']:.4f} | {row['live']} | {accuracy} |")
-    lines += [
-        "",
-        "Round 0 is the dense network. Draw a winner with `dpltm select FOLDER --dataset NAME --eps1 0.1` and train it with",
-        "`dpltm train FOLDER --dataset NAME --epsilon 1`, or a given round with `dpltm train FOLDER@ROUND`.",
-        "",
-    ]
-    return "\n".join(lines)
+    draw = "Draw a winner with `dpltm select FOLDER --dataset NAME --eps1 0.1` and train it with"
+    lines += ["", "Round 0 is the dense network."]
+    if document["predictors_id"] is not None:
+        lines += [
+            draw,
+            "`dpltm train FOLDER --dataset NAME --epsilon 1`, or a given round with `dpltm train FOLDER@ROUND`.",
+        ]
+    else:
+        lines += [
+            "Train a round with `dpltm train FOLDER@ROUND --dataset NAME --epsilon 1`; there are no predictors to select by."
+        ]
+    return "\n".join([*lines, ""])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
 
-LARGEST_JSON = 16 * 2**20
+LARGEST_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
 
 
@@ -24,16 +27,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: ``target`` exists already, or its place cannot be written to.
     """
-    check_free(target)
-    missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise ArtifactError(
-            f"--out: cannot write to {target.parent}: {error.strerror}; choose another place"
-        ) from None
-    try:
+    with _beside(target, lambda: Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))) as staging:
         yield staging
         for path in staging.iterdir():
             sync(path)
@@ -41,12 +35,58 @@ def new_folder(target: Path) -> Iterator[Path]:
         check_free(target)
         staging.rename(target)
         sync(target.parent)
+
+
+@contextlib.contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """A hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes.
+
+    Raises:
+        ArtifactError: ``target`` exists already, or its place cannot be written to.
+    """
+
+    def make() -> Path:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        return Path(name)
+
+    with _beside(target, make) as staging:
+        yield staging
+        staging.chmod(0o644)
+        sync(staging)
+        check_free(target)
+        staging.rename(target)
+        sync(target.parent)
+
+
+@contextlib.contextmanager
+def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
+    """What ``make`` makes beside ``target``; if the block fails it goes again, and so do folders made for it."""
+    check_free(target)
+    missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = make()
+    except OSError as error:
+        _remove_empty(missing)
+        raise ArtifactError(
+            f"--out: cannot write to {target.parent}: {error.strerror}; choose another place"
+        ) from None
+    try:
+        yield staging
     except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
+        if staging.is_dir():
+            shutil.rmtree(staging, ignore_errors=True)
+        else:
+            staging.unlink(missing_ok=True)
+        _remove_empty(missing)
         raise
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def check_free(target: Path) -> None:
@@ -91,19 +131,52 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     Raises:
         ArtifactError: missing, too large, not JSON, another format, or a newer schema.
     """
+    data = read_bytes(path, LARGEST_JSON)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_JSON + 1)
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > LARGEST_JSON:
-        raise ArtifactError(f"{path}: larger than {LARGEST_JSON} bytes; not a document of dpltm")
-    try:
-        body = json.loads(data, parse_constant=_no_constant)
+        body = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise ArtifactError(f"{path}: not valid JSON") from None
     check_schema(path, body, form, newest)
     return body
+
+
+def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False) -> bytes:
+    """The content of a file, which must be one: no link (but with ``links``), device or pipe, and of the size expected.
+
+    Raises:
+        ArtifactError: it cannot be read, is not a plain file, or has fewer than ``least`` or more than ``most`` bytes;
+            nothing of it is read then.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
+    except OSError as error:
+        why = "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror}"
+        raise ArtifactError(f"{path}: {why}") from None
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            why = (
+                f"cannot be read: {os.strerror(errno.EISDIR)}"
+                if stat.S_ISDIR(state.st_mode)
+                else "is not a plain file"
+            )
+            raise ArtifactError(f"{path}: {why}")
+        if not least <= state.st_size <= most:
+            raise ArtifactError(
+                f"{path}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
+            )
+        with os.fdopen(os.dup(descriptor), "rb") as stream:
+            return stream.read(most)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def digest_of(body: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of all keys but ``digest``, as JSON with sorted keys and no blanks (``docs/formats.md``)."""
+    rest = {key: value for key, value in body.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def check_schema(path: Path | str, body: object, form: str, newest: int) -> None:
@@ -112,10 +185,10 @@ def check_schema(path: Path | str, body: object, form: str, newest: int) -> None
         raise ArtifactError(f"{path}: not a document of format {form!r}")
     schema = body.get("schema")
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise ArtifactError(f"{path}: schema {schema!r} is not a positive whole number")
+        raise ArtifactError(f"{path}: schema {schema!r:.40} is not a positive whole number")
     if schema > newest:
         raise ArtifactError(
-            f"{path}: schema {schema} is newer than this version of dpltm reads ({newest}); upgrade dpltm"
+            f"{path}: schema {schema!r:.40} is newer than this version of dpltm reads ({newest}); upgrade dpltm"
         )
 
 
@@ -130,3 +203,10 @@ def sync(path: Path) -> None:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    body = dict(pairs)
+    if len(body) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return body

@@ -17,6 +17,10 @@ _PASSING = secrets.token_bytes(32)
 """Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
 
 
+PUBLIC_KEY = bytes(32)
+"""Under it public sources of sets that are handed on are named, so that anyone can tell whether records are the same."""
+
+
 def key_path() -> Path:
     """Where the key lies: ``DPLTM_KEY``, else ``dpltm/key`` in the user's configuration folder."""
     if named := os.environ.get("DPLTM_KEY"):
@@ -69,14 +73,23 @@ def _make_key(path: Path) -> None:
         os.unlink(staging)
 
 
-def reference(dataset: Dataset, *, make_key: bool = True) -> DatasetRef:
+def key_id(key: bytes) -> str:
+    """Short public name of a key."""
+    return hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
+
+
+def reference(dataset: Dataset, *, make_key: bool = True, key: bytes | None = None) -> DatasetRef:
     """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records.
 
     Where a public number of records was declared, the true one is private: a whole split then has an open end.
+
+    Args:
+        dataset: the records.
+        make_key: make the user's key if there is none yet.
+        key: to use in place of the user's.
     """
-    key = load_key(make=make_key)
-    key_id = hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
+    key = load_key(make=make_key) if key is None else key
     start, stop = dataset.subset
     if dataset.whole and dataset.records_origin == "declared":
         stop = OPEN_END
-    return DatasetRef(dataset.name, dataset.fingerprint(key), key_id, start, stop)
+    return DatasetRef(dataset.name, dataset.fingerprint(key), key_id(key), start, stop)

@@ -14,20 +14,28 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger, check_first
-from dpltm.tickets.files import check_schema, sync
+from dpltm.tickets.files import check_schema, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 2
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
 
 
-def open_ledger(path: Path) -> Ledger:
+LARGEST_LEDGER = 2**26
+"""No ledger comes near this many bytes (10,000 events take 5 MB); a larger file is none."""
+
+
+def open_ledger(path: Path, *, links: bool = True) -> Ledger:
     """The ledger in ``path``; a missing file is an empty ledger and appears with its first event.
+
+    Args:
+        path: the file.
+        links: follow a link, as for a file that the user named; not for one inside a folder that may be somebody else's.
 
     Raises:
         ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know. The
             message names the line; nothing is skipped.
     """
-    file = _LedgerFile(path)
+    file = _LedgerFile(path, links)
     return Ledger(file.read(), persist=file.append)
 
 
@@ -40,17 +48,18 @@ def copy_events(path: Path, events: Iterable[Event]) -> None:
 class _LedgerFile:
     """One ledger file, and how far it has been read: appending after somebody else has is refused."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, links: bool = True) -> None:
+        self._path, self._links = path, links
         self._digest, self._count, self._size = "", 0, 0
 
     def read(self) -> list[Event]:
         try:
-            data = self._path.read_bytes()
+            os.stat(self._path, follow_symlinks=self._links)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}") from None
+        data = read_bytes(self._path, LARGEST_LEDGER, links=self._links)
         self._size = len(data)
         if not data:
             return []
@@ -80,10 +89,10 @@ class _LedgerFile:
             body = to_json(event)
             digest, count = _digest(digest, body), count + 1
             text += json.dumps({"sequence": count, "event": body, "digest": digest}) + "\n"
-        data = text.encode()
+        data, follow = text.encode(), 0 if self._links else os.O_NOFOLLOW
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | follow, 0o644)
             try:
                 self._write(descriptor, data)
             finally:
@@ -115,7 +124,7 @@ class _LedgerFile:
             raise self._bad(number, "expected sequence, event and digest")
         if entry["sequence"] != self._count + 1:
             raise self._bad(
-                number, f"sequence {entry['sequence']!r}, expected {self._count + 1}; a line is missing or moved"
+                number, f"sequence {entry['sequence']!r:.40}, expected {self._count + 1}; a line is missing or moved"
             )
         if entry["digest"] != _digest(self._digest, entry["event"]):
             raise self._bad(

@@ -42,13 +42,23 @@ def write_run(
     folder: Path, config: Mapping[str, Any], model: nn.Module, mask: Mask, metrics: Iterable[Mapping[str, Any]]
 ) -> None:
     """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``)."""
-    write_json(folder / "config.json", {"format": FORMAT, "schema": SCHEMA, **config})
+    write_config(folder, config)
+    write_network(folder, model, mask)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
+    write_json(folder / "environment.json", environment())
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Writes ``config.json``."""
+    write_json(folder / "config.json", {**config, "format": FORMAT, "schema": SCHEMA})
+
+
+def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
+    """Writes the trained parameters and the mask."""
     write_tensors(
         folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
     )
     write_masks(folder / "mask.safetensors", {"": mask})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
-    write_json(folder / "environment.json", environment())
 
 
 def environment() -> dict[str, str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,39 +19,62 @@ from torch import Tensor
 
 from dpltm.errors import ArtifactError
 from dpltm.masks import Mask
+from dpltm.tickets.files import LARGEST_JSON, read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_SLACK = 2**20
-"""Room for the header of a safetensors file beyond the bytes of its tensors."""
+_HEADER = 512
+"""Room in a safetensors file for what its header says of one tensor, bytes."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
     try:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path)
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
     except (SafetensorError, OSError) as error:
         raise ArtifactError(f"{path}: cannot be written: {error}; is the disk full?") from None
 
 
-def read_tensors(path: Path, shapes: Shapes, dtype: str) -> dict[str, np.ndarray]:
+def read_header(path: Path, most: int) -> dict[str, Any]:
+    """What a safetensors file says of its tensors, by name, and its ``__metadata__``; only its form is checked.
+
+    Args:
+        path: the file.
+        most: bytes that its tensors can have at most.
+
+    Raises:
+        ArtifactError: it cannot be read, or is no such file.
+    """
+    data = read_bytes(path, most + LARGEST_JSON, 8)
+    size = int.from_bytes(data[:8], "little")
+    try:
+        if size > min(len(data) - 8, LARGEST_JSON):
+            raise ValueError("longer than the file")
+        header = json.loads(data[8 : 8 + size])
+        metadata = header.get("__metadata__", {})
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("metadata that is no text")
+    except (ValueError, RecursionError, AttributeError):
+        raise ArtifactError(f"{path}: not a valid safetensors file") from None
+    return header
+
+
+def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
+
+    Args:
+        path: the file.
+        shapes: by name.
+        dtype: as numpy calls it.
+        metadata: bytes of metadata that may come with them.
 
     Raises:
         ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
             dtype; nothing larger than the expected size is read.
     """
-    expected = sum(int(np.prod(shape)) for shape in shapes.values()) * np.dtype(dtype).itemsize
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(expected + _SLACK + 1)
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > expected + _SLACK:
-        raise ArtifactError(
-            f"{path}: larger than its tensors can be ({expected} bytes); the file is not what it claims"
-        )
+    expected = sum(math.prod(shape) for shape in shapes.values()) * np.dtype(dtype).itemsize
+    data = read_bytes(path, expected + _HEADER * (len(shapes) + 1) + metadata, expected)
     try:
         tensors = load_bytes(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
@@ -58,7 +84,7 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str) -> dict[str, np.ndarray
     if found != wanted:
         wrong = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
         raise ArtifactError(
-            f"{path}: tensor {wrong!r}: found {found.get(wrong, 'none')}, expected {wanted.get(wrong, 'none')}"
+            f"{path}: tensor {wrong!r:.80}: found {found.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
     return {name: tensors[name] for name in shapes}
 
@@ -70,12 +96,12 @@ def pack(mask: Tensor) -> np.ndarray:
 
 def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of :func:`pack` for a tensor of ``shape``."""
-    return (-(-int(np.prod(shape)) // 8),)
+    return (-(-math.prod(shape) // 8),)
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
     """The boolean tensor that :func:`pack` packed; padding bits must be zero, so that each mask has one form."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     bits = np.unpackbits(packed)
     if bits[size:].any():
         raise ArtifactError(f"{path}: mask {name!r}: padding bits are set")

@@ -4,32 +4,110 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import dpltm
-from dpltm.errors import ArtifactError, DpltmError
-from dpltm.generation import GenerationConfig, Ticket, Tickets
+from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.generation import MOST_ROUNDS, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
-from dpltm.privacy.events import DatasetRef, ProvenanceKind, now
+from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.events import (
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    ProvenanceKind,
+    SelectionEvent,
+    TrainingEvent,
+    now,
+)
 from dpltm.tickets.card import card
-from dpltm.tickets.files import new_folder, read_json, write_json
+from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
 from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 
-FORMAT, SCHEMA = "dpltm-ticket-set", 1
-LARGEST_ROUND = 10_000
-_KEYS = frozenset(
+FORMAT, SCHEMA = "dpltm-ticket-set", 2
+BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
+"""Sets that come with the package: how they are named, and where they lie."""
+
+LARGEST_ROUND, LONGEST_TEXT, LARGEST_CARD = MOST_ROUNDS + 1, 200, 2**20
+
+LARGEST_SET = 2**28
+"""Most coordinates of all masks together: reading a set takes a few bytes for each."""
+
+_KEYS_1 = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
     | {"criterion", "provenance", "source", "config", "tickets", "digest"}
 )
+_KEYS = {1: _KEYS_1, SCHEMA: _KEYS_1 | {"events", "draws", "parent", "card"}}
+PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The set that another was made from.
+
+    Attributes:
+        id, name: of that set.
+        round: the ticket that was taken; None for all of them.
+        how: what was done with it, in a few words.
+    """
+
+    id: str
+    name: str
+    round: int | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a ticket that left its set says of where it comes from.
+
+    Attributes:
+        id, name: of the set.
+        provenance, source, events, draws: as in ``TicketSet``.
+    """
+
+    id: str
+    name: str
+    provenance: ProvenanceKind
+    source: DatasetRef | None
+    events: tuple[Event, ...]
+    draws: tuple[Event, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "provenance": self.provenance,
+            "source": None if self.source is None else asdict(self.source),
+            "events": [to_json(event) for event in self.events],
+            "draws": [to_json(event) for event in self.draws],
+        }
+
+    @classmethod
+    def from_json(cls, body: object) -> Origin:
+        """What ``to_json`` gave.
+
+        Raises:
+            ArtifactError: it is something else.
+        """
+        if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "source", "events", "draws"}:
+            raise ArtifactError("not the origin of a ticket")
+        for key in ("id", "name"):
+            check_text(key, body[key])
+        return cls(body["id"], body["name"], *_origin("origin", body))
 
 
 @dataclass(frozen=True)
@@ -40,10 +118,13 @@ class TicketSet:
         path: its folder.
         id: content id over theta0 and masks.
         name: label.
-        criterion: how weights were pruned.
-        provenance: what the masks were made from, as the user declared it.
-        source: the records they were made from.
-        config: settings of generation.
+        criterion: how weights were chosen.
+        provenance: what masks, theta0 and predictors depend on.
+        source: the records they were made from; None for no records at all.
+        events: what making them spent on those records; not empty for provenance ``dp`` alone.
+        draws: of winners that these tickets are, or were made of, on whatever records.
+        parent: the set it was made from, if any.
+        config: settings of generation, transfer or compaction.
         body: spec, theta0 and tickets.
     """
 
@@ -52,7 +133,10 @@ class TicketSet:
     name: str
     criterion: str
     provenance: ProvenanceKind
-    source: DatasetRef
+    source: DatasetRef | None
+    events: tuple[Event, ...]
+    draws: tuple[Event, ...]
+    parent: Parent | None
     config: Mapping[str, Any]
     body: Tickets
 
@@ -69,6 +153,21 @@ class TicketSet:
         return self.body.tickets[number]
 
     @property
+    def origin(self) -> Origin:
+        """What its tickets take along."""
+        return Origin(self.id, self.name, self.provenance, self.source, self.events, self.draws)
+
+    @property
+    def label(self) -> str:
+        """What the user calls it: its folder, or ``bundled:NAME``."""
+        return f"{BUNDLED}{self.path.name}" if self.path.parent == BUNDLED_HOME else str(self.path)
+
+    @property
+    def scored(self) -> bool:
+        """Whether its tickets have predictors, which a selection scores."""
+        return all(ticket.predictor is not None for ticket in self.body.tickets)
+
+    @property
     def ledger_path(self) -> Path:
         """The ledger of this set where no other is named."""
         return self.path / "ledger.jsonl"
@@ -81,30 +180,54 @@ def save_ticket_set(
     name: str,
     criterion: str,
     provenance: ProvenanceKind,
-    source: DatasetRef,
-    config: GenerationConfig,
+    source: DatasetRef | None,
+    config: Mapping[str, Any],
+    events: Iterable[Event] = (),
+    draws: Iterable[Event] = (),
+    parent: Parent | None = None,
 ) -> TicketSet:
     """Writes a new ticket set to ``path``, whole or not at all, and returns it.
 
     Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
 
+    Args:
+        path: its folder, which must not exist yet.
+        tickets: all of them with predictors, or none.
+        name, criterion, provenance, source, config, events, draws, parent: see ``TicketSet``.
+
     Raises:
-        ArtifactError: ``path`` exists or cannot be written.
+        ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
+    check_text("--name", name)
+    check_text("criterion", criterion)
+    check_size("--rounds", tickets.spec, len(tickets.tickets))
+    for key, value in asdict(source).items() if source is not None else ():
+        if isinstance(value, str):
+            check_text(f"--dataset: its {key}", value)
+    for key, value in asdict(parent).items() if parent is not None else ():
+        if key != "round":
+            check_text(f"parent: {key}", value)
+    _check_finite("--lr", tickets.theta0)
     masks = {str(ticket.round): ticket.mask for ticket in tickets.tickets}
     theta0 = {key: value.numpy() for key, value in tickets.theta0.items()}
     predictors = {
         f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
         for ticket in tickets.tickets
-        for key, value in ticket.predictor.items()
+        for key, value in (ticket.predictor or {}).items()
     }
     withheld = provenance == "private"
-    rows = [_row(ticket, withheld) for ticket in tickets.tickets]
+    measured = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets if ticket.accuracy is not None}
+    if withheld and measured:
+        check_free(private_path(path))
+    events = tuple(events)
+    check_events(events, provenance, source)
+    draws = tuple(draws)
+    check_draws(draws)
     document: dict[str, Any] = {
         "format": FORMAT,
         "schema": SCHEMA,
         "id": _set_id(theta0, masks),
-        "predictors_id": content_id(predictors),
+        "predictors_id": content_id(predictors) if predictors else None,
         "name": name,
         "created": now(),
         "dpltm": dpltm.__version__,
@@ -113,22 +236,54 @@ def save_ticket_set(
         "classes": tickets.spec.classes,
         "criterion": criterion,
         "provenance": provenance,
-        "source": asdict(source),
-        "config": asdict(config),
-        "tickets": rows,
+        "source": None if source is None else asdict(source),
+        "events": [to_json(event) for event in events],
+        "draws": [to_json(event) for event in draws],
+        "parent": None if parent is None else asdict(parent),
+        "config": dict(config),
+        "tickets": ticket_rows(tickets, measured=not withheld),
     }
-    document["digest"] = _digest(document)
+    words = card(document).encode()
+    document["card"] = hashlib.sha256(words).hexdigest()
+    document["digest"] = digest_of(document)
     with new_folder(path) as folder:
         write_tensors(folder / "theta0.safetensors", theta0)
         write_masks(folder / "masks.safetensors", masks)
-        write_tensors(folder / "predictors.safetensors", predictors)
+        if predictors:
+            write_tensors(folder / "predictors.safetensors", predictors)
         write_json(folder / "tickets.json", document)
-        (folder / "README.md").write_text(card(document), encoding="utf-8")
-    if withheld:
-        accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets}
-        side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": accuracies}
+        (folder / "README.md").write_bytes(words)
+    if withheld and measured:
+        side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
         write_json(private_path(path), side, mode=0o600)
-    return TicketSet(path, document["id"], name, criterion, provenance, source, document["config"], tickets)
+    return TicketSet(
+        path, document["id"], name, criterion, provenance, source, events, draws, parent, document["config"], tickets
+    )
+
+
+def save_made_from(
+    old: TicketSet,
+    path: Path,
+    body: Tickets,
+    *,
+    config: Mapping[str, Any],
+    draws: Iterable[Event],
+    parent: Parent | None,
+    name: str | None = None,
+) -> TicketSet:
+    """Writes a set that was made from another one, and depends on what that depends on."""
+    return save_ticket_set(
+        path,
+        body,
+        name=name or old.name,
+        criterion=old.criterion,
+        provenance=old.provenance,
+        source=old.source,
+        config=config,
+        events=old.events,
+        draws=draws,
+        parent=parent,
+    )
 
 
 def private_path(path: Path) -> Path:
@@ -146,43 +301,77 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
     if not (path / "tickets.json").is_file():
         raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder made by dpltm generate")
-    document = read_json(path / "tickets.json", FORMAT, SCHEMA)
     where = path / "tickets.json"
-    if set(document) != _KEYS:
-        raise ArtifactError(f"{where}: unknown or missing key {min(set(document) ^ _KEYS)!r}")
+    document = _document(where)
     spec = _spec(where, document)
     rounds = [str(number) for number in range(_round_count(where, document["tickets"]))]
+    check_size(str(where), spec, len(rounds))
     masks = read_masks(path / "masks.safetensors", rounds, spec.shapes())
     theta0 = read_tensors(path / "theta0.safetensors", spec.shapes(), "float32")
-    predictors = read_tensors(
-        path / "predictors.safetensors",
-        {join(number, key): (int(value.sum()),) for number in rounds for key, value in masks[number].items()},
-        "float32",
-    )
+    _check_finite(str(path / "theta0.safetensors"), {key: torch.from_numpy(value) for key, value in theta0.items()})
     if document["id"] != _set_id(theta0, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
-    if document["predictors_id"] != content_id(predictors):
-        raise ArtifactError(f"{where}: predictors_id does not match; predictors.safetensors is damaged or was changed")
+    predictors = _predictors(path, document["predictors_id"], rounds, masks)
     tickets = tuple(
         _ticket(where, int(number), document["tickets"][int(number)], masks[number], predictors) for number in rounds
     )
     _check_nesting(where, tickets)
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
-    provenance, source = _origin(where, document)
-    if document["digest"] != _digest(document):
+    provenance, source, events, draws = _origin(where, document)
+    parent = _parent(where, document.get("parent"))
+    if document["digest"] != digest_of(document):
         raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
     return TicketSet(
-        path, document["id"], document["name"], document["criterion"], provenance, source, document["config"], body
-    )
+        path, document["id"], document["name"], document["criterion"], provenance, source, events, draws, parent,
+        document["config"], body,
+    )  # fmt: skip
 
 
-def _row(ticket: Ticket, withheld: bool) -> dict[str, Any]:
-    return {
-        "round": ticket.round,
-        "density": ticket.mask.density,
-        "live": ticket.mask.live,
-        "accuracy": None if withheld else ticket.accuracy,
-    }
+def card_is_as_written(path: Path) -> bool:
+    """Whether the card of a set is the one that was written with it; true where the set does not say (schema 1)."""
+    stated = _document(path / "tickets.json").get("card")
+    return stated is None or hashlib.sha256(read_bytes(path / "README.md", LARGEST_CARD)).hexdigest() == stated
+
+
+def _document(where: Path) -> dict[str, Any]:
+    """``tickets.json``, of a known schema, with exactly its keys."""
+    document = read_json(where, FORMAT, SCHEMA)
+    keys = _KEYS[document["schema"]]
+    if set(document) != keys:
+        raise ArtifactError(f"{where}: unknown or missing key {min(set(document) ^ keys)!r:.80}")
+    if document["schema"] == 1:
+        if document["provenance"] not in ("public", "private") or document["predictors_id"] is None:
+            raise ArtifactError(f"{where}: schema 1 knew public and private sets alone, with predictors")
+    elif not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
+        raise ArtifactError(f"{where}: card is not a SHA-256")
+    return document
+
+
+def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[str, Mask]) -> dict[str, np.ndarray]:
+    """Live values of the networks trained in each round; empty in a set without."""
+    where = path / "predictors.safetensors"
+    if stated is None:
+        if where.exists() or where.is_symlink():
+            raise ArtifactError(f"{where}: there, though tickets.json knows of no predictors; remove it")
+        return {}
+    shapes = {join(number, key): (int(value.sum()),) for number in rounds for key, value in masks[number].items()}
+    predictors = read_tensors(where, shapes, "float32")
+    if stated != content_id(predictors):
+        raise ArtifactError(f"{where}: does not match predictors_id in tickets.json; damaged or changed")
+    return predictors
+
+
+def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, Any]]:
+    """The tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
+    return [
+        {
+            "round": ticket.round,
+            "density": ticket.mask.density,
+            "live": ticket.mask.live,
+            "accuracy": ticket.accuracy if measured else None,
+        }
+        for ticket in tickets.tickets
+    ]
 
 
 def _set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
@@ -193,15 +382,9 @@ def _set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
     return content_id(tensors)
 
 
-def _digest(document: dict[str, Any]) -> str:
-    body = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 def _spec(where: Path, document: dict[str, Any]) -> ModelSpec:
-    for key in ("id", "predictors_id", "name", "model", "criterion"):
-        if not isinstance(document[key], str):
-            raise ArtifactError(f"{where}: {key} is not a text")
+    for key in ("id", "name", "created", "dpltm", "criterion"):
+        check_text(f"{where}: {key}", document[key])
     if not isinstance(document["config"], dict):
         raise ArtifactError(f"{where}: config is not an object")
     try:
@@ -220,16 +403,20 @@ def _round_count(where: Path, rows: object) -> int:
 
 
 def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: dict[str, np.ndarray]) -> Ticket:
+    try:
+        mask.check_alive(f"{where}: tickets[{number}]")
+    except InputError as error:
+        raise ArtifactError(str(error)) from None
     if row["live"] != mask.live or row["density"] != mask.density:
         raise ArtifactError(f"{where}: tickets[{number}]: live or density disagrees with its mask")
     score = row["accuracy"]
     if score is not None and (not isinstance(score, (int, float)) or not 0 <= score <= 1 or isinstance(score, bool)):
-        raise ArtifactError(f"{where}: tickets[{number}]: accuracy {score!r} is not between 0 and 1")
+        raise ArtifactError(f"{where}: tickets[{number}]: accuracy {score!r:.40} is not between 0 and 1")
     predictor: dict[str, Tensor] = {}
-    for name, keep in mask.items():
+    for name, keep in mask.items() if values else ():
         predictor[name] = torch.zeros(keep.shape)
         predictor[name][keep] = torch.from_numpy(values[f"{number}/{name}"])
-    return Ticket(number, mask, None if score is None else float(score), predictor)
+    return Ticket(number, mask, None if score is None else float(score), predictor or None)
 
 
 def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
@@ -240,11 +427,89 @@ def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
             )
 
 
-def _origin(where: Path, document: dict[str, Any]) -> tuple[ProvenanceKind, DatasetRef]:
-    provenance, source = document["provenance"], document["source"]
-    if provenance not in ("public", "private"):
-        raise ArtifactError(f"{where}: provenance {provenance!r} is unknown to this version; known: public, private")
+def check_size(where: str, spec: ModelSpec, masks: int) -> None:
+    """Raises ArtifactError if a set of so many masks would be too large to be read."""
+    if masks * spec.parameters > LARGEST_SET:
+        raise ArtifactError(
+            f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {LARGEST_SET:,} of the largest set"
+        )
+
+
+def check_text(where: str, text: object) -> None:
+    """Raises ArtifactError unless ``text`` can be shown on a terminal as it is."""
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
+        raise ArtifactError(f"{where}: not a printable text of at most {LONGEST_TEXT} characters")
+
+
+def _origin(
+    where: Path | str, document: dict[str, Any]
+) -> tuple[ProvenanceKind, DatasetRef | None, tuple[Event, ...], tuple[Event, ...]]:
+    """What the tickets depend on, and what that cost: the two must agree."""
+    provenance, body = document["provenance"], document["source"]
+    if provenance not in PROVENANCES:
+        raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
     types = {"name": str, "fingerprint": str, "key_id": str, "start": int, "stop": int}
-    if not isinstance(source, dict) or {key: type(value) for key, value in source.items()} != types:
+    if body is not None and (not isinstance(body, dict) or {key: type(value) for key, value in body.items()} != types):
         raise ArtifactError(f"{where}: source is not a reference to records")
-    return provenance, DatasetRef(**source)
+    if (body is None) != (provenance == "data-free"):
+        raise ArtifactError(f"{where}: provenance {provenance} and source do not go together")
+    source = None
+    if body is not None:
+        for key in ("name", "fingerprint", "key_id"):
+            check_text(f"{where}: source: {key}", body[key])
+        try:
+            source = DatasetRef(**body)
+        except ArtifactError as error:
+            raise ArtifactError(f"{where}: source: {error}") from None
+    events = _events(f"{where}: events", document.get("events", []), lambda e: check_events(e, provenance, source))
+    return provenance, source, events, _events(f"{where}: draws", document.get("draws", []), check_draws)
+
+
+def _events(where: str, rows: object, check: Callable[[tuple[Event, ...]], None]) -> tuple[Event, ...]:
+    if not isinstance(rows, list):
+        raise ArtifactError(f"{where}: not a list")
+    try:
+        events = tuple(from_json(row) for row in rows)
+        check(events)
+    except ArtifactError as error:
+        raise ArtifactError(f"{where}: {error}") from None
+    return events
+
+
+def check_draws(events: tuple[Event, ...]) -> None:
+    """Raises ArtifactError unless these are what draws of winners enter."""
+    for event in events:
+        if not isinstance(event, (SelectionEvent, NonPrivateEvent)):
+            raise ArtifactError(f"{type(event).__name__} is not what the draw of a winner enters")
+
+
+def check_events(events: tuple[Event, ...], provenance: ProvenanceKind, source: DatasetRef | None) -> None:
+    """Raises ArtifactError unless these are what a set of that provenance spent: releases, on its source."""
+    if bool(events) != (provenance == "dp"):
+        raise ArtifactError(f"provenance {provenance} and events do not go together: dp alone has any")
+    for event in events:
+        if not isinstance(event, (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)):
+            raise ArtifactError(f"{type(event).__name__} is no DP release that tickets could be made from")
+        if event.dataset != source:
+            raise ArtifactError("one is on other records than the source")
+    if len(set(events)) < len(events):
+        raise ArtifactError("one stands there twice; two releases differ at least in their time")
+
+
+def _check_finite(where: str, theta0: Mapping[str, Tensor]) -> None:
+    for name, value in theta0.items():
+        if not bool(value.isfinite().all()):
+            raise ArtifactError(f"{where}: {name}: a starting weight is not finite")
+
+
+def _parent(where: Path, body: object) -> Parent | None:
+    if body is None:
+        return None
+    if not isinstance(body, dict) or set(body) != {"id", "name", "round", "how"}:
+        raise ArtifactError(f"{where}: parent is not a reference to a ticket set")
+    for key in ("id", "name", "how"):
+        check_text(f"{where}: parent: {key}", body[key])
+    number = body["round"]
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+        raise ArtifactError(f"{where}: parent: round {number!r:.40} is not a round")
+    return Parent(**body)

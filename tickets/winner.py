@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import Event, now
-from dpltm.tickets.files import read_json, write_json
-from dpltm.tickets.ticket_set import TicketSet
+from dpltm.tickets.files import digest_of, read_json, write_json
+from dpltm.tickets.ticket_set import TicketSet, check_draws
 
-FORMAT, SCHEMA = "dpltm-selection", 1
+FORMAT, SCHEMA = "dpltm-selection", 2
+
+
+Draw = tuple[int, tuple[Event, ...]]
+"""The round that won, and what the draw entered in a ledger."""
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The round that won last, and the events that its draw entered; none where it was chosen on public data."""
+    """The round that won last, and the events that its draw entered; none where it was chosen on public data.
+
+    Attributes:
+        round, events: of the last draw.
+        earlier: draws before it that entered any.
+    """
 
     round: int
     events: tuple[Event, ...]
+    earlier: tuple[Draw, ...] = ()
+
+    def behind(self, number: int) -> tuple[Event, ...]:
+        """What taking round ``number`` depends on: every draw so far if it ever won, since later ones were seen as well."""
+        draws = (*self.earlier, (self.round, self.events))
+        if number not in (round for round, _ in draws):
+            return ()
+        return tuple(dict.fromkeys(event for _, events in draws for event in events))
 
 
 def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Event] = ()) -> None:
@@ -31,6 +49,10 @@ def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Even
         how: the mechanism or rule.
         events: what the draw entered in a ledger, so that training can tell whether its own ledger holds it.
     """
+    earlier: tuple[Draw, ...] = ()
+    if drawn_from(tickets):
+        last = load_winner(tickets)
+        earlier = (*last.earlier, *([(last.round, last.events)] if last.events else []))
     body = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -38,9 +60,29 @@ def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Even
         "round": number,
         "how": how,
         "events": [to_json(event) for event in events],
+        "earlier": [{"round": round, "events": [to_json(event) for event in entered]} for round, entered in earlier],
         "time": now(),
     }
+    body["digest"] = digest_of(body)
     write_json(tickets.path / "selection.json", body)
+
+
+def drawn_from(tickets: TicketSet) -> bool:
+    """Whether there is a record of draws, be it damaged."""
+    return os.path.lexists(tickets.path / "selection.json")
+
+
+def draws_behind(tickets: TicketSet, number: int | None) -> tuple[Event, ...]:
+    """What making something of one round of a set depends on, or of all of them: the set's own draws, and those from it.
+
+    Args:
+        tickets: the set.
+        number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
+    """
+    if not drawn_from(tickets):
+        return tickets.draws
+    winner = load_winner(tickets)
+    return tuple(dict.fromkeys((*tickets.draws, *winner.behind(winner.round if number is None else number))))
 
 
 def load_winner(tickets: TicketSet) -> Winner:
@@ -50,21 +92,30 @@ def load_winner(tickets: TicketSet) -> Winner:
         ArtifactError: nothing was drawn yet, or the record belongs to another set.
     """
     path = tickets.path / "selection.json"
-    if not path.is_file():
+    if not drawn_from(tickets):
         raise ArtifactError(
-            f"{tickets.path}: no winner was drawn yet; run dpltm select {tickets.path}, or name a round as"
-            f" {tickets.path}@ROUND"
+            f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"
+            f" {tickets.label}@ROUND"
         )
     body = read_json(path, FORMAT, SCHEMA)
-    number, events = body.get("round"), body.get("events")
-    if (
-        body.get("ticket_set") != tickets.id
-        or not isinstance(number, int)
-        or isinstance(number, bool)
-        or not isinstance(events, list)
-    ):
-        raise ArtifactError(f"{path}: does not belong to this ticket set; run dpltm select {tickets.path} again")
+    if (body["schema"] > 1 or "digest" in body) and body.get("digest") != digest_of(body):  # schema 1 had none
+        raise ArtifactError(
+            f"{path}: the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is"
+            " in use"
+        )
+    earlier = body.get("earlier", [])
+    if body.get("ticket_set") != tickets.id or not isinstance(earlier, list):
+        raise ArtifactError(f"{path}: does not belong to this ticket set; run dpltm select {tickets.label} again")
     try:
-        return Winner(tickets.ticket(number).round, tuple(from_json(event) for event in events))
+        return Winner(*_draw(tickets, body), tuple(_draw(tickets, draw) for draw in earlier))
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from None
+
+
+def _draw(tickets: TicketSet, body: object) -> Draw:
+    number, events = (body.get("round"), body.get("events")) if isinstance(body, dict) else (None, None)
+    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(events, list):
+        raise ArtifactError(f"does not belong to this ticket set; run dpltm select {tickets.label} again")
+    entered = tuple(from_json(event) for event in events)
+    check_draws(entered)
+    return tickets.ticket(number).round, entered

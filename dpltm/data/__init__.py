@@ -6,6 +6,17 @@
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.load import data_home, load
-from dpltm.data.scaling import affine, scale
+from dpltm.data.scaling import affine, scale, unit_range
 
-__all__ = ["Dataset", "Description", "Origin", "Split", "affine", "catalogue", "data_home", "load", "scale"]
+__all__ = [
+    "Dataset",
+    "Description",
+    "Origin",
+    "Split",
+    "affine",
+    "catalogue",
+    "data_home",
+    "load",
+    "scale",
+    "unit_range",
+]

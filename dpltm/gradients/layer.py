@@ -36,7 +36,7 @@ class Layer(Protocol):
         ...
 
     def extremes(self) -> list[Tensor]:
-        """Some scalars, NaN or the largest in magnitude of which tells whether any record may be out of reach."""
+        """Some scalars, NaN or no smaller in magnitude than whatever the records bring."""
         ...
 
     def reach(self) -> Tensor:

@@ -97,7 +97,8 @@ class LinearLayer:
         self.gradient = self.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
 
     def extremes(self) -> list[Tensor]:
-        return [*self.input.aminmax(), *self.gradient.aminmax()]
+        # no magnitude is above the root of the sum of squares, which is infinite or NaN where one of them is
+        return [torch.dot(flat, flat).sqrt() for flat in (self.input.flatten(), self.gradient.flatten())]
 
     def reach(self) -> Tensor:
         return torch.maximum(self.input.abs().amax(1), self.gradient.abs().amax(1))

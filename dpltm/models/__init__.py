@@ -1,11 +1,13 @@
 """Networks by name: ``mlp:300,100`` is fully connected, ``cnn`` the convolutional network of Bu et al.; one kind a file.
 
-A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes.
+A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes, and ``renamed``,
+the name of the same network in other widths.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 LARGEST = 500_000_000
 """Most weights of a network; the same guard, for memory."""
 
+LONGEST_NAME = 1000
+"""Most characters of a name; the same guard, for names out of files."""
+
 _KINDS: dict[str, ModuleType] = {"mlp": mlp, "cnn": cnn}
 
 
@@ -28,7 +33,8 @@ class ModelSpec:
     """A network, fully determined: what is built from it has fixed parameter names and shapes.
 
     Attributes:
-        text: the name, e.g. ``mlp:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone is a linear classifier.
+        text: the name, e.g. ``mlp:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone is a linear classifier,
+            ``mlp:project64,300,100`` has a projection in front and ``cnn:28x28x1:7,20,15`` other widths.
         features: input size of one flattened record.
         classes: number of outputs.
     """
@@ -39,19 +45,47 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise InputError(f"model {self.text!r} is not a text")
+            raise InputError(f"model {self.text!r:.40} is not a text")
+        if len(self.text) > LONGEST_NAME:
+            raise InputError(
+                f"--model: a name of {len(self.text):,} characters, more than the {LONGEST_NAME:,} that are taken; it starts"
+                f" {self.text[:20]!r}"
+            )
         kind = _kind(self.text)
         for name, size in (("features", self.features), ("classes", self.classes)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
-                raise InputError(f"model {self.text}: {name} {size!r} is not between 1 and {WIDEST}")
+                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {WIDEST}")
         kind.check(self.text, self.features)
-        weights = sum(math.prod(shape) for shape in self.shapes().values())
-        if weights > LARGEST:
-            raise InputError(f"--model: {self.text} has {weights:,} weights, more than the {LARGEST:,} that are taken")
+        if self.parameters > LARGEST:
+            raise InputError(
+                f"--model: {self.text} has {self.parameters:,} weights, more than the {LARGEST:,} that are taken"
+            )
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters, biases included."""
+        return sum(math.prod(shape) for shape in self.shapes().values())
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
         return _kind(self.text).shapes(self.text, self.features, self.classes)
+
+
+def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
+    """The network of the same layers as ``spec`` that has parameters of these names and shapes.
+
+    Raises:
+        InputError: there is none, since more than the widths of layers differs.
+    """
+    try:
+        found = ModelSpec(_kind(spec.text).renamed(spec.text, shapes), spec.features, spec.classes)
+    except (KeyError, IndexError):
+        found = None
+    if found is None or list(found.shapes().items()) != list(shapes.items()):
+        raise InputError(
+            f"model: no widths of {spec.text} give parameters of these names and shapes; it is another network"
+        )
+    return found
 
 
 def resolve(text: str, shape: tuple[int, ...]) -> str:
@@ -71,7 +105,7 @@ def _kind(text: str) -> ModuleType:
     name = text.partition(":")[0]
     if name not in _KINDS:
         known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"
-        raise InputError(f"--model: unknown network {text!r}; known: {known}")
+        raise InputError(f"--model: unknown network {text!r:.80}; known: {known}")
     return _KINDS[name]
 
 

@@ -10,7 +10,7 @@ class Images(nn.Module):
 
     def __init__(self, height: int, width: int, channels: int) -> None:
         super().__init__()
-        self._size = (height, width, channels)
+        self.size = (height, width, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.unflatten(1, self._size).permute(0, 3, 1, 2).contiguous()
+        return x.unflatten(1, self.size).permute(0, 3, 1, 2).contiguous()

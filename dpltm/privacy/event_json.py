@@ -39,9 +39,26 @@ _NAMES = {cls: name for name, cls in KINDS.items()}
 _CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "ProvenanceKind": ProvenanceKind}
 
 
+LONGEST = 1000
+"""Most characters of a text in an event."""
+
+
+def _is_text(value: str) -> bool:
+    return len(value) <= LONGEST and value.isprintable()
+
+
 def to_json(event: Event) -> dict[str, Any]:
-    """The event as a JSON object: ``kind`` first, then its fields; an infinite epsilon is the text ``inf``."""
+    """The event as a JSON object: ``kind`` first, then its fields; an infinite epsilon is the text ``inf``.
+
+    Raises:
+        ArtifactError: a text that a terminal could not show as it is; nothing is written then that could not be read.
+    """
     body = asdict(event)
+    for name, value in (*body.items(), *body["dataset"].items()):
+        if isinstance(value, str) and not _is_text(value):
+            raise ArtifactError(
+                f"event field {name}: {value!r:.60} is no printable text of at most {LONGEST} characters"
+            )
     for name, value in body.items():
         if isinstance(value, float) and math.isinf(value):
             body[name] = "inf"
@@ -60,7 +77,9 @@ def from_json(body: object) -> Event:
     kind = body.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise ArtifactError(f"unknown event {kind!r}: known are {', '.join(KINDS)}; a newer dpltm may have written it")
+        raise ArtifactError(
+            f"unknown event {kind!r:.40}: known are {', '.join(KINDS)}; a newer dpltm may have written it"
+        )
     values = {name: value for name, value in body.items() if name != "kind"}
     values["dataset"] = _decode(DatasetRef, values.get("dataset"), "dataset")
     return _decode(cls, values, str(kind))
@@ -74,7 +93,7 @@ def _decode(cls: type, values: object, where: str) -> Any:
     optional = {field.name for field in fields(cls) if field.default is not MISSING}  # added to a kind later on
     wrong = sorted((set(values) ^ set(known)) - optional)
     if wrong:
-        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r}")
+        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r:.40}")
     return cls(**{name: _value(where, name, known[name], value) for name, value in values.items()})
 
 
@@ -98,9 +117,9 @@ def _value(where: str, name: str, annotation: str, value: object) -> Any:
         good = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
         good = good or value == math.inf
     elif annotation == "str":
-        good = isinstance(value, str)
+        good = isinstance(value, str) and _is_text(value)
     else:
         good = isinstance(value, DatasetRef)
     if not good:
-        raise ArtifactError(f"{where} event: field {name}: bad value {value!r}, expected {annotation}")
+        raise ArtifactError(f"{where} event: field {name}: bad value {value!r:.60}, expected {annotation}")
     return value

@@ -8,6 +8,7 @@ the same tomorrow. PRIVACY.md sections 1 to 4.
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -19,8 +20,11 @@ ProvenanceKind = Literal["data-free", "public", "dp", "private"]
 
 
 def now() -> str:
-    """The present time, UTC, ISO 8601 to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The present time, UTC, ISO 8601 to the microsecond, and six random digits more.
+
+    Events that several artifacts carry are known to be one release by being equal, so no two releases may share a time.
+    """
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + f"{secrets.randbelow(10**6):06d}Z"
 
 
 OPEN_END = 2**63 - 1

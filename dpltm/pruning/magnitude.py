@@ -1,77 +1,24 @@
-"""Layer-wise magnitude pruning: drop the k live weights of smallest absolute value, exactly k of them."""
+"""Magnitude: weights of smallest absolute value are dropped first (Han et al. 2015; Frankle and Carbin 2019)."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+
 from torch import Tensor
 
-from dpltm.errors import InputError
 from dpltm.masks import Mask
+from dpltm.pruning.highest import Scope, keep_highest
 
 
-def prune_count(live: int, rate: float) -> int:
-    """Number of weights to drop from ``live`` of them at ``rate``: the nearest whole number, halves to even."""
-    return round(live * rate)
-
-
-def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
-    """One rate per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers).
-
-    Raises:
-        InputError: a rate outside (0, 1), none at all, or more rates than layers.
-    """
-    if not rates:
-        raise InputError("--prune: no rate given; give one per layer, such as 0.3,0.3,0.2")
-    for rate in rates:
-        if not 0 < rate < 1:
-            raise InputError(
-                f"--prune: {rate:g} is not between 0 and 1; a rate is the fraction of live weights dropped"
-            )
-    if len(rates) > layers:
-        raise InputError(f"--prune: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
-    return rates + (rates[-1],) * (layers - len(rates))
-
-
-def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
-    """Live weights of each layer after 0, 1, ..., ``rounds`` rounds: fixed by the schedule alone, not by any data.
-
-    Raises:
-        InputError: a round would leave a layer empty, or drop nothing at all.
-    """
-    schedule = [sizes]
-    for number in range(1, rounds + 1):
-        before = schedule[-1]
-        after = tuple(live - prune_count(live, rate) for live, rate in zip(before, rates, strict=True))
-        for layer, live in enumerate(after, start=1):
-            if live < 1:
-                raise InputError(
-                    f"--rounds: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
-                    + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
-                )
-        if after == before:
-            raise InputError(f"--prune: the rates are too small: round {number} would drop no weight of any layer")
-        schedule.append(after)
-    return schedule
-
-
-def prune_by_magnitude(weights: dict[str, Tensor], mask: Mask, rates: dict[str, float]) -> Mask:
-    """The next mask of DPLTM's Algorithm 1: each layer loses its smallest live weights.
+def prune_by_magnitude(
+    weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
+) -> Mask:
+    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go.
 
     Args:
-        weights: trained parameters by name; only those named in ``rates`` are looked at.
+        weights: trained parameters, or those at initialisation.
         mask: the present mask.
-        rates: fraction of live weights to drop, per prunable parameter.
-
-    Returns:
-        A mask nested in ``mask``, with exactly ``prune_count`` fewer live weights in each layer. Equal magnitudes are
-        dropped in the order of their position; NaN counts as larger than everything.
+        live: how many weights of each prunable parameter are to stay.
+        scope: ``layer`` or ``global`` (see ``keep_highest``).
     """
-    pruned = dict(mask)
-    for name, rate in rates.items():
-        kept = mask[name].flatten().clone()
-        positions = kept.nonzero().squeeze(1)
-        sizes = weights[name].detach().flatten()[positions].abs()
-        order = torch.argsort(sizes, stable=True)
-        kept[positions[order[: prune_count(len(positions), rate)]]] = False
-        pruned[name] = kept.view_as(mask[name])
-    return Mask(pruned)
+    return keep_highest({name: weights[name].abs() for name in live}, mask, live, scope)

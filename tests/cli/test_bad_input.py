@@ -229,6 +229,7 @@ def test_bad_data_options(refused, options, message):
             "--rounds: round 3 of 5 would empty layer 2 (of 80 weights); ask for at most 2 rounds or prune less",
         ),
         (("--rounds", "0"), "--rounds: 0 is not a positive whole number"),
+        (("--rounds", "10000"), "--rounds: 10000 is more than the 9999 that a ticket set may have"),
         (("--iterations", "-1"), "--iterations: -1 is not a positive whole number"),
         (("--batch-size", "0"), "--batch-size: 0 is not a positive whole number"),
         (("--batch-size", "1439"), "--batch-size: 1439 is more than the 1438 records of digits"),
@@ -248,8 +249,12 @@ def test_bad_data_options(refused, options, message):
             ("--model", "mlp:8;9"),
             "--model: 'mlp:8;9': widths must be whole numbers from 1 to 100000, as in mlp:300,100",
         ),
-        (("--criterion", "synflow"), "--criterion: 'synflow' is not one of magnitude"),
-        (("--provenance", "secret"), "--provenance: 'secret' is not one of public, private"),
+        (
+            ("--criterion", "best"),
+            "--criterion: 'best' is not one of magnitude, random, init-magnitude, synflow, structured, dp-train,"
+            " dp-synthetic",
+        ),
+        (("--provenance", "secret"), "--provenance: 'secret' is not one of public, private, data-free, dp"),
         (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
         (
             ("--out", "pub/tickets.json"),
@@ -464,8 +469,8 @@ def test_a_winner_of_another_set(cwd, refused, cli):
 def test_feature_counts_that_differ(cwd, refused, command):
     np.savez(cwd / "thin.npz", x_train=X[:, :10], y_train=Y)
     assert refused(*command, "--dataset", "thin.npz") == (
-        "pub: its network takes 64 features, but thin has 10; use records of the same shape, or generate tickets for this"
-        " one"
+        "pub: its network takes 64 features, but thin has 10; use records of the same shape, or carry it over with"
+        " dpltm tickets transfer"
     )
 
 
@@ -473,8 +478,8 @@ def test_feature_counts_that_differ(cwd, refused, command):
 def test_class_counts_that_differ(cwd, refused, command):
     np.savez(cwd / "three.npz", x_train=X, y_train=Y % 3)
     assert refused(*command, "--dataset", "three.npz") == (
-        "pub: its network has 10 classes, but three has 3; use records with the same classes, or generate tickets for this"
-        " one"
+        "pub: its network has 10 classes, but three has 3; use records with the same classes, or carry it over with"
+        " dpltm tickets transfer"
     )
 
 

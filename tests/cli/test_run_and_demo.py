@@ -151,7 +151,7 @@ def test_the_example_is_sound(cli, tree):
         ({"train": "batch-size = 720"}, "--batch-size: 720 is not between 0 and the 719 records of digits"),
         ({"generate": "batch-size = 720"}, None),
         ({"select": 'score = "best"'}, "--score: 'best' is not one of product, additive"),
-        ({"provenance": "secret"}, "--provenance: 'secret' is not one of public, private"),
+        ({"provenance": "secret"}, "--provenance: 'secret' is not one of public, private, data-free, dp"),
         (
             {"select": 'score = "additive"\nsensitivity = "paper"'},
             "--sensitivity: paper is stated for --score product only; use --sensitivity exact",

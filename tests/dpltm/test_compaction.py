@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.compaction import compact
+from dpltm.compaction import compact, compact_spec
 from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.training import cross_entropy
+from dpltm.units import positions, unit_groups
 
 
 def random_mask(model: nn.Module, density: float, seed: int, biases: float = 2.0) -> Mask:
@@ -194,3 +195,303 @@ def test_what_cannot_be_traced_is_refused():
     keep[:, 0] = False
     with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
         compact(model, Mask({"a.weight": keep}), torch.zeros(2, 4))
+
+
+# Folding
+
+
+def without_inputs(mask: Mask, share: float, seed: int) -> Mask:
+    """The mask with the incoming weights of a share of all units pruned."""
+    generator = torch.Generator().manual_seed(seed)
+    kept = dict(mask)
+    for name in list(kept)[:-2]:
+        if kept[name].ndim > 1:
+            kept[name][torch.rand(len(kept[name]), generator=generator) < share] = False
+    return Mask(kept)
+
+
+def trained_like(model: nn.Module, seed: int) -> nn.Module:
+    """Weights and biases of the order of those of trained networks, biases of both signs."""
+    generator = torch.Generator().manual_seed(seed)
+    for value in model.parameters():
+        spread = value[0].numel() ** -0.5 if value.ndim > 1 else 0.3
+        value.data.copy_(torch.randn(value.shape, generator=generator) * spread)
+    return model
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["mlp", "cnn", "conv1d", "residual", "grouped"]),
+    st.sampled_from([0.05, 0.3, 1.0]),
+    st.sampled_from([0.0, 0.4, 0.9, 1.0]),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_folded_outputs_are_those_of_the_masked_network(kind, density, share, seed, some_biases):
+    torch.manual_seed(seed)
+    model, x = small(kind)
+    model = trained_like(model, seed)
+    mask = without_inputs(random_mask(model, density, seed, 0.5 if some_biases else 2.0), share, seed)
+    before = copy.deepcopy(model.state_dict())
+    found = compact(model, mask, x, fold=True)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    mask.apply(model)
+    x = x * torch.tensor([0.01, 1.0, 3.0, 1.0, 0.0]).repeat(3)[: len(x)].view(-1, *[1] * (x.ndim - 1))
+    wanted = model(x)
+    torch.testing.assert_close(found.model(x), wanted, rtol=1e-6, atol=1e-6)
+    double = compact(model.double(), mask, x, fold=True)
+    torch.testing.assert_close(double.model(x.double()), model(x.double()), rtol=1e-9, atol=1e-9)
+    assert all(torch.equal(value, double.mask[name]) for name, value in found.mask.items())
+    for name, value in found.model.named_parameters():
+        assert not bool(value[~found.mask[name]].any()), "what is not live must be zero"
+        if value.ndim > 1:
+            assert torch.equal(
+                value.flatten(), before[name].flatten()[found.places[name]] * found.mask[name].flatten()
+            )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["mlp", "cnn"]), st.sampled_from([0.05, 0.3, 1.0]), st.integers(0, 10**6))
+def test_no_constant_is_left_but_the_one_unit_that_stays(kind, density, seed):
+    model, x = small(kind)
+    mask = without_inputs(random_mask(model, density, seed), 0.5, seed)
+    found = compact(trained_like(model, seed), mask, x, fold=True)
+    for group in unit_groups(positions(found.model), x):
+        weight = found.mask[f"{group.layer}.weight"]
+        assert bool(weight.flatten(1).any(1).all())
+        for places in group.outgoing.values():
+            used = torch.zeros(group.count, dtype=torch.bool)
+            live = next(found.mask[name] for name in group.outgoing).flatten()[places.positions]
+            used[places.units[live]] = True
+            assert bool(used.all())
+
+
+def test_folding_by_hand():
+    """Unit 1 gives relu(3) = 3 whatever comes in, and unit 2 relu(-1) = 0; biases behind become 10 + 2 * 3 and 20 - 3."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    with torch.no_grad():
+        model[0].bias.copy_(torch.tensor([0.5, 3.0, -1.0]))
+        model[2].weight.copy_(torch.tensor([[1.0, 2.0, 7.0], [1.0, -1.0, 7.0]]))
+        model[2].bias.copy_(torch.tensor([10.0, 20.0]))
+    keep = dict(Mask.dense(model))
+    keep["0.weight"][1:] = False
+    keep["2.bias"][0] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    assert tuple(found.model[0].weight.shape) == (1, 2)
+    assert found.model[2].bias.tolist() == [6.0, 17.0]
+    assert found.mask["2.bias"].tolist() == [True, True]
+    assert found.places["2.weight"].tolist() == [0, 3]
+    assert len(compact(model, Mask(keep), torch.zeros(1, 2)).model[0].weight) == 3
+
+
+def test_constants_are_followed_through_layers():
+    """A unit of the second layer whose only input is a constant is one; units of a whole layer of constants leave one."""
+    model = trained_like(build(ModelSpec("mlp:3,3,2", 2, 2)), 1)
+    with torch.no_grad():
+        model.fc1.bias.fill_(1.0)
+        model.fc2.bias.fill_(2.0)
+    keep = dict(Mask.dense(model))
+    keep["fc1.weight"][0] = False
+    keep["fc2.weight"][1, 1:] = False
+    keep["fc3.weight"][:, [0, 2]] = False  # the third layer takes in that unit alone
+    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    shapes = {name: tuple(value.shape) for name, value in found.model.named_parameters()}
+    # of the second layer the first unit stays, with what feeds it
+    assert [shapes[f"fc{n}.weight"] for n in (1, 2, 3, 4)] == [(2, 2), (1, 2), (1, 1), (2, 1)]
+    assert not bool(found.mask["fc3.weight"].any() | found.mask["fc4.weight"].any())
+    Mask(keep).apply(model)
+    torch.testing.assert_close(found.model(torch.randn(5, 2)), model(torch.randn(5, 2)), rtol=1e-6, atol=1e-6)
+
+
+def test_constants_are_followed_through_layers_in_whatever_order_they_are_kept():
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c, self.b, self.a = nn.Linear(3, 2), nn.Linear(3, 3), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.c(self.b(self.a(x).relu()).relu())
+
+    model = trained_like(Backwards(), 1)
+    keep = dict(Mask.dense(model))
+    keep["a.weight"][0] = False
+    keep["b.weight"][1, 1:] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    assert (found.places["a.bias"].tolist(), found.places["b.bias"].tolist()) == ([1, 2], [0, 2])
+
+
+def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, Mask, Tensor]:
+    """Two convolutions; the first channel of the first one is a constant."""
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), *between, nn.Conv2d(3, 2, 3, **options), nn.Flatten())
+    trained_like(model, 4)
+    with torch.no_grad():
+        model[0].bias.fill_(1.5)
+    keep = dict(Mask.dense(model))
+    keep["0.weight"][0] = False
+    return model, Mask(keep), torch.randn(4, 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("between", "options", "left"),
+    [
+        ([nn.ReLU()], {}, 2),
+        ([nn.Sigmoid(), nn.MaxPool2d(2, padding=1)], {}, 2),
+        ([nn.AvgPool2d(2, stride=1)], {}, 2),
+        ([nn.ReLU()], {"padding": "valid"}, 2),
+        ([nn.ReLU()], {"padding": 1}, 3),
+        ([nn.ReLU()], {"padding": (0, 1)}, 3),
+        ([nn.ReLU()], {"padding": "same"}, 3),
+        ([nn.ReLU()], {"bias": False}, 3),
+        ([nn.AvgPool2d(2, stride=1, padding=1)], {}, 3),  # zeros at the borders are averaged in
+        ([nn.ZeroPad2d(1)], {}, 3),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_channel_is_folded_only_where_it_is_constant_up_to_the_borders(between, options, left):
+    model, mask, x = conv_pair(between, **options)
+    found = compact(model, mask, x, fold=True)
+    assert len(found.model[0].weight) == left
+    mask.apply(model)
+    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
+
+
+def test_a_channel_in_front_of_a_linear_layer_is_folded_pixel_by_pixel():
+    """Zeros at the borders do not matter there: every pixel has a weight of its own."""
+    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2, stride=1, padding=1), nn.Flatten())
+    model = trained_like(nn.Sequential(*layers, nn.Linear(75, 2)), 2)
+    with torch.no_grad():
+        model[0].bias.fill_(1.5)
+    keep = dict(Mask.dense(model))
+    keep["0.weight"][0] = False
+    x = torch.randn(4, 1, 4, 4)
+    found = compact(model, Mask(keep), x, fold=True)
+    assert tuple(found.model[4].weight.shape) == (2, 50)
+    Mask(keep).apply(model)
+    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
+
+
+class Gated(nn.Module):
+    """Between its layers the units are scaled by something of all of them, which leaves no unit a constant."""
+
+    def __init__(self, scale) -> None:
+        super().__init__()
+        self.first, self.second, self.scale = nn.Linear(3, 4), nn.Linear(4, 2), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        return self.second(hidden * self.scale(hidden))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda z: z.mean(1, keepdim=True),
+        lambda z: 1 + (z.amax(1, keepdim=True) > 20),  # only large records show it
+        lambda z: z.softmax(1),
+    ],
+    ids=["mean", "threshold", "softmax"],
+)
+def test_what_is_no_constant_behind_the_activation_stays(scale):
+    model = trained_like(Gated(scale), 3)
+    with torch.no_grad():
+        model.first.bias.fill_(1.0)
+    keep = dict(Mask.dense(model))
+    keep["first.weight"][0] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    assert len(found.model.first.weight) == 4
+    assert torch.equal(found.model.second.bias, model.second.bias)
+
+
+def test_of_two_units_without_inputs_only_the_constant_is_folded():
+    """The first is scaled by what the last one gives, the others by one."""
+
+    def scale(z: Tensor) -> Tensor:
+        return 1 + (torch.arange(z.shape[1]) == 0) * z.detach()[:, -1:]
+
+    model = trained_like(Gated(scale), 3)
+    with torch.no_grad():
+        model.first.bias.fill_(1.0)
+    keep = dict(Mask.dense(model))
+    keep["first.weight"][:2] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    assert found.places["first.bias"].tolist() == [0, 2, 3]
+    x = torch.randn(5, 3)
+    Mask(keep).apply(model)
+    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bias_that_is_not_finite_is_not_folded(value):
+    model = trained_like(build(ModelSpec("mlp:4", 3, 2)), 3)
+    with torch.no_grad():
+        model.fc1.bias[0] = value
+    keep = dict(Mask.dense(model))
+    keep["fc1.weight"][0] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    assert len(found.model.fc1.weight) == 4
+    assert torch.equal(found.model.fc2.bias, model.fc2.bias)
+
+
+def test_where_outputs_are_not_finite_nothing_is_folded():
+    """A try-out shows nothing there; what is of no use goes all the same."""
+    model = trained_like(build(ModelSpec("mlp:4", 3, 2)), 3)
+    keep = dict(Mask.dense(model))
+    keep["fc1.weight"][0] = keep["fc2.weight"][:, 1] = False
+    with torch.no_grad():
+        model.fc2.weight[0, 2] = torch.nan
+    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    assert found.places["fc1.bias"].tolist() == [0, 2, 3]
+    assert torch.equal(found.model.fc2.bias, model.fc2.bias)
+
+
+def test_normalisation_is_refused_with_folding_too():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    with pytest.raises(InputError, match=r"^model: 1 is a normalisation layer; .* so it cannot be compacted$"):
+        compact(model, Mask.dense(model), torch.zeros(2, 3), fold=True)
+
+
+def test_dropout_does_not_count_and_the_mode_is_not_changed():
+    model = trained_like(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 3)
+    keep = dict(Mask.dense(model))
+    keep["0.weight"][0] = False
+    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    assert len(found.model[0].weight) == 3
+    assert model.training
+
+
+# Names of compact networks
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(
+        [("mlp:9,7", 6), ("mlp:project5,4", 6), ("mlp", 6), ("cnn:14x15x2", 420), ("cnn:16x14x1:4,5,6", 224)]
+    ),
+    st.sampled_from([0.03, 0.1, 0.3, 1.0]),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_what_is_left_has_a_name(named, density, fold, seed):
+    spec = ModelSpec(*named, 3)
+    model = trained_like(build(spec), seed)
+    found = compact(model, random_mask(model, density, seed), torch.zeros(1, spec.features), fold)
+    smaller = compact_spec(spec, found)
+    shapes = [(name, tuple(value.shape)) for name, value in found.model.named_parameters()]
+    assert list(smaller.shapes().items()) == shapes
+    rebuilt = build(smaller)
+    rebuilt.load_state_dict(found.model.state_dict())
+    x = torch.randn(3, spec.features)
+    assert torch.equal(rebuilt(x), found.model(x))
+    if density == 1.0:
+        assert smaller == spec
+
+
+@pytest.mark.parametrize("other", ["mlp:9", "mlp:9,7,5", "mlp:project9,7", "cnn:14x14x1"])
+def test_a_compact_network_of_another_spec_has_no_name(other):
+    spec = ModelSpec("mlp:9,7", 196, 3)
+    found = compact(build(spec), Mask.dense(build(spec)), torch.zeros(1, 196))
+    with pytest.raises(InputError) as error:
+        compact_spec(ModelSpec(other, 196, 3), found)
+    assert str(error.value) == (
+        f"model: no widths of {other} give parameters of these names and shapes; it is another network"
+    )

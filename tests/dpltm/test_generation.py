@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +12,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.generation import GenerationConfig, Tickets, _batches, accuracy, check_schedule, count_correct, generate
+from dpltm.generation import (
+    GenerationConfig,
+    Tickets,
+    _batches,
+    accuracy,
+    count_correct,
+    generate,
+    make_schedule,
+    prune_once,
+    pruning_rates,
+    scheduled_densities,
+    without_data,
+)
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.pruning import CRITERIA, DATA_FREE
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.3, 0.2), iterations=30, batch_size=12, lr=0.2, seed=11)
@@ -207,9 +221,9 @@ def test_progress_ends_at_all_steps_of_all_rounds():
 
 
 def test_rates_by_parameter():
-    assert check_schedule(SPEC, CONFIG) == {"fc1.weight": 0.3, "fc2.weight": 0.3, "fc3.weight": 0.2}
+    assert pruning_rates(SPEC, CONFIG) == {"fc1.weight": 0.3, "fc2.weight": 0.3, "fc3.weight": 0.2}
     one_rate = GenerationConfig(rounds=1, prune=(0.5,))
-    assert check_schedule(SPEC, one_rate) == {"fc1.weight": 0.5, "fc2.weight": 0.5, "fc3.weight": 0.5}
+    assert pruning_rates(SPEC, one_rate) == {"fc1.weight": 0.5, "fc2.weight": 0.5, "fc3.weight": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -241,6 +255,8 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
     ("options", "message"),
     [
         ({"rounds": 0}, "--rounds: 0 is not a positive whole number"),
+        ({"rounds": 10_000}, "--rounds: 10000 is more than the 9999 that a ticket set may have"),
+        ({"rounds": 10**18}, f"--rounds: {10**18} is more than the 9999 that a ticket set may have"),
         ({"iterations": -1}, "--iterations: -1 is not a positive whole number"),
         ({"batch_size": 0}, "--batch-size: 0 is not a positive whole number"),
         ({"lr": 0.0}, "--lr: 0.0 is not a positive number"),
@@ -248,6 +264,17 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
         ({"lr": math.inf}, "--lr: inf is not a positive number"),
         ({"seed": -1}, "--seed: -1 is not between 0 and 2^63 - 1"),
         ({"seed": 2**63}, "--seed: 9223372036854775808 is not between 0 and 2^63 - 1"),
+        ({"rewind": -1}, "--rewind: -1 is not a step from 0 to 4999, before the last of the first round"),
+        ({"rewind": 5000}, "--rewind: 5000 is not a step from 0 to 4999, before the last of the first round"),
+        (
+            {"rewind": 1, "iterations": 1},
+            "--rewind: 1 is not a step from 0 to 0, before the last of the first round",
+        ),
+        ({"scope": "net"}, "--scope: unknown scope 'net'; known: layer, global"),
+        (
+            {"criterion": "grasp"},
+            "--criterion: unknown criterion 'grasp'; known: magnitude, random, init-magnitude, synflow, structured",
+        ),
     ],
 )
 def test_bad_configurations(options, message):
@@ -256,6 +283,295 @@ def test_bad_configurations(options, message):
     assert str(error.value) == message
 
 
+def test_the_most_rounds_are_as_many_as_a_set_may_have():
+    """With the dense one, no more than are read back."""
+    from dpltm.tickets.ticket_set import LARGEST_ROUND
+
+    assert GenerationConfig(rounds=9_999).rounds + 1 == LARGEST_ROUND
+
+
+@pytest.mark.parametrize("criterion", ["magnitude", "random"])
+def test_late_rewinding_into_a_training_that_diverged(criterion):
+    """Every ticket would start from NaN: refused when it is seen, before any round."""
+    seen: list[int] = []
+    config = GenerationConfig(
+        rounds=2, prune=(0.3,), iterations=30, batch_size=12, lr=1e30, rewind=20, criterion=criterion
+    )
+    with pytest.raises(InputError) as error:
+        generate(SPEC, *toy_data(), config, progress=lambda done, _total: seen.append(done))
+    assert str(error.value) == "--lr: training diverged within the 20 steps of --rewind; take a smaller one"
+    assert max(seen, default=0) <= 20
+
+
 def test_the_largest_seed_works():
     config = GenerationConfig(rounds=1, prune=(0.3,), iterations=1, batch_size=12, seed=2**63 - 1)
     assert len(generate(SPEC, *toy_data(), config).tickets) == 2
+
+
+# --- global scope ---
+
+
+def live_counts(mask: Mask) -> dict[str, int]:
+    return {name: int(keep.sum()) for name, keep in prunable(mask).items()}
+
+
+def test_global_scope_drops_the_smallest_of_the_network_and_as_many_in_all(tickets):
+    made = generate(SPEC, *toy_data(), replace(CONFIG, scope="global"))
+    for number, ticket in enumerate(made.tickets):
+        counts = live_counts(ticket.mask)
+        assert sum(counts.values()) == sum(live[number] for live in LIVE.values())
+        assert ticket.mask.density == tickets.tickets[number].mask.density
+        assert ticket.mask.live == tickets.tickets[number].mask.live
+        assert (number == 0) == (counts == {name: live[number] for name, live in LIVE.items()})
+    for before, after in itertools.pairwise(made.tickets):
+        size = {
+            (name, place): abs(value)
+            for name, keep in prunable(before.mask).items()
+            for place, value in enumerate(before.predictor[name].flatten().tolist())
+            if keep.flatten()[place]
+        }
+        kept = {at for at in size if after.mask[at[0]].flatten()[at[1]]}
+        assert kept == set(sorted(size, key=lambda at, size=size: -size[at])[: len(kept)])
+
+
+# --- late rewinding ---
+
+LATE = replace(CONFIG, rounds=2, rewind=7)
+
+
+def test_late_rewinding_by_an_independent_loop():
+    """theta0 is the dense network after 7 of its 30 steps; later rounds take 23 steps on the batches that follow."""
+    made, (x, y) = generate(SPEC, *toy_data(), LATE), toy_data()
+    batches = _batches(40, LATE.batch_size, torch.Generator().manual_seed(LATE.seed + 2**32))
+    start = [value.detach() for value in build(SPEC, LATE.seed).parameters()]
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+
+    def train(values: list[Tensor], masks: list[Tensor], steps: int) -> list[Tensor]:
+        for parameter, value, keep in zip(model.parameters(), values, masks, strict=True):
+            parameter.data = value.clone() * keep
+        optimizer = torch.optim.SGD(model.parameters(), lr=LATE.lr)
+        for index in itertools.islice(batches, steps):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x[index]), y[index]).backward()
+            for parameter, keep in zip(model.parameters(), masks, strict=True):
+                parameter.grad *= keep
+            optimizer.step()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    def close(found: dict[str, Tensor], expected: list[Tensor]) -> None:
+        for value, wanted in zip(found.values(), expected, strict=True):
+            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
+
+    dense = list(made.tickets[0].mask.values())
+    theta0 = train(start, dense, 7)
+    close(made.theta0, theta0)
+    assert max(float((a - b).abs().max()) for a, b in zip(theta0, start, strict=True)) > 0.01
+    close(made.tickets[0].predictor, train(theta0, dense, 23))
+    for ticket in made.tickets[1:]:
+        close(ticket.predictor, train(theta0, list(ticket.mask.values()), 23))
+
+
+def test_late_rewinding_leaves_the_first_round_as_it_was(tickets):
+    made = generate(SPEC, *toy_data(), LATE)
+    assert same_bits(made.tickets[0].predictor, tickets.tickets[0].predictor)
+    assert made.tickets[1].mask.same_as(tickets.tickets[1].mask)
+    assert not same_bits(made.theta0, tickets.theta0)
+
+
+def test_late_rewinding_starts_rounds_at_theta0_bit_for_bit():
+    """The last round takes one step, too small to change anything."""
+    made = generate(SPEC, *toy_data(), replace(LATE, rewind=29, lr=1e-30))
+    for ticket in made.tickets:
+        for name, keep in prunable(ticket.mask).items():
+            assert torch.equal(ticket.predictor[name], torch.where(keep, made.theta0[name], 0.0))
+
+
+def test_late_rewinding_looks_at_the_initialisation_for_init_magnitude():
+    config = replace(LATE, criterion="init-magnitude")
+    early = without_data(SPEC, replace(config, rewind=0))
+    late = generate(SPEC, *toy_data(), config)
+    assert [a.mask.same_as(b.mask) for a, b in zip(early.tickets, late.tickets, strict=True)] == [True] * 3
+
+
+def test_progress_with_late_rewinding():
+    seen: list[tuple[int, int]] = []
+    generate(SPEC, *toy_data(), LATE, progress=lambda done, total: seen.append((done, total)))
+    assert LATE.steps == 30 + 2 * 23
+    assert seen == [(7, 76), (30, 76), (53, 76), (76, 76)]
+
+
+# --- without data ---
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("criterion", DATA_FREE)
+def test_without_data_gives_what_any_data_would(criterion, scope):
+    """Masks and theta0 of a data-free criterion are the same on every record there may be."""
+    config = replace(CONFIG, rounds=2, criterion=criterion, scope=scope)
+    free, (x, y) = without_data(SPEC, config), toy_data()
+    assert same_bits(free.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
+    assert [(ticket.predictor, ticket.accuracy) for ticket in free.tickets] == [(None, None)] * 3
+    for records in ((x, y), (-9 * x[:20], 2 - y[:20]), (torch.zeros(12, 5), torch.zeros(12, dtype=torch.int64))):
+        made = generate(SPEC, *records, config)
+        assert same_bits(made.theta0, free.theta0)
+        for ticket, other in zip(made.tickets, free.tickets, strict=True):
+            assert ticket.mask.same_as(other.mask)
+    for before, after in itertools.pairwise(free.tickets):
+        assert after.mask.nested_in(before.mask)
+
+
+@pytest.mark.parametrize("criterion", DATA_FREE)
+def test_without_data_depends_on_the_seed_and_on_nothing_else(criterion):
+    config = replace(CONFIG, criterion=criterion)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = without_data(SPEC, config)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    # neither the training's settings nor more records than there are make a difference
+    again = without_data(SPEC, replace(config, iterations=1, batch_size=10**6, lr=5.0))
+    other = without_data(SPEC, replace(config, seed=12))
+    assert same_bits(first.theta0, again.theta0)
+    for one, two, three in zip(first.tickets[1:], again.tickets[1:], other.tickets[1:], strict=True):
+        assert one.mask.same_as(two.mask)
+        assert not one.mask.same_as(three.mask)
+
+
+def test_without_data_by_the_smallest_initial_weights():
+    made = without_data(SPEC, replace(CONFIG, criterion="init-magnitude"))
+    for number, ticket in enumerate(made.tickets):
+        for name, keep in prunable(ticket.mask).items():
+            sizes = made.theta0[name].abs().flatten().tolist()
+            largest = sorted(range(len(sizes)), key=lambda place, sizes=sizes: -sizes[place])[: LIVE[name][number]]
+            assert sorted(largest) == keep.flatten().nonzero().squeeze(1).tolist()
+
+
+@pytest.mark.parametrize("criterion", [name for name in CRITERIA if name not in DATA_FREE])
+def test_without_data_refuses_what_needs_some(criterion):
+    with pytest.raises(InputError) as error:
+        without_data(SPEC, replace(CONFIG, criterion=criterion))
+    assert str(error.value) == (
+        f"--criterion: {criterion} looks at trained weights; without data take random, init-magnitude, synflow"
+    )
+
+
+def test_without_data_refuses_late_rewinding_and_impossible_schedules():
+    with pytest.raises(InputError) as error:
+        without_data(SPEC, replace(CONFIG, criterion="random", rewind=1))
+    assert (
+        str(error.value) == "--rewind: needs a training to rewind into, and data-free tickets have none; leave it out"
+    )
+    with pytest.raises(InputError) as error:
+        without_data(SPEC, replace(CONFIG, criterion="random", rounds=9, prune=(0.6,)))
+    assert str(error.value).startswith("--rounds: round 4 of 9 would empty layer 3")
+
+
+# --- random ---
+
+
+def test_random_keeps_one_order_over_all_rounds():
+    """Two rounds of 30 % end where one of 50 % does: 40 to 28 to 20, 48 to 34 to 24, 18 to 13 to 9."""
+    twice = without_data(SPEC, replace(CONFIG, criterion="random", rounds=2, prune=(0.3,)))
+    once = without_data(SPEC, replace(CONFIG, criterion="random", rounds=1, prune=(0.5,)))
+    assert live_counts(once.tickets[1].mask) == {"fc1.weight": 20, "fc2.weight": 24, "fc3.weight": 9}
+    assert twice.tickets[2].mask.same_as(once.tickets[1].mask)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_random_is_even_over_layers_and_within_them(scope):
+    """30 % of 100,000 weights at random: any part of them loses as many as a hypergeometric draw, within 5 sigma."""
+    spec = ModelSpec("mlp:200,200", 200, 100)
+    made = without_data(spec, replace(CONFIG, rounds=1, prune=(0.3,), criterion="random", scope=scope))
+    total, dropped = 100_000, 30_000
+    for keep in prunable(made.tickets[1].mask).values():
+        size = keep.numel()
+        for part in (keep, keep[: len(keep) // 2], keep[:, ::2], keep[::7], keep[:, :20]):
+            n = part.numel()
+            lost, (pool, gone) = n - int(part.sum()), (size, 0.3 * size) if scope == "layer" else (total, dropped)
+            variance = n * (gone / pool) * (1 - gone / pool) * (pool - n) / (pool - 1)
+            assert abs(lost - n * gone / pool) <= 5 * math.sqrt(variance) + 0.5
+    first, second = (made.tickets[1].mask[f"fc{number}.weight"] for number in (1, 2))
+    assert 0.5 < (first == second).float().mean() < 0.66  # 0.7^2 + 0.3^2 = 0.58: layers have orders of their own
+
+
+# --- from one trained network ---
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_pruning_one_network_in_turn(tickets, scope):
+    theta0, trained = tickets.theta0, {name: value.clone() for name, value in tickets.tickets[0].predictor.items()}
+    trained["fc1.weight"][0, 0] = -99.0  # negative, and the largest
+    before = [{name: value.clone() for name, value in given.items()} for given in (theta0, trained)]
+    made = prune_once(SPEC, theta0, trained, replace(CONFIG, scope=scope))
+    assert same_bits(theta0, before[0])
+    assert same_bits(trained, before[1])
+    assert same_bits(made.theta0, before[0])
+    assert [ticket.round for ticket in made.tickets] == [0, 1, 2, 3]
+    sizes = {
+        (name, place): value for name in LIVE for place, value in enumerate(trained[name].abs().flatten().tolist())
+    }
+    for number, ticket in enumerate(made.tickets):
+        assert ticket.accuracy is None
+        for name, keep in ticket.mask.items():
+            assert torch.equal(ticket.predictor[name], torch.where(keep, trained[name], 0.0))
+        groups = [list(LIVE)] if scope == "global" else [[name] for name in LIVE]
+        for names in groups:
+            ours = sorted((at for at in sizes if at[0] in names), key=lambda at: -sizes[at])
+            live = sum(LIVE[name][number] for name in names)
+            kept = {at for at in ours if ticket.mask[at[0]].flatten()[at[1]]}
+            assert kept == set(ours[:live])
+    assert made.tickets[3].mask["fc1.weight"][0, 0]
+
+
+def test_pruning_one_network_gives_copies(tickets):
+    """Whoever changes the result does not change what it was made of."""
+    trained = tickets.tickets[0].predictor
+    kept = {name: value.clone() for name, value in trained.items()}
+    made = prune_once(SPEC, tickets.theta0, trained, CONFIG)
+    for ticket in made.tickets:
+        for value in ticket.predictor.values():
+            value.fill_(5.0)
+    assert same_bits(trained, kept)
+
+
+# --- densities, and a projection in front ---
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("criterion", ["magnitude", *DATA_FREE])
+@pytest.mark.parametrize("text", ["mlp:8,6", "mlp:project4,8,6"])
+def test_densities_are_known_before(text, criterion, scope):
+    spec = ModelSpec(text, 5, 3)
+    config = replace(CONFIG, rounds=2, iterations=3, criterion=criterion, scope=scope)
+    made = generate(spec, *toy_data(), config)
+    assert scheduled_densities(spec, config) == tuple(ticket.mask.density for ticket in made.tickets)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("criterion", ["magnitude", *DATA_FREE])
+def test_a_projection_is_never_pruned_and_counts(criterion, scope):
+    """mlp:project16,20,10 on 12 features: 192 weights in front, 320, 200 and 30 behind, of which 30, 30 and 20 % go."""
+    spec = ModelSpec("mlp:project16,20,10", 12, 3)
+    config = replace(CONFIG, rounds=2, prune=None, iterations=3, criterion=criterion, scope=scope)
+    assert pruning_rates(spec, config) == {"fc1.weight": 0.3, "fc2.weight": 0.3, "fc3.weight": 0.2}
+    assert make_schedule(spec, config) == (
+        {"fc1.weight": 320, "fc2.weight": 200, "fc3.weight": 30},
+        {"fc1.weight": 224, "fc2.weight": 140, "fc3.weight": 24},
+        {"fc1.weight": 157, "fc2.weight": 98, "fc3.weight": 19},  # 67.2, 42 and 4.8 go
+    )
+    assert scheduled_densities(spec, config) == (1.0, (192 + 388) / 742, (192 + 274) / 742)
+    generator = torch.Generator().manual_seed(0)
+    records = torch.randn(40, 12, generator=generator), torch.arange(40) % 3
+    sets = [generate(spec, *records, config)]
+    if criterion in DATA_FREE:
+        sets.append(without_data(spec, config))
+    for made in sets:
+        for ticket, live in zip(made.tickets, (550, 388, 274), strict=True):
+            assert bool(ticket.mask["project.weight"].all())
+            assert sum(live_counts(ticket.mask).values()) == 192 + live
+    in_turn = prune_once(spec, sets[0].theta0, sets[0].theta0, replace(config, criterion="magnitude"))
+    assert all(bool(ticket.mask["project.weight"].all()) for ticket in in_turn.tickets)
+    assert [sum(live_counts(ticket.mask).values()) for ticket in in_turn.tickets] == [742, 580, 466]
+    with pytest.raises(InputError) as error:
+        pruning_rates(spec, replace(config, prune=(0.3,) * 4))
+    assert str(error.value) == "--prune: 4 rates for a network of 3 layers; give at most 3"

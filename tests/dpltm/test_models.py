@@ -116,7 +116,83 @@ def test_unknown_networks(text):
 def test_bad_widths(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
-    assert str(error.value) == (f"--model: {text!r}: widths must be whole numbers from 1 to 100000, as in mlp:300,100")
+    assert str(error.value) == (
+        f"--model: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100"
+    )
+
+
+# A projection in front
+
+
+def test_shapes_with_a_projection_by_hand():
+    assert ModelSpec("mlp:project64,300", 784, 10).shapes() == {
+        "project.weight": (64, 784),
+        "project.bias": (64,),
+        "fc1.weight": (300, 64),
+        "fc1.bias": (300,),
+        "fc2.weight": (10, 300),
+        "fc2.bias": (10,),
+    }
+
+
+@pytest.mark.parametrize(("text", "layers"), [("mlp:project6,5", 3), ("mlp:project6", 2)])
+def test_no_activation_behind_the_projection(text, layers):
+    spec = ModelSpec(text, 4, 3)
+    model = build(spec, 1)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(5))
+    weights = [parameter.detach() for parameter in model.parameters() if parameter.ndim > 1]
+    assert len(weights) == layers
+    value = x @ weights[0].T
+    assert (value < 0).any(), "outputs of both signs are needed to tell that no ReLU follows"
+    value = value @ weights[1].T
+    if layers == 3:
+        value = value.clamp_min(0) @ weights[2].T
+    torch.testing.assert_close(model(x), value, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_behind_the_projection_does_not_depend_on_the_records():
+    one, other = (ModelSpec("mlp:project6,5", features, 3).shapes() for features in (4, 9))
+    assert [name for name in one if one[name] != other[name]] == ["project.weight"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mlp:project",
+        "mlp:project0,3",
+        "mlp:project-1,3",
+        "mlp:project064,3",
+        "mlp:project 64,3",
+        "mlp:project64,",
+        "mlp:project100001",
+        "mlp:project9999999999",
+        "mlp:300,project64",
+        "mlp:project64,project32",
+        "mlp:projectproject6",
+        "mlp:64project,3",
+        "mlp:project64,3\n",
+        "mlp:project64," + ",".join("1" * 101),
+    ],
+)
+def test_bad_projections(text):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 4, 3)
+    assert str(error.value) == (
+        f"--model: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100; only the first may be a"
+        " projection, as in mlp:project64,300,100"
+    )
+
+
+def test_names_that_are_too_long_are_refused_before_they_are_read():
+    with pytest.raises(InputError) as error:
+        ModelSpec("mlp:" + "1," * 5_000_000, 4, 3)
+    assert str(error.value) == (
+        "--model: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
+    )
+    longest = "mlp:project100000," + ",".join(["100000"] * 100)
+    with pytest.raises(InputError, match="weights, more than the"):
+        ModelSpec(longest, 4, 3)
 
 
 @pytest.mark.parametrize("size", [0, -1, 100_001, True, 2.0, "3"])
@@ -269,6 +345,77 @@ def test_sizes_of_images_that_are_none(text):
     assert str(error.value) == (
         f"--model: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
     )
+
+
+def test_widths_of_the_convolutional_network_by_hand():
+    spec = ModelSpec("cnn:28x28x1:7,20,15", 784, 10)
+    assert spec.shapes() == {
+        "conv1.weight": (7, 1, 8, 8),
+        "conv1.bias": (7,),
+        "conv2.weight": (20, 7, 4, 4),
+        "conv2.bias": (20,),
+        "fc1.weight": (15, 320),
+        "fc1.bias": (15,),
+        "fc2.weight": (10, 15),
+        "fc2.bias": (10,),
+    }
+    model = build(spec, 0)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    assert model(torch.zeros(2, 784)).shape == (2, 10)
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(14, 30), st.integers(14, 30), st.integers(1, 3), st.lists(st.integers(1, 6), min_size=3, max_size=3)
+)
+def test_shapes_of_any_widths_never_disagree_with_the_network(height, width, channels, widths):
+    text = f"cnn:{height}x{width}x{channels}:{','.join(map(str, widths))}"
+    spec = ModelSpec(text, height * width * channels, 4)
+    model = build(spec, 0)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    assert [spec.shapes()[f"{layer}.bias"] for layer in ("conv1", "conv2", "fc1")] == [(size,) for size in widths]
+    assert model(torch.zeros(2, spec.features)).shape == (2, 4)
+
+
+def test_the_usual_widths_may_be_said():
+    assert ModelSpec("cnn:28x28x1:16,32,32", 784, 10).shapes() == images(28, 28).shapes()
+    assert ModelSpec("cnn:14x14x1:4096,1,4096", 196, 2).shapes()["conv1.bias"] == (4096,)
+
+
+@pytest.mark.parametrize(
+    "widths",
+    [
+        "",
+        "7",
+        "7,20",
+        "7,20,15,3",
+        "7,20,",
+        "0,20,15",
+        "7,4097,15",
+        "7,20,99999999999999999999",
+        "7,020,15",
+        "7, 20,15",
+        "-7,20,15",
+        "7,20,1.5",
+        "7,20,15\n",
+        "7,20,15:3",
+        "7x20x15",
+        "\u0667,20,15",
+    ],
+)
+def test_widths_of_the_convolutional_network_that_are_none(widths):
+    text = f"cnn:28x28x1:{widths}"
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 784, 10)
+    assert str(error.value) == (
+        f"--model: {text!r}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to 4096,"
+        " as in cnn:28x28x1:16,32,32"
+    )
+
+
+def test_convolutional_networks_too_large_for_memory_are_refused():
+    with pytest.raises(InputError, match="weights, more than the 500,000,000 that are taken"):
+        ModelSpec("cnn:100x100x1:4096,4096,4096", 10_000, 10)
 
 
 @pytest.mark.parametrize("features", [783, 785, 28, 784 * 3])

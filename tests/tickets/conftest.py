@@ -6,6 +6,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,7 +55,7 @@ def save(tickets: Tickets) -> Callable[..., TicketSet]:
             "criterion": "magnitude",
             "provenance": "public",
             "source": SOURCE,
-            "config": CONFIG,
+            "config": asdict(CONFIG),
         }
         return save_ticket_set(path, body, **{**settings, **changes})  # type: ignore[arg-type]
 
@@ -111,6 +112,12 @@ def set_id(folder: Path) -> str:
     )
 
 
+def digest(document: dict[str, object]) -> str:
+    """All keys but ``digest`` as JSON with sorted keys and no blanks."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def unpack_bits(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Row-major, most significant bit first, one bit at a time."""
     size = int(np.prod(shape))
@@ -120,5 +127,7 @@ def unpack_bits(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def raw() -> SimpleNamespace:
-    """``read``, ``write``, ``content_id``, ``set_id`` and ``unpack``, written from the documents alone."""
-    return SimpleNamespace(read=read_raw, write=write_raw, content_id=content_id, set_id=set_id, unpack=unpack_bits)
+    """``read``, ``write``, ``content_id``, ``set_id``, ``digest`` and ``unpack``, written from the documents alone."""
+    return SimpleNamespace(
+        read=read_raw, write=write_raw, content_id=content_id, set_id=set_id, digest=digest, unpack=unpack_bits
+    )

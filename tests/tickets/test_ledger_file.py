@@ -8,7 +8,7 @@ import math
 import resource
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -411,9 +411,7 @@ def test_unwritable_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    assert refused((tmp_path / "folder").relative_to(tmp_path)) == (
-        "folder: the ledger cannot be read: Is a directory"
-    )
+    assert refused((tmp_path / "folder").relative_to(tmp_path)) == ("folder: cannot be read: Is a directory")
     assert refused((tmp_path / "file/l.jsonl").relative_to(tmp_path)) == (
         "file/l.jsonl: the ledger cannot be read: Not a directory"
     )
@@ -506,3 +504,42 @@ def test_a_copy_asks_no_budget_again(tmp_path):
     copy_events(tmp_path / "copy.jsonl", events)
     assert open_ledger(tmp_path / "copy.jsonl").events == events
     assert spent in events
+
+
+UNSHOWABLE = ["\x1b[2J", "two\nlines", "\x00", "\ud800", "\u202e", "x" * 1001]
+
+
+@pytest.mark.parametrize("text", UNSHOWABLE, ids=ascii)
+@pytest.mark.parametrize("place", ["field", "dataset"])
+def test_an_event_that_could_not_be_read_again_is_not_written(path, text, place):
+    """The file stays byte for byte, and is read and written as before: a ledger that nobody can open is worse than none."""
+    before = path.read_bytes()
+    ledger, event = open_ledger(path), NonPrivateEvent(*COMMON, text)
+    if place == "dataset":
+        event = NonPrivateEvent(replace(REF, name=text), *COMMON[1:], "scores")
+    with pytest.raises(ArtifactError) as caught:
+        ledger.append(event)
+    field = {"field": "what", "dataset": "name"}[place]
+    assert str(caught.value) == f"event field {field}: {text!r:.60} is no printable text of at most 1000 characters"
+    assert path.read_bytes() == before
+    assert ledger.events == open_ledger(path).events == EVENTS  # not on disk, so not entered
+    ledger.append(EVENTS[0])  # the very same ledger goes on
+    assert open_ledger(path).events == (*EVENTS, EVENTS[0])
+
+
+def test_a_ledger_does_not_begin_with_an_event_that_could_not_be_read_again(tmp_path):
+    bad = NonPrivateEvent(*COMMON, "\x1b[2J")
+    with pytest.raises(ArtifactError, match="event field what: "):
+        open_ledger(tmp_path / "deep/l.jsonl").append(bad)
+    for events in ([bad], [*EVENTS, bad]):
+        with pytest.raises(ArtifactError, match="event field what: "):
+            copy_events(tmp_path / "deep/l.jsonl", events)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", UNSHOWABLE, ids=ascii)
+def test_texts_that_no_terminal_shows_are_refused_on_reading(path, text):
+    bodies = [json.loads(line)["event"] for line in lines_of(path)[1:]]
+    bodies[4]["what"] = text
+    rewrite(path, chain(bodies))
+    assert refused(path) == f"l.jsonl: line 6: non-private event: field what: bad value {text!r:.60}, expected str"

@@ -140,7 +140,10 @@ def test_damaged_tensors(r, raw, name):
     tensors = raw.read(r / name)
     raw.write(r / name, {key: value for key, value in tensors.items() if key != "fc1.bias"})
     assert refused(r).startswith(f"r/{name}: tensor 'fc1.bias': found none, expected ((")
+    values, size = sum(value.nbytes for value in tensors.values()), (r / name).stat().st_size
     (r / name).write_bytes(b"hello")
+    assert refused(r).startswith(f"r/{name}: 5 bytes, where {values} to ")
+    (r / name).write_bytes(b"hello" * (max(values, size) // 5 + 1))
     assert refused(r) == f"r/{name}: not a valid safetensors file"
     (r / name).unlink()
     assert refused(r) == f"r/{name}: cannot be read: No such file or directory"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import signal
 import struct
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ import pytest
 from dpltm.errors import ArtifactError
 from dpltm.tickets.ticket_set import load_ticket_set
 
+TEXT = "not a printable text of at most 200 characters"
+DIGEST = "s/tickets.json: the digest does not match; the description is damaged or was changed"
 TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
 
 
@@ -31,7 +37,7 @@ def original(tmp_path_factory, tickets):
         criterion="magnitude",
         provenance="public",
         source=source,
-        config=GenerationConfig(),
+        config=asdict(GenerationConfig()),
     )
     return folder
 
@@ -93,7 +99,7 @@ def test_the_copy_loads(folder):
         ),
         (
             "predictors.safetensors",
-            "s/tickets.json: predictors_id does not match; predictors.safetensors is damaged or was changed",
+            "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed",
         ),
     ],
 )
@@ -108,14 +114,20 @@ def test_flipped_value(folder, name, message, place):
     assert refused(folder) == message
 
 
-def test_flipped_mask_bit(folder, raw):
-    """Another number of live values, so that the predictors do not fit either: the file that is read first is named."""
+def test_flipped_mask_bit(folder, raw, edit):
+    """The id tells; once it is made right, the predictors have another number of live values."""
     masks = raw.read(folder / "masks.safetensors")
+    before = int(np.unpackbits(masks["1/fc1.weight"]).sum())
     masks["1/fc1.weight"][0] ^= 0x80
+    after = int(np.unpackbits(masks["1/fc1.weight"]).sum())
     raw.write(folder / "masks.safetensors", masks)
-    message = refused(folder)
-    assert message.startswith(
-        "s/predictors.safetensors: tensor '1/fc1.weight': found ((358,), 'float32'), expected ((3"
+    assert refused(folder) == (
+        "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
+    )
+    edit(id=raw.set_id(folder))
+    assert refused(folder) == (
+        f"s/predictors.safetensors: tensor '1/fc1.weight': found (({before},), 'float32'), expected (({after},),"
+        " 'float32')"
     )
 
 
@@ -141,12 +153,55 @@ def test_any_flipped_byte(folder, original, name):
     assert refusals > 60
 
 
-@pytest.mark.parametrize("keep", [0, 5, 8, 200, -1])
+def sizes(message):
+    """Found, least and most, out of what a file of the wrong size is told."""
+    found = re.fullmatch(
+        r"s/[a-z0-9]+\.[a-z]+: (\d+) bytes, where (\d+) to (\d+) are expected; damaged, or not what it claims", message
+    )
+    assert found, message
+    return tuple(int(text) for text in found.groups())
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 200])
 @pytest.mark.parametrize("name", TENSOR_FILES)
-def test_truncated(folder, name, keep):
+def test_truncated_below_what_its_values_take(folder, raw, name, keep):
     path = folder / name
-    path.write_bytes(path.read_bytes()[:keep])
-    assert refused(folder) == f"s/{name}: not a valid safetensors file"
+    data, values = path.read_bytes(), sum(value.nbytes for value in raw.read(path).values())
+    path.write_bytes(data[:keep])
+    found, least, most = sizes(refused(folder))
+    assert (found, least) == (keep, values)
+    assert most >= len(data)
+    path.write_bytes(data[: values - 1])
+    assert sizes(refused(folder)) == (values - 1, values, most)
+
+
+@pytest.mark.parametrize("name", TENSOR_FILES)
+def test_truncated(folder, raw, name):
+    """Large enough to be read, so the header is what tells."""
+    path = folder / name
+    data, values = path.read_bytes(), sum(value.nbytes for value in raw.read(path).values())
+    for keep in (values, len(data) // 2 + values // 2, len(data) - 1):
+        path.write_bytes(data[:keep])
+        assert refused(folder) == f"s/{name}: not a valid safetensors file"
+
+
+@pytest.mark.parametrize("name", TENSOR_FILES)
+def test_room_for_a_header(folder, name):
+    """Blanks behind a header are part of the format: as many as fit are read, one more is not."""
+    path = folder / name
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+
+    def padded(total):
+        room = total - len(data)
+        path.write_bytes(struct.pack("<Q", size + room) + data[8 : 8 + size] + b" " * room + data[8 + size :])
+
+    padded(2**20)
+    _, _, most = sizes(refused(folder))
+    padded(most)
+    assert len(load_ticket_set(folder).body.tickets) == 4
+    padded(most + 1)
+    assert sizes(refused(folder))[0] == most + 1
 
 
 def test_truncated_document(folder):
@@ -163,6 +218,49 @@ def test_missing_file(folder, name):
     assert refused(folder) == f"s/{name}: cannot be read: Is a directory"
 
 
+@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
+def test_links_are_not_followed_even_to_the_same_content(folder, original, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to(original / name)
+    assert refused(folder) == f"s/{name}: is a link, which is not followed"
+
+
+@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
+def test_dangling_links(folder, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to("nowhere")
+    if name == "tickets.json":
+        assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
+    else:
+        assert refused(folder) == f"s/{name}: is a link, which is not followed"
+
+
+@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
+def test_pipes_do_not_hang(folder, name):
+    def late(*_):
+        raise AssertionError("it hangs")
+
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(10)
+    try:
+        message = refused(folder)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    if name == "tickets.json":
+        assert message == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
+    else:
+        assert message == f"s/{name}: is not a plain file"
+
+
+def test_the_folder_itself_may_be_a_link(folder):
+    """Where a set lies is the user's business."""
+    (folder.parent / "link").symlink_to("s")
+    assert len(load_ticket_set(folder.parent / "link").body.tickets) == 4
+
+
 def test_missing_document_and_folder(folder):
     (folder / "tickets.json").unlink()
     assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
@@ -175,9 +273,9 @@ def test_appended_bytes(folder):
     path.write_bytes(path.read_bytes() + b"more")
     assert refused(folder) == "s/theta0.safetensors: not a valid safetensors file"
     path.write_bytes(path.read_bytes() + bytes(2**20))
-    assert refused(folder) == (
-        "s/theta0.safetensors: larger than its tensors can be (2440 bytes); the file is not what it claims"
-    )
+    found, least, most = sizes(refused(folder))
+    assert (found, least) == (path.stat().st_size, 2440)  # 610 float32 values
+    assert most < 2**14
 
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 1, 2**40, 0, 1])
@@ -188,20 +286,42 @@ def test_header_length(folder, name, size):
     assert refused(folder) == f"s/{name}: not a valid safetensors file"
 
 
-@pytest.mark.parametrize("header", [b"[]", b"null", b"{" * 5000, b'{"a":1}', b"\xff" * 8, b'{"a":{"dtype":"F32"}}'])
+@pytest.mark.parametrize("header", [b"[]", b"null", b"{" * 2000, b'{"a":1}', b"\xff" * 8, b'{"a":{"dtype":"F32"}}'])
 def test_header_that_is_none(folder, header):
-    (folder / "theta0.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    """Behind it as many values as there should be, so that the size is right."""
+    (folder / "theta0.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(2440))
     assert refused(folder) == "s/theta0.safetensors: not a valid safetensors file"
 
 
-def test_overlapping_tensors(folder):
-    header = json.dumps(
-        {
-            "fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]},
-            "fc2.bias": {"dtype": "F32", "shape": [10], "data_offsets": [0, 40]},
-        }
-    ).encode()
-    (folder / "theta0.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(40))
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"fc2.bias": [2048, 2088]},
+        {"fc2.weight": [2048, 2368]},
+        {"fc1.weight": [8, 2056]},
+        {"fc1.bias": [2080, 2048]},
+        {"fc2.bias": [2400, 2**63]},
+        {"fc2.bias": [2400, 2**64]},
+        {"fc2.bias": [-40, 0]},
+    ],
+    ids=["one in another", "two cross", "a gap", "backwards", "far away", "too far", "before"],
+)
+def test_tensors_that_do_not_lie_one_behind_the_other(folder, places):
+    """The names, shapes and types are right, and so is the number of bytes."""
+    fine = {"fc1.weight": [0, 2048], "fc1.bias": [2048, 2080], "fc2.weight": [2080, 2400], "fc2.bias": [2400, 2440]}
+    shapes = {"fc1.weight": [8, 64], "fc1.bias": [8], "fc2.weight": [10, 8], "fc2.bias": [10]}
+
+    def put(offsets):
+        header = json.dumps(
+            {name: {"dtype": "F32", "shape": shapes[name], "data_offsets": offsets[name]} for name in shapes}
+        ).encode()
+        (folder / "theta0.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(2440))
+
+    put(fine)  # by itself the header is right: only the values are others
+    assert refused(folder) == (
+        "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
+    )
+    put({**fine, **places})
     assert refused(folder) == "s/theta0.safetensors: not a valid safetensors file"
 
 
@@ -286,28 +406,24 @@ def test_rows(folder, edit, rows):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 2}, "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
+        ({"schema": 3}, "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
+        ({"schema": 1}, "unknown or missing key 'card'"),
         ({"schema": 0}, "schema 0 is not a positive whole number"),
         ({"schema": "1"}, "schema '1' is not a positive whole number"),
         ({"schema": True}, "schema True is not a positive whole number"),
         ({"format": "dpltm-run"}, "not a document of format 'dpltm-ticket-set'"),
         ({"id": "0" * 64}, "the id does not match theta0 and masks; the set is damaged or was changed"),
-        ({"id": 5}, "id is not a text"),
-        (
-            {"predictors_id": "0" * 64},
-            "predictors_id does not match; predictors.safetensors is damaged or was changed",
-        ),
+        ({"id": 5}, f"id: {TEXT}"),
         ({"more": 1}, "unknown or missing key 'more'"),
-        ({"name": None}, "name is not a text"),
-        ({"model": 5}, "model is not a text"),
+        ({"name": None}, f"name: {TEXT}"),
+        ({"model": 5}, "model 5 is not a text"),
         ({"model": "vgg"}, "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"),
         ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),
         ({"features": 64.0}, "model mlp:8: features 64.0 is not between 1 and 100000"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
         ({"config": []}, "config is not an object"),
-        ({"provenance": "dp"}, "provenance 'dp' is unknown to this version; known: public, private"),
-        ({"provenance": ["public"]}, "provenance ['public'] is unknown to this version; known: public, private"),
-        ({"source": None}, "source is not a reference to records"),
+        ({"provenance": "secret"}, "provenance 'secret' is none of data-free, public, dp, private"),
+        ({"provenance": ["public"]}, "provenance ['public'] is none of data-free, public, dp, private"),
         ({"source": {"name": "digits"}}, "source is not a reference to records"),
     ],
 )
@@ -316,12 +432,30 @@ def test_keys(folder, edit, changes, message):
     assert refused(folder) == f"s/tickets.json: {message}"
 
 
-def test_missing_key(folder):
+@pytest.mark.parametrize("key", ["criterion", "events", "parent", "card", "digest"])
+def test_missing_key(folder, key):
     path = folder / "tickets.json"
     document = json.loads(path.read_text())
-    del document["criterion"]
+    del document[key]
     path.write_text(json.dumps(document))
-    assert refused(folder) == "s/tickets.json: unknown or missing key 'criterion'"
+    assert refused(folder) == f"s/tickets.json: unknown or missing key {key!r}"
+
+
+@pytest.mark.parametrize("stated", ["0" * 64, "", 0, False, [], {}])
+def test_another_id_of_the_predictors(folder, edit, stated):
+    edit(predictors_id=stated)
+    assert (
+        refused(folder) == "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed"
+    )
+
+
+def test_predictors_that_the_description_does_not_know_of(folder, edit):
+    edit(predictors_id=None)
+    message = "s/predictors.safetensors: there, though tickets.json knows of no predictors; remove it"
+    assert refused(folder) == message
+    (folder / "predictors.safetensors").unlink()
+    (folder / "predictors.safetensors").symlink_to("nowhere")
+    assert refused(folder) == message
 
 
 def test_another_network(folder, edit):
@@ -349,6 +483,27 @@ def test_not_json(folder, text):
     assert refused(folder) == "s/tickets.json: not valid JSON"
 
 
+@pytest.mark.parametrize("key", ["id", "provenance", "config", "digest"])
+def test_a_key_twice(folder, key):
+    """Readers differ in which of two they take, so neither is taken, whatever it says."""
+    path = folder / "tickets.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document)[:-1] + f", {json.dumps(key)}: {json.dumps(document[key])}}}")
+    assert refused(folder) == "s/tickets.json: not valid JSON"
+
+
+@pytest.mark.parametrize("depth", [100, 700, 900, 940, 980])
+@pytest.mark.parametrize("key", ["config", "name", "features", "source", "events", "parent", "tickets", "digest"])
+def test_deep_values(folder, key, depth):
+    """Nested nearly as deep as Python reads: whatever looks at the value afterwards must not fall over it."""
+    path = folder / "tickets.json"
+    document = {**json.loads(path.read_text()), key: "@"}
+    path.write_text(json.dumps(document).replace('"@"', "[" * depth + "]" * depth))
+    refused(folder)
+    path.write_text(json.dumps(document).replace('"@"', '{"a":' * depth + "1" + "}" * depth))
+    refused(folder)
+
+
 @pytest.mark.parametrize("text", [b"[]", b"5", b"null", b"{}"])
 def test_json_of_something_else(folder, text):
     (folder / "tickets.json").write_bytes(text)
@@ -358,9 +513,9 @@ def test_json_of_something_else(folder, text):
 def test_endless_document(folder):
     with (folder / "tickets.json").open("r+b") as stream:
         stream.truncate(2**24 + 1)
-    assert refused(folder) == "s/tickets.json: larger than 16777216 bytes; not a document of dpltm"
+    assert sizes(refused(folder)) == (2**24 + 1, 0, 2**21)
 
 
 def test_an_accuracy_edited_within_bounds(folder, edit, rows):
     edit(tickets=[*rows[:3], {**rows[3], "accuracy": 0.99}])
-    refused(folder)
+    assert refused(folder) == DIGEST

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
 from dpltm.errors import ArtifactError
-from dpltm.generation import GenerationConfig, Ticket, Tickets
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.generation import GenerationConfig, without_data
+from dpltm.models import ModelSpec
 from dpltm.privacy.events import DatasetRef
-from dpltm.pruning import prune_by_magnitude
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
 
 
@@ -29,7 +28,7 @@ def same_tensors(one, other):
 
 def test_round_trip(tmp_path, tickets, save):
     saved, loaded = save(tmp_path / "s"), load_ticket_set(tmp_path / "s")
-    for field in ("path", "id", "name", "criterion", "provenance", "source"):
+    for field in ("path", "id", "name", "criterion", "provenance", "source", "events", "parent"):
         assert getattr(loaded, field) == getattr(saved, field)
     assert loaded.config == json.loads(json.dumps(saved.config))
     assert loaded.body.spec == tickets.spec
@@ -41,14 +40,17 @@ def test_round_trip(tmp_path, tickets, save):
         assert same_tensors(back.predictor, ticket.predictor)
 
 
-def test_document(tmp_path, tickets, save):
+def test_document(tmp_path, tickets, save, raw):
     save(tmp_path / "s")
     document = json.loads((tmp_path / "s/tickets.json").read_text())
     assert set(document) == {
         *("format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"),
-        *("criterion", "provenance", "source", "config", "tickets", "digest"),
+        *("criterion", "provenance", "source", "events", "draws", "parent", "config", "card", "tickets", "digest"),
     }
-    assert (document["format"], document["schema"], document["name"]) == ("dpltm-ticket-set", 1, "a name")
+    assert (document["format"], document["schema"], document["name"]) == ("dpltm-ticket-set", 2, "a name")
+    assert (document["events"], document["draws"], document["parent"]) == ([], [], None)
+    assert document["card"] == hashlib.sha256((tmp_path / "s/README.md").read_bytes()).hexdigest()
+    assert document["digest"] == raw.digest(document)
     assert (document["model"], document["features"], document["classes"]) == ("mlp:8", 64, 10)
     assert (document["criterion"], document["provenance"]) == ("magnitude", "public")
     assert document["source"] == {
@@ -209,28 +211,23 @@ def test_round(tmp_path, save):
 def test_fifteen_rounds_of_the_papers_network_take_little_room(tmp_path):
     """784-300-100-10 and 16 masks without predictors: at most 1.7 MB (theta0 alone is 1.07)."""
     spec = ModelSpec("mlp:300,100", 784, 10)
-    model = build(spec, 0)
-    theta0 = {name: value.detach().clone() for name, value in model.named_parameters()}
-    rates = {"fc1.weight": 0.3, "fc2.weight": 0.3, "fc3.weight": 0.2}
-    mask, rounds = Mask.dense(model), []
-    for number in range(16):
-        if number:
-            mask = prune_by_magnitude(theta0, mask, rates)
-        rounds.append(Ticket(number, mask, 0.5, {name: value * mask[name] for name, value in theta0.items()}))
-    config = GenerationConfig()
+    config = GenerationConfig(criterion="init-magnitude")
+    made = without_data(spec, config)
+    rounds = [replace(ticket, accuracy=0.5) for ticket in made.tickets]
     source = DatasetRef("mnist", "ab" * 16, "01234567", 0, 60000)
     save_ticket_set(
         tmp_path / "s",
-        Tickets(spec, theta0, tuple(rounds)),
+        replace(made, tickets=tuple(rounds)),
         name="mnist",
         criterion="magnitude",
         provenance="public",
         source=source,
-        config=config,
+        config=asdict(config),
     )
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "s").iterdir()}
-    assert sum(size for name, size in sizes.items() if name != "predictors.safetensors") <= 1.7e6
+    assert "predictors.safetensors" not in sizes
+    assert sum(sizes.values()) <= 1.7e6
     assert sizes["masks.safetensors"] < 16 * (266_610 / 8 + 600)
     loaded = load_ticket_set(tmp_path / "s")
-    assert loaded.ticket(15).mask.same_as(mask)
+    assert loaded.ticket(15).mask.same_as(rounds[15].mask)
     assert loaded.config == json.loads(json.dumps(asdict(config)))

@@ -2,13 +2,17 @@
 
 import json
 import math
-from dataclasses import FrozenInstanceError, fields, replace
+import re
+import time
+from dataclasses import FrozenInstanceError, asdict, fields, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy import events as event_module
 from dpltm.privacy.event_json import KINDS, from_json, to_json
 from dpltm.privacy.events import (
     OPEN_END,
@@ -25,18 +29,19 @@ from dpltm.privacy.events import (
     now,
 )
 
+texts = st.text(st.characters().filter(str.isprintable), max_size=40) | st.just("x" * 1000)
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 adjacencies = st.sampled_from(["add-remove", "replace-one"])
 refs = st.tuples(st.integers(0, 10**9), st.integers(1, 10**9)).flatmap(
-    lambda at: st.builds(DatasetRef, st.text(), st.text(), st.text(), st.just(at[0]), st.just(at[0] + at[1]))
+    lambda at: st.builds(DatasetRef, texts, texts, texts, st.just(at[0]), st.just(at[0] + at[1]))
 )
-common = {"dataset": refs, "time": st.text(), "adjacency": adjacencies, "unit": st.just("record")}
+common = {"dataset": refs, "time": texts, "adjacency": adjacencies, "unit": st.just("record")}
 by_kind = {
     "provenance": st.builds(
         ProvenanceEvent,
         **common,
         provenance=st.sampled_from(["data-free", "public", "dp", "private"]),
-        ticket_set=st.text(),
+        ticket_set=texts,
     ),
     "selection": st.builds(
         SelectionEvent,
@@ -48,7 +53,7 @@ by_kind = {
         sensitivity=positive,
         certified_epsilon=st.floats(min_value=2),  # never below eps1; may be infinite
         candidates=st.integers(1, 10**6),
-        ticket_set=st.text(),
+        ticket_set=texts,
         adaptive=st.booleans(),
     ),
     "training": st.builds(
@@ -59,22 +64,22 @@ by_kind = {
         noise_multiplier=st.floats(min_value=0, allow_infinity=False),
         sensitivity=positive,
         nominal_sensitivity=st.none() | positive,
-        filter=st.text(),
+        filter=texts,
         live=st.integers(1, 10**9),
     ),
-    "laplace": st.builds(LaplaceEvent, **common, what=st.text(), sensitivity=positive, scale=positive),
-    "gaussian": st.builds(GaussianEvent, **common, what=st.text(), sensitivity=positive, noise_multiplier=positive),
+    "laplace": st.builds(LaplaceEvent, **common, what=texts, sensitivity=positive, scale=positive),
+    "gaussian": st.builds(GaussianEvent, **common, what=texts, sensitivity=positive, noise_multiplier=positive),
     "randomized-response": st.builds(
         RandomizedResponseEvent,
         **common | {"adjacency": st.just("replace-one")},
-        what=st.text(),
+        what=texts,
         epsilon=positive,
         categories=st.integers(2, 10**9),
     ),
     "guarantee": st.builds(
-        GuaranteeEvent, **common, what=st.text(), epsilon=positive, delta=st.floats(0, 1, exclude_max=True)
+        GuaranteeEvent, **common, what=texts, epsilon=positive, delta=st.floats(0, 1, exclude_max=True)
     ),
-    "non-private": st.builds(NonPrivateEvent, **common, what=st.text()),
+    "non-private": st.builds(NonPrivateEvent, **common, what=texts),
     "budget": st.builds(
         BudgetEvent, **common, epsilon=positive, delta=st.floats(0, 1, exclude_min=True, exclude_max=True)
     ),
@@ -176,6 +181,64 @@ def test_round_trip(kind, data):
     assert type(back) is type(event)
 
 
+# Texts: printable and no longer than a thousand characters, in both directions.
+
+UNPRINTABLE = ["\x1b[2J", "two\nlines", "a\tb", "\x00", "\x7f", "\u202e", "\u2028", "\ud800", "x" * 1001]
+TEXTS = [
+    (kind, name)
+    for kind, example in EXAMPLES.items()
+    for name, value in asdict(example).items()
+    if isinstance(value, str) and name in {"time", "ticket_set", "filter", "what"}
+]
+NAMES = ["name", "fingerprint", "key_id"]
+
+
+def unwritable(event):
+    with pytest.raises(ArtifactError) as caught:
+        to_json(event)
+    return str(caught.value)
+
+
+def test_every_free_text_is_covered_here():
+    """Those that are no choice of a few."""
+    free = {(kind, field.name) for kind in KINDS for field in fields(KINDS[kind]) if field.type == "str"}
+    assert set(TEXTS) == free
+    assert set(NAMES) == {field.name for field in fields(DatasetRef) if field.type == "str"}
+
+
+@pytest.mark.parametrize("text", UNPRINTABLE, ids=ascii)
+@pytest.mark.parametrize(("kind", "name"), TEXTS)
+def test_texts_that_no_terminal_shows_as_they_are(kind, name, text):
+    assert unwritable(replace(EXAMPLES[kind], **{name: text})) == (
+        f"event field {name}: {text!r:.60} is no printable text of at most 1000 characters"
+    )
+    assert refusal(to_json(EXAMPLES[kind]) | {name: text}) == (
+        f"{kind} event: field {name}: bad value {text!r:.60}, expected str"
+    )
+
+
+@pytest.mark.parametrize("text", UNPRINTABLE, ids=ascii)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_texts_of_the_dataset_that_no_terminal_shows_as_they_are(kind, name, text):
+    event = EXAMPLES[kind]
+    assert unwritable(replace(event, dataset=replace(event.dataset, **{name: text}))) == (
+        f"event field {name}: {text!r:.60} is no printable text of at most 1000 characters"
+    )
+    body = to_json(event)
+    assert refusal(body | {"dataset": body["dataset"] | {name: text}}) == (
+        f"dataset event: field {name}: bad value {text!r:.60}, expected str"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "x" * 1000, "Größe 数字 ½", "[bold]x[/bold]", '"\\'])
+@pytest.mark.parametrize(("kind", "name"), TEXTS)
+def test_every_other_text_is_as_good_as_any(kind, name, text):
+    event = replace(EXAMPLES[kind], **{name: text})
+    event = replace(event, dataset=replace(event.dataset, name=text, fingerprint=text, key_id=text))
+    assert from_json(json.loads(json.dumps(to_json(event)))) == event
+
+
 def test_every_kind_is_covered_here():
     assert set(by_kind) == set(EXAMPLES) == set(ON_DISK) == set(KINDS)
 
@@ -217,11 +280,48 @@ def test_events_are_frozen():
         TRAINING.noise_multiplier = 9.0
 
 
-def test_now_is_utc_to_the_second():
-    from datetime import UTC, datetime, timedelta
+def test_now_is_utc_to_the_microsecond_and_six_digits_more():
+    before, text, after = datetime.now(UTC), now(), datetime.now(UTC)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{12}Z", text)
+    moment = datetime.fromisoformat(text)  # the further digits are read over
+    assert moment.utcoffset() == timedelta(0)
+    assert before <= moment <= after
+    assert moment == datetime.strptime(text[:26] + "+0000", "%Y-%m-%dT%H:%M:%S.%f%z")
 
-    moment = datetime.strptime(now(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    assert timedelta(0) <= datetime.now(UTC) - moment < timedelta(minutes=5)
+
+class Frozen(datetime):
+    """A clock that stands still, at a moment whose first digits are zeros."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 1, 2, 3, 4, 5, 67, tzinfo=tz)
+
+
+def test_no_two_releases_share_a_time(monkeypatch):
+    """Equal events are one release, so two within one tick of the clock must differ."""
+    assert now() != now()
+    monkeypatch.setattr(event_module, "datetime", Frozen)
+    found = [now() for _ in range(20)]
+    assert {text[:26] for text in found} == {"2026-01-02T03:04:05.000067"}
+    assert len(set(found)) >= 19  # a million possibilities: twice a pair among 20 is no accident
+    assert found[0] != found[1]
+
+
+def test_the_random_digits_of_a_time_cannot_be_foretold(monkeypatch):
+    """Not from a seed that two processes may share, and with leading zeros kept."""
+    drawn = iter([0, 7, 10**6 - 1])
+    monkeypatch.setattr(event_module, "datetime", Frozen)
+    monkeypatch.setattr(event_module.secrets, "randbelow", lambda most: next(drawn) if most == 10**6 else None)
+    assert [now()[26:] for _ in range(3)] == ["000000Z", "000007Z", "999999Z"]
+
+
+def test_times_sort_as_they_came():
+    """As text: the digits that are random are the last ones."""
+    found = []
+    for _ in range(5):
+        found.append(now())
+        time.sleep(1e-4)
+    assert sorted(found) == found
 
 
 # Strict reading.

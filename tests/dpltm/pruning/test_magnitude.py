@@ -12,12 +12,18 @@ from hypothesis.extra import numpy as hnp
 
 from dpltm.errors import InputError
 from dpltm.masks import Mask
-from dpltm.pruning import prune_by_magnitude
-from dpltm.pruning.magnitude import layer_rates, live_schedule, prune_count
+from dpltm.pruning.magnitude import prune_by_magnitude
+from dpltm.pruning.schedule import layer_rates, live_schedule, prune_count
 
 rates = st.floats(0.01, 0.99)
 # Few distinct values, of both signs: ties are the rule.
 tied = st.sampled_from([-2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf, -math.inf, math.nan])
+
+
+def prune(weights, mask, rate):
+    """Drops the fraction ``rate`` of the live weights of each named parameter."""
+    live = {name: int(mask[name].sum()) for name in weights}
+    return prune_by_magnitude(weights, mask, {name: count - prune_count(count, rate) for name, count in live.items()})
 
 
 def naive_prune(weights: list[float], kept: list[bool], count: int) -> list[bool]:
@@ -42,7 +48,7 @@ def test_drops_the_smallest_live_weights_ties_by_position(data, shape, rate, val
     weights = torch.from_numpy(data.draw(hnp.arrays(np.float32, shape, elements=values)))
     kept = torch.from_numpy(data.draw(hnp.arrays(bool, shape)))
     mask = Mask({"w": kept, "b": torch.ones(shape[0], dtype=torch.bool)})
-    after = prune_by_magnitude({"w": weights}, mask, {"w": rate})
+    after = prune({"w": weights}, mask, rate)
     count = prune_count(int(kept.sum()), rate)
     assert after["w"].flatten().tolist() == naive_prune(weights.flatten().tolist(), kept.flatten().tolist(), count)
     assert after.nested_in(mask)
@@ -55,7 +61,7 @@ def test_drops_the_smallest_live_weights_ties_by_position(data, shape, rate, val
 def test_exactly_k_of_equal_weights_go_the_first_ones(value):
     """A threshold comparison would drop all of them, or none (a peer dropped n + 1 instead of n)."""
     mask = Mask({"w": torch.ones(4, 5, dtype=torch.bool)})
-    after = prune_by_magnitude({"w": torch.full((4, 5), value)}, mask, {"w": 0.3})
+    after = prune({"w": torch.full((4, 5), value)}, mask, 0.3)
     assert after["w"].flatten().tolist() == [False] * 6 + [True] * 14
 
 
@@ -64,33 +70,31 @@ def test_many_ties_are_stable_too():
     size = 10_000
     weights = torch.ones(100, 100)
     weights.view(-1)[::2] = -1.0
-    after = prune_by_magnitude({"w": weights}, Mask({"w": torch.ones(100, 100, dtype=torch.bool)}), {"w": 0.25})
+    after = prune({"w": weights}, Mask({"w": torch.ones(100, 100, dtype=torch.bool)}), 0.25)
     assert after["w"].flatten().tolist() == [False] * (size // 4) + [True] * (size - size // 4)
 
 
 def test_large_negative_weights_survive():
-    after = prune_by_magnitude(
-        {"w": torch.tensor([[-9.0, 0.1, 0.2, -8.0]])}, Mask({"w": torch.ones(1, 4, dtype=torch.bool)}), {"w": 0.5}
-    )
+    after = prune({"w": torch.tensor([[-9.0, 0.1, 0.2, -8.0]])}, Mask({"w": torch.ones(1, 4, dtype=torch.bool)}), 0.5)
     assert after["w"].tolist() == [[True, False, False, True]]
 
 
 def test_pruned_positions_never_return_however_large():
     mask = Mask({"w": torch.tensor([[False, True, True, True, True]])})
-    after = prune_by_magnitude({"w": torch.tensor([[9.0, 1.0, 2.0, 3.0, 4.0]])}, mask, {"w": 0.5})
+    after = prune({"w": torch.tensor([[9.0, 1.0, 2.0, 3.0, 4.0]])}, mask, 0.5)
     assert after["w"].tolist() == [[False, False, False, True, True]]
 
 
 def test_nan_goes_last_and_is_dropped_when_nothing_else_is_left():
     mask = Mask({"w": torch.ones(1, 4, dtype=torch.bool)})
     weights = {"w": torch.tensor([[math.nan, math.inf, math.nan, 1.0]])}
-    assert prune_by_magnitude(weights, mask, {"w": 0.5})["w"].tolist() == [[True, False, True, False]]
-    assert prune_by_magnitude(weights, mask, {"w": 0.75})["w"].tolist() == [[False, False, True, False]]
+    assert prune(weights, mask, 0.5)["w"].tolist() == [[True, False, True, False]]
+    assert prune(weights, mask, 0.75)["w"].tolist() == [[False, False, True, False]]
 
 
 def test_gradients_do_not_follow_and_weights_stay():
     weight = torch.nn.Parameter(torch.tensor([[3.0, 1.0, 2.0]]))
-    after = prune_by_magnitude({"w": weight}, Mask({"w": torch.ones(1, 3, dtype=torch.bool)}), {"w": 0.34})
+    after = prune({"w": weight}, Mask({"w": torch.ones(1, 3, dtype=torch.bool)}), 0.34)
     assert after["w"].tolist() == [[True, False, True]]
     assert weight.tolist() == [[3.0, 1.0, 2.0]]
 
@@ -161,10 +165,13 @@ def test_schedule_is_what_pruning_does_whatever_the_weights(shapes, some_rates, 
     names = [f"w{number}" for number in range(len(shapes))]
     mask = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in zip(names, shapes, strict=True)})
     generator = torch.Generator().manual_seed(seed)
-    for live in live_schedule(sizes, all_rates, rounds):
+    for live in live_schedule(sizes, all_rates, rounds)[1:]:
+        weights, before = {name: torch.randn(mask[name].shape, generator=generator) for name in names}, mask
+        naive = [prune({name: weights[name]}, mask, rate)[name] for name, rate in zip(names, all_rates, strict=True)]
+        mask = prune_by_magnitude(weights, mask, dict(zip(names, live, strict=True)))
         assert tuple(int(mask[name].sum()) for name in names) == live
-        weights = {name: torch.randn(mask[name].shape, generator=generator) for name in names}
-        mask = prune_by_magnitude(weights, mask, dict(zip(names, all_rates, strict=True)))
+        assert all(torch.equal(mask[name], alone) for name, alone in zip(names, naive, strict=True))
+        assert mask.nested_in(before)
 
 
 def test_a_round_that_would_empty_a_layer_is_refused():

@@ -1,0 +1,322 @@
+"""``dpltm tickets ls``, ``show``, ``verify``, ``export`` and ``import``: ticket sets as things to look at and to hand on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dpltm.cli.common import DataOptions, load_dataset, model_spec
+from dpltm.cli.console import Console
+from dpltm.cli.options import Call, option
+from dpltm.errors import DpltmError, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from dpltm.generation import Ticket
+    from dpltm.tickets.ticket_set import TicketSet
+
+SHARING_PRIVATE = (
+    "made from private records with no mechanism: its masks may reveal them, its predictors even more, and no epsilon"
+    " bounds how much"
+)
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """The ticket sets in a folder, and those that come with dpltm."""
+
+    folder: str = option(".", "Folder to look in.", metavar="[DIR]", argument=True)
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer."""
+
+    set: str | None = option(None, "Ticket set.", metavar="SET[@ROUND]", argument=True, required=True)
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.
+
+    The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
+    """
+
+    set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Writes a ticket set for somebody else, or one ticket for other tools.
+
+    A set leaves its ledger, its selection and everything measured on private records behind. A ticket becomes its masked
+    starting weights (state-dict, onnx) or weights and masks (torch-prune).
+    """
+
+    set: str | None = option(
+        None, "Ticket set; the other forms take a round.", metavar="SET[@ROUND]", argument=True, required=True
+    )
+    to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune", "onnx"))
+    out: str | None = option(None, "Folder or file to write.", metavar="PATH", required=True)
+    predictor: bool = option(False, "The network trained in that round rather than the starting weights.")
+    no_predictors: bool = option(False, "A set without the trained networks that select scores.")
+    yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
+
+
+@dataclass(frozen=True)
+class ImportOptions(DataOptions):
+    """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
+
+    Parameters are named as those of --model (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). --dataset says what records
+    the network is for; if --provenance is public or private, they are also what it was made from. A file that dpltm
+    exported says itself where it comes from.
+    """
+
+    file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
+    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...|cnn")
+    provenance: str | None = option(
+        None,
+        "What masks and weights depend on; required where the file does not say it.",
+        choices=("public", "private", "data-free"),
+    )
+    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the file's name")
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+
+
+def list_command(options: ListOptions, call: Call) -> None:
+    """Runs ``dpltm tickets ls`` and prints its answer."""
+    from dpltm.tickets.store import listing
+
+    rows: list[dict[str, Any]] = []
+    for entry in listing(Path(options.folder)):
+        row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
+        if entry.tickets is not None:
+            row |= {
+                "id": entry.tickets.id,
+                "model": entry.tickets.body.spec.text,
+                "criterion": entry.tickets.criterion,
+                "provenance": entry.tickets.provenance,
+                "rounds": len(entry.tickets.body.tickets) - 1,
+                "density": entry.tickets.body.tickets[-1].mask.density,
+            }
+        rows.append(row)
+    body = {"folder": options.folder, "tickets": rows}
+    Console(call.json, call.quiet).result(body, lambda rich: _show_list(rich, body))
+
+
+def show_command(options: ShowOptions, call: Call) -> None:
+    """Runs ``dpltm tickets show`` and prints its answer."""
+    from dpltm.tickets.store import find_set, split_round
+    from dpltm.tickets.ticket_set import ticket_rows
+
+    name, number = split_round(options.set or "")
+    tickets = find_set(name)
+    body = {**_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
+    if number is not None:
+        body["layers"] = _layers(tickets.ticket(number))
+    Console(call.json, call.quiet).result(body, lambda rich: _show_set(rich, body))
+
+
+def verify_command(options: VerifyOptions, call: Call) -> None:
+    """Runs ``dpltm tickets verify``, prints its answer and ends with 1 if anything is wrong."""
+    from dpltm.tickets.store import problems, set_path
+
+    name = options.set or ""
+    found = problems(set_path(name))
+    body = {"ticket_set": name, "ok": not found, "problems": found}
+    Console(call.json, call.quiet).result(body, lambda rich: _show_problems(rich, body))
+    if found:
+        raise typer.Exit(1)
+
+
+def export_command(options: ExportOptions, call: Call) -> None:
+    """Runs ``dpltm tickets export`` and prints its answer."""
+    from dpltm.tickets import export
+    from dpltm.tickets.store import find_set, split_round
+    from dpltm.tickets.winner import draws_behind
+
+    name, number = split_round(options.set or "")
+    path = Path(options.out or "")
+    if (options.to == "set") != (number is None):
+        raise InputError(
+            f"SET@ROUND: {options.to} "
+            + ("takes the whole set; leave @ROUND out" if options.to == "set" else "takes one round; write SET@ROUND")
+        )
+    if options.predictor and options.to == "set":
+        raise InputError("--predictor: for one ticket; a set keeps its predictors unless --no-predictors")
+    if options.no_predictors and options.to != "set":
+        raise InputError(f"--no-predictors: only --to set; {options.to} has starting weights unless --predictor")
+    tickets = find_set(name)
+    if tickets.provenance == "private" and not options.yes:
+        raise DpltmError(f"{name}: {SHARING_PRIVATE}; if you mean to hand it on all the same, add --yes")
+    if number is None:
+        export.export_set(tickets, path, predictors=not options.no_predictors)
+    else:
+        ticket = tickets.ticket(number)
+        values = tickets.body.theta0 if not options.predictor else ticket.predictor
+        if values is None:
+            raise InputError(f"--predictor: {name} has none; leave it out for the starting weights")
+        if options.to == "onnx":
+            export.export_onnx(tickets.body.spec, values, ticket.mask, path)
+        else:
+            write = export.export_state_dict if options.to == "state-dict" else export.export_torch_prune
+            write(values, ticket.mask, path, replace(tickets.origin, draws=draws_behind(tickets, number)))
+    body = {
+        "ticket_set": name,
+        "id": tickets.id,
+        "round": number,
+        "form": options.to,
+        "written": str(path),
+        "notes": _export_notes(tickets, options.to),
+    }
+    Console(call.json, call.quiet).result(body, lambda rich: _show_written(rich, body))
+
+
+def _export_notes(tickets: TicketSet, form: str) -> list[str]:
+    """What whoever hands tickets on should know."""
+    from dpltm.tickets.winner import drawn_from
+
+    notes = []
+    if form in ("set", "onnx") and drawn_from(tickets):
+        notes.append(
+            "a winner was drawn from this set, and which round that was is a release of its own that the copy does not know"
+            f" of: so train the winner from {tickets.label}, where its cost is counted"
+        )
+    if tickets.provenance == "dp":
+        goes = "does not go into ONNX" if form == "onnx" else "goes with the copy"
+        notes.append(f"made under differential privacy from {tickets.source}: what that spent {goes}")
+    return notes
+
+
+def import_command(options: ImportOptions, call: Call) -> None:
+    """Runs ``dpltm tickets import`` and prints its answer."""
+    from dpltm.tickets.export import import_torch_prune, read_origin
+    from dpltm.tickets.files import check_free
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ticket_set import Origin, Parent, save_ticket_set, ticket_rows
+
+    file, out = Path(options.file or ""), Path(options.out or "")
+    check_free(out)
+    dataset = load_dataset(options)
+    spec = model_spec(options.model, dataset)
+    tickets, origin, parent = import_torch_prune(file, spec), read_origin(file, spec), None
+    if origin is not None:
+        if options.provenance not in (None, origin.provenance):
+            raise InputError(f"--provenance: {file} says {origin.provenance} of itself; leave --provenance out")
+        parent = Parent(origin.id, origin.name, None, "export and import")
+    elif options.provenance is None:
+        raise InputError(f"--provenance is missing: {file} does not say what its masks and weights depend on")
+    else:
+        source = None if options.provenance == "data-free" else reference(dataset)
+        origin = Origin("", "", options.provenance, source, ())  # type: ignore[arg-type]
+    saved = save_ticket_set(
+        out,
+        tickets,
+        name=options.name or file.stem,
+        criterion="imported",
+        provenance=origin.provenance,
+        source=origin.source,
+        config={"imported": file.name},
+        events=origin.events,
+        draws=origin.draws,
+        parent=parent,
+    )
+    body = {**_facts(str(out), saved), "tickets": ticket_rows(saved.body)}
+    Console(call.json, call.quiet).result(body, lambda rich: _show_set(rich, body))
+
+
+def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
+    from dpltm.privacy.event_json import to_json
+
+    return {
+        "ticket_set": name,
+        "id": tickets.id,
+        "name": tickets.name,
+        "model": tickets.body.spec.text,
+        "features": tickets.body.spec.features,
+        "classes": tickets.body.spec.classes,
+        "criterion": tickets.criterion,
+        "provenance": tickets.provenance,
+        "source": None if tickets.source is None else asdict(tickets.source),
+        "events": [to_json(event) for event in tickets.events],
+        "draws": [to_json(event) for event in tickets.draws],
+        "parent": None if tickets.parent is None else asdict(tickets.parent),
+        "predictors": tickets.scored,
+        "config": dict(tickets.config),
+    }
+
+
+def _layers(ticket: Ticket) -> list[dict[str, Any]]:
+    return [
+        {
+            "parameter": name,
+            "shape": list(value.shape),
+            "live": int(value.sum()),
+            "density": float(value.double().mean()),
+        }
+        for name, value in ticket.mask.items()
+    ]
+
+
+def _show_list(rich: RichConsole, body: dict[str, Any]) -> None:
+    from rich.table import Column, Table
+
+    if not body["tickets"]:
+        rich.print(f"no ticket set in {body['folder']}; make one with dpltm generate")
+        return
+    table = Table(Column("set", no_wrap=True), "network", "criterion", "provenance", "rounds")
+    for row in body["tickets"]:
+        if row["problem"] is not None:
+            table.add_row(row["ticket_set"], "damaged: see", "dpltm", "tickets", "verify")
+        else:
+            rounds = f"{row['rounds']} ({row['density']:.2%})"
+            table.add_row(row["ticket_set"], row["model"], row["criterion"], row["provenance"], rounds)
+    rich.print(table)
+
+
+def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from dpltm.cli.show import show_pairs, show_tickets
+    from dpltm.privacy.event_json import from_json
+    from dpltm.privacy.words import describe
+    from dpltm.tickets.card import MEANING
+
+    pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
+    if body["source"] is not None:
+        pairs["made from"] = f"{body['source']['name']}, fingerprint {body['source']['fingerprint'][:12]}"
+    if body["parent"] is not None:
+        pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
+    show_pairs(rich, body["ticket_set"], pairs)
+    rich.print(f"id {body['id']}")
+    rich.print(f"{body['provenance']}: {MEANING[body['provenance']]}")
+    for event in (*body["events"], *body["draws"]):
+        rich.print(f"- spent: {describe(from_json(event))}", style="dim")
+    if "layers" in body:
+        table = Table("parameter", "shape", "live", "density")
+        for row in body["layers"]:
+            shape = "x".join(str(size) for size in row["shape"])
+            table.add_row(row["parameter"], shape, f"{row['live']:,}", f"{row['density']:.2%}")
+        rich.print(table)
+    else:
+        show_tickets(rich, body)
+
+
+def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:
+    if body["ok"]:
+        rich.print(f"{body['ticket_set']}: all is well")
+    for problem in body["problems"]:
+        rich.print(problem)
+
+
+def _show_written(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_notes
+
+    rich.print(f"wrote {body['written']}")
+    if body["form"] == "torch-prune":
+        rich.print('prune.identity(module, "weight") on every module makes a model that loads it', style="dim")
+    show_notes(rich, body)

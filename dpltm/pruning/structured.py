@@ -1,0 +1,250 @@
+"""Structured pruning: whole units (neurons, channels) are dropped, the least important first.
+
+What is left is a smaller dense network rather than a sparse one of the same size: ``dpltm.compaction`` makes it so, and
+training then costs less. Importance is the group magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit
+is judged by its incoming and its outgoing weights together.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError, first_line
+from dpltm.masks import Mask
+from dpltm.models.mlp import PROJECTION
+from dpltm.units import UnitGroup, check_no_normalisation, positions, unit_groups
+
+
+def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
+    """The next mask of iterative pruning by units.
+
+    The importance of a unit is the L2 norm of its live weights, incoming and outgoing, over the mean of those norms in its
+    layer, all as ``mask`` and ``model`` have them at the call. NaN counts as larger than everything; neither NaN nor
+    infinity is part of a mean. Equal ones go in the order of layers, then of units. Ahead of them all go weights that lead
+    to no output, and the unit that the round before removed in part.
+
+    Args:
+        model: the trained network; its pruned weights count as zero, whatever they hold.
+        mask: the present mask.
+        live: how many weights are to stay; biases do not count. Weights of a layer ``project`` (see ``dpltm.models.mlp``)
+            do not count either, and are never pruned.
+        example: one batch of any records of the right shape; only shape and dtype matter.
+
+    Returns:
+        A mask with the biases of ``mask``.
+
+        **Guarantees**: it is nested in ``mask``; exactly ``live`` weights are live in it; at most one unit more than in
+        ``mask`` is removed in part, by its smallest weights (equal ones in the order of their position); every layer keeps
+        a unit that is used, and no weight is left without a live coordinate.
+
+    Raises:
+        InputError: ``live`` is more than live now, or fewer than stay when every layer keeps one unit; a mask in which an
+            output no longer depends on any input; a normalisation layer; tied weights; a network that cannot be traced.
+    """
+    mask.check_fits(model)
+    state = _Live(_Units(model, example), mask)
+    if live > state.total:
+        raise InputError(
+            f"--prune: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
+        )
+    if live == state.total:
+        return mask
+    sizes = state.units.flat({name: value.detach().cpu().double().abs() for name, value in model.named_parameters()})
+    nothing = torch.tensor([], dtype=torch.long)
+    if not state.without(nothing, sizes, 0).works():
+        raise InputError(
+            "mask: no live weights lead from the inputs through every layer to the outputs; prune less before"
+        )
+    state = state.without(nothing, sizes, live)
+    for unit in _order(state, sizes):
+        weights = state.units.weights[unit]
+        if state.total > live and state.without(weights, sizes, 0).works():
+            state = state.without(weights, sizes, live)
+    if state.total > live:
+        raise InputError(
+            f"--prune: {live} live weights cannot be reached by removing units: with one left in every layer, {state.total}"
+            " stay; prune less"
+        )
+    return state.mask(mask)
+
+
+def fewest_live(model: nn.Module, example: Tensor) -> int:
+    """How few weights can stay when every layer keeps one unit; those of a layer ``project`` do not count.
+
+    From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many.
+
+    Args:
+        model: of any weights.
+        example: one batch of any records of the right shape; only shape and dtype matter.
+
+    Raises:
+        InputError: as ``prune_units``, for the network.
+    """
+    units = _Units(model, example)
+    alive = torch.ones(units.size, dtype=torch.bool)
+    seen: set[int] = set()
+    for weights, layer in zip(units.weights, units.layers.tolist(), strict=True):
+        if layer in seen:
+            alive[weights] = False
+        seen.add(layer)
+    return int(alive.sum())
+
+
+class _Units:
+    """The prunable weights of a network as one long vector, and its units, numbered through all layers.
+
+    Attributes:
+        shapes: of the weights, in the vector's order.
+        size: length of the vector.
+        weights: for every unit, where its weights are.
+        layers: ``(units,)``, the number of its layer.
+        maker: ``(size,)``, the unit whose incoming weight this is; -1 if it is none's.
+        feeder: ``(size,)``, the unit whose outgoing weight this is; -1 if it is none's.
+    """
+
+    def __init__(self, model: nn.Module, example: Tensor) -> None:
+        check_no_normalisation(model, "its units cannot be removed")
+        _check_not_tied(model)
+        self.shapes = {
+            name: value.shape for name, value in model.named_parameters() if value.ndim >= 2 and _prunable(name)
+        }
+        self._starts: dict[str, int] = {}
+        self.size = 0
+        for name, shape in self.shapes.items():
+            self._starts[name] = self.size
+            self.size += shape.numel()
+        self.maker, self.feeder = (torch.full((self.size,), -1) for _ in range(2))
+        self.weights: list[Tensor] = []
+        layers: list[int] = []
+        try:
+            groups = [found for found in unit_groups(positions(model), example) if _prunable(f"{found.layer}.weight")]
+        except InputError:
+            raise
+        except Exception as error:  # torch-pruning's, on what it does not know
+            raise InputError(f"model: its units cannot be told apart: {first_line(error)}") from error
+        for number, group in enumerate(groups):
+            self._add(group)
+            layers += [number] * group.count
+        self.layers = torch.tensor(layers, dtype=torch.long)
+
+    def _add(self, group: UnitGroup) -> None:
+        first = len(self.weights)
+        for owner, side in ((self.maker, group.incoming), (self.feeder, group.outgoing)):
+            for name, found in side.items():
+                if name in self._starts:
+                    owner[self._starts[name] + found.positions] = first + found.units
+        for dying in group.dying():
+            parts = [self._starts[name] + places for name, places in dying.items() if name in self._starts]
+            self.weights.append(torch.cat(parts).sort().values)
+
+    def flat(self, values: dict[str, Tensor]) -> Tensor:
+        """Values of the prunable weights in the vector's order."""
+        empty = torch.empty(0, dtype=next(iter(values.values())).dtype)
+        return torch.cat([empty, *(values[name].flatten() for name in self.shapes)])
+
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """The reverse of ``flat``."""
+        split = vector.split([shape.numel() for shape in self.shapes.values()])
+        return {name: part.view(self.shapes[name]) for name, part in zip(self.shapes, split, strict=True)}
+
+
+class _Live:
+    """What lives of the weights while units are being removed.
+
+    Attributes:
+        units: the network.
+        alive: ``(size,)``.
+        total: how many are alive.
+        incoming: ``(units,)``, how many incoming weights of each unit are alive.
+        outgoing: ``(units,)``, how many outgoing ones are.
+    """
+
+    def __init__(self, units: _Units, mask: Mask) -> None:
+        self.units = units
+        self.alive = units.flat({name: value.cpu() for name, value in mask.items()})
+        self.total = int(self.alive.sum())
+        self.incoming = self._per_unit(units.maker[self.alive])
+        self.outgoing = self._per_unit(units.feeder[self.alive])
+
+    def _per_unit(self, owners: Tensor) -> Tensor:
+        return torch.bincount(owners[owners >= 0], minlength=len(self.units.weights))
+
+    def mask(self, like: Mask) -> Mask:
+        """As a mask, with what it does not cover as it is in ``like``."""
+        return Mask(
+            {**like, **{name: value.to(like[name].device) for name, value in self.units.named(self.alive).items()}}
+        )
+
+    def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:
+        """Without weights and then all that lead to no output any more, until ``live`` are left; each lot smallest first."""
+        found = copy.copy(self)
+        found.alive = self.alive.clone()
+        while True:
+            gone = weights[found.alive[weights]]
+            found._drop(gone[sizes[gone].argsort(stable=True)][: found.total - live])
+            useless = ((found.outgoing == 0) & (found.incoming > 0)).nonzero().squeeze(1).tolist()
+            if found.total == live or not useless:
+                return found
+            weights = torch.cat([found.units.weights[unit] for unit in useless]).unique()
+
+    def _drop(self, gone: Tensor) -> None:
+        self.alive[gone] = False
+        self.total -= len(gone)
+        self.incoming = self.incoming - self._per_unit(self.units.maker[gone])
+        self.outgoing = self.outgoing - self._per_unit(self.units.feeder[gone])
+
+    def works(self) -> bool:
+        """Whether every weight has a live coordinate; its unit is used, once what leads to no output is gone."""
+        return all(bool(value.any()) for value in self.units.named(self.alive).values())
+
+    def removed_in_part(self) -> Tensor:
+        """``(units,)``: on whom all weights lie that died though none of the units that they touch is removed.
+
+        At most one unit, unless the mask is not of ``prune_units``, or all of them lie between two units: then either
+        could have been removed in part, and the mask is the same.
+        """
+        left = torch.cat([self.incoming + self.outgoing > 0, torch.tensor([True])])  # the last for -1, which is nobody
+        maker, feeder = self.units.maker, self.units.feeder
+        single = ~self.alive & left[maker] & left[feeder] & ((maker >= 0) | (feeder >= 0))
+        touching = self._per_unit(maker[single]) + self._per_unit(feeder[single])
+        return (touching > 0) & (touching == int(single.sum()))
+
+
+def _prunable(name: str) -> bool:
+    return not name.startswith(f"{PROJECTION}.")
+
+
+def _check_not_tied(model: nn.Module) -> None:
+    names: dict[int, str] = {}
+    for name, value in model.named_parameters(remove_duplicate=False):
+        if id(value) in names:
+            raise InputError(
+                f"model: {names[id(value)]} and {name} are one and the same; units of tied layers cannot be removed"
+            )
+        names[id(value)] = name
+
+
+def _importance(state: _Live, sizes: Tensor) -> Tensor:
+    """L2 norms of the units' live weights, over the mean of the finite ones of those left in their layer, float64."""
+    units = state.units
+    squares = torch.where(state.alive, sizes.square(), 0.0)
+    norms = torch.stack([squares[weights].sum() for weights in units.weights]).sqrt()
+    for layer in range(int(units.layers.max()) + 1):
+        here = units.layers == layer
+        counted = here & norms.isfinite() & (state.incoming + state.outgoing > 0)
+        mean = float(norms[counted].mean()) if bool(counted.any()) else 0.0
+        norms[here] /= mean or 1.0
+    return norms
+
+
+def _order(state: _Live, sizes: Tensor) -> list[int]:
+    """Units in the order in which they go; those that have gone are left out."""
+    if not state.units.weights:
+        return []
+    order = _importance(state, sizes).argsort(stable=True)
+    order = order[(state.incoming + state.outgoing)[order] > 0]
+    part = state.removed_in_part()[order]
+    return [*order[part].tolist(), *order[~part].tolist()]

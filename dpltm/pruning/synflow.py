@@ -1,0 +1,62 @@
+"""SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020): weights that little of the network's flow goes through are dropped first.
+
+It looks at no data: the flow is what a network of absolute weights makes of an input of ones.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.masks import Mask
+from dpltm.pruning.highest import Scope, keep_highest
+
+STEPS = 10
+"""A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""
+
+
+def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
+    """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1 and 3).
+
+    Args:
+        model: gives the architecture.
+        weights: at initialisation.
+        mask: live coordinates.
+        example: one batch of records; only its shape matters.
+
+    Returns:
+        A score of at least zero per weight, float64.
+    """
+    flow = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for name, value in flow.named_parameters():
+            value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
+            value.requires_grad_(True)
+    with torch.enable_grad():
+        total = flow(torch.ones((1, *example.shape[1:]), dtype=torch.float64)).sum()
+    named = {name: value for name, value in flow.named_parameters() if value.ndim >= 2}
+    slopes = torch.autograd.grad(total, list(named.values()))
+    return {name: slope * value.detach() for (name, value), slope in zip(named.items(), slopes, strict=True)}
+
+
+def prune_by_synflow(
+    model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
+) -> Mask:
+    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio; arguments as above."""
+    present = {name: int(mask[name].sum()) for name in live}
+    for step in range(1, STEPS + 1):
+        if scope == "layer":
+            now = {name: _between(present[name], count, step / STEPS) for name, count in live.items()}
+        else:  # where the sum is all that counts
+            total = _between(sum(present.values()), sum(live.values()), step / STEPS)
+            now = {**dict.fromkeys(live, 0), next(iter(live)): total}
+        mask = keep_highest(synflow_scores(model, weights, mask, example), mask, now, scope)
+    return mask
+
+
+def _between(before: int, after: int, part: float) -> int:
+    """A number on the way from ``before`` to ``after``, in equal ratios; exactly ``after`` at the end."""
+    return after if part == 1 else max(after, round(before * (after / before) ** part))

@@ -1,0 +1,211 @@
+"""Units of a network (neurons, channels of a convolution), and which coordinates live and die with each.
+
+torch-pruning's dependency graph says what goes with a unit. It is used on a network whose weights are their own positions,
+so that what is left of it, once units are removed, still says where every weight came from.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError, first_line
+
+Layer = nn.Linear | nn.Conv1d | nn.Conv2d
+"""What makes and uses units."""
+
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+
+_NORMS = (
+    nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,
+    nn.LocalResponseNorm,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Coordinates of one parameter, each with the unit that it belongs to.
+
+    Attributes:
+        units: ``(coordinates,)``, int64.
+        positions: ``(coordinates,)``, int64; flat, in the parameter before any unit was removed.
+    """
+
+    units: Tensor
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class Use:
+    """Where a layer takes units in; behind a flattened convolution one unit feeds many inputs.
+
+    Attributes:
+        layer: its name.
+        inputs: ``(n,)``, int64; features of a Linear layer, channels of a convolution.
+        units: ``(n,)``, int64; the unit that feeds each of these inputs.
+    """
+
+    layer: str
+    inputs: Tensor
+    units: Tensor
+
+
+@dataclass(frozen=True)
+class UnitGroup:
+    """The units of one layer, with all that goes with them.
+
+    Attributes:
+        layer: name of the layer that makes them.
+        count: how many they are, at least 2.
+        incoming: per parameter of that layer, weight and bias, the unit that each of its coordinates belongs to.
+        outgoing: per weight of the layers that use them, its coordinates at the inputs that the units feed.
+        uses: the same as layers and inputs.
+        remove: takes the units that it is given out of the network of ``positions``, for good; the dependency graph must be
+            traced again after it.
+    """
+
+    layer: str
+    count: int
+    incoming: Mapping[str, Coordinates]
+    outgoing: Mapping[str, Coordinates]
+    uses: tuple[Use, ...]
+    remove: Callable[[list[int]], None]
+
+    def dying(self) -> list[dict[str, Tensor]]:
+        """For every unit, by parameter name, the flat positions that die with it: sorted, each once."""
+        found: list[dict[str, Tensor]] = [{} for _ in range(self.count)]
+        for name in dict.fromkeys((*self.incoming, *self.outgoing)):
+            parts = [side[name] for side in (self.incoming, self.outgoing) if name in side]
+            size = 1 + max(int(part.positions.max()) for part in parts)
+            keys = torch.cat([part.units * size + part.positions for part in parts]).unique()
+            split = (keys % size).split(torch.bincount(keys // size, minlength=self.count).tolist())
+            for unit, positions in zip(found, split, strict=True):
+                unit[name] = positions
+        return found
+
+
+def check_no_normalisation(model: nn.Module, refused: str) -> None:
+    """Raises InputError, which says what is ``refused``, where removing units would change a layer's statistics."""
+    for name, module in model.named_modules():
+        if isinstance(module, _NORMS):
+            raise InputError(
+                f"model: {name} is a normalisation layer; with units removed its statistics would change, so {refused}"
+            )
+
+
+def positions(model: nn.Module) -> nn.Module:
+    """A copy whose weights are their own flat positions, exact in float64."""
+    found = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for value in found.parameters():
+            value.copy_(torch.arange(value.numel(), dtype=torch.float64).view(value.shape))
+            value.requires_grad_(True)
+    return found
+
+
+def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
+    """Every layer of at least two units that nothing but Linear layers and convolutions takes in.
+
+    Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
+    another layer or go into their own, and those next to a grouped convolution or to another kind of layer with parameters.
+
+    Args:
+        places: what ``positions`` gives, perhaps with units removed.
+        example: one batch of any records of the right shape; only shape and dtype matter.
+
+    Raises:
+        InputError: the network cannot be traced.
+    """
+    import torch_pruning as tp
+
+    graph = _trace(places, example)
+    names = {id(module): name for name, module in places.named_modules()}
+    for name, module in places.named_modules():
+        if not isinstance(module, _LAYERS) or getattr(module, "groups", 1) != 1 or len(module.weight) == 1:
+            continue
+        out = tp.prune_linear_out_channels if isinstance(module, nn.Linear) else tp.prune_conv_out_channels
+        count = len(module.weight)
+        uses = _uses(graph.get_pruning_group(module, out, idxs=list(range(count))), names, module)
+        if uses:
+            yield UnitGroup(
+                name,
+                count,
+                _incoming(places, name),
+                _outgoing(places, uses),
+                uses,
+                _remover(graph, module, out),
+            )
+
+
+def _remover(graph: Any, module: nn.Module, out: Any) -> Callable[[list[int]], None]:
+    def remove(units: list[int]) -> None:
+        graph.get_pruning_group(module, out, idxs=units).prune()
+
+    return remove
+
+
+def _trace(places: nn.Module, example: Tensor) -> Any:
+    import torch_pruning
+
+    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
+    try:
+        with torch.enable_grad():  # it follows the graph of autograd
+            return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
+    except Exception as error:  # whatever the model's own code raises
+        raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
+
+
+def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> tuple[Use, ...]:
+    """Who uses the units of a group of torch-pruning's; nobody if something else goes with them."""
+    import torch_pruning as tp
+
+    found = []
+    for item in group.items[1:]:
+        target = item.dep.target.module
+        if isinstance(target, _LAYERS):
+            takes_in = item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
+            if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
+                return ()
+            found.append(Use(names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
+        elif not isinstance(target, nn.Module) or any(True for _ in target.parameters()):
+            return ()
+    return tuple(found)
+
+
+def _parameter(places: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
+    """Name and positions of a layer's weight or bias; tied parameters have the first of their names."""
+    value = getattr(places.get_submodule(layer), kind)
+    if value is None:
+        return None
+    return next(name for name, known in places.named_parameters() if known is value), value.detach().long()
+
+
+def _incoming(places: nn.Module, layer: str) -> dict[str, Coordinates]:
+    found = {}
+    for kind in ("weight", "bias"):
+        if (parameter := _parameter(places, layer, kind)) is not None:
+            name, value = parameter
+            rows = value.flatten(1) if value.ndim > 1 else value[:, None]
+            units = torch.arange(len(rows))[:, None].expand_as(rows)
+            found[name] = Coordinates(units.flatten(), rows.flatten())
+    return found
+
+
+def _outgoing(places: nn.Module, uses: tuple[Use, ...]) -> dict[str, Coordinates]:
+    parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for use in uses:
+        parameter = _parameter(places, use.layer, "weight")
+        assert parameter is not None  # every one of _LAYERS has a weight
+        name, value = parameter
+        columns = value.transpose(0, 1).flatten(1)[use.inputs]
+        units = use.units[:, None].expand_as(columns)
+        parts.setdefault(name, []).append((units.flatten(), columns.flatten()))
+    return {
+        name: Coordinates(torch.cat([units for units, _ in found]), torch.cat([places for _, places in found]))
+        for name, found in parts.items()
+    }

@@ -1,0 +1,412 @@
+"""Hostile ticket folders: each is refused in one line, without a crash, a hang, a write elsewhere, code run or memory spent.
+
+A few hundred run in the suite. The campaign of the results page, some minutes:
+
+    python tests/attacks/test_ticket_folders.py --count 20000
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from dpltm.errors import ArtifactError, DpltmError
+from dpltm.generation import GenerationConfig, Tickets, generate
+from dpltm.models import ModelSpec
+from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.store import problems
+from dpltm.tickets.ticket_set import TicketSet, load_ticket_set, save_ticket_set
+from dpltm.tickets.winner import save_winner
+
+MOST_SECONDS, MOST_MEGABYTES = 20, 256
+TIME = "2026-01-01T00:00:00Z"
+LOCAL = ("selection.json", "ledger.jsonl")
+TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
+
+
+class Payload:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = str(trace)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.mkdir, (self.trace,)
+
+
+def original(folder: Path) -> TicketSet:
+    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a selection and a ledger."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
+    spec = ModelSpec("mlp:6,5", 12, 3)
+    tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
+    source = DatasetRef("records", "ab" * 32, "01234567", 0, 60)
+    spent = GaussianEvent(source, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+    drawn = SelectionEvent(
+        source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, "ef" * 32, True
+    )
+    saved = save_ticket_set(
+        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
+        config={"rounds": 3}, events=[spent], draws=[drawn],
+    )  # fmt: skip
+    drawn = replace(drawn, ticket_set=saved.id)
+    ledger = open_ledger(saved.ledger_path)
+    for event in (spent, ProvenanceEvent(source, TIME, "add-remove", "record", "dp", saved.id), drawn):
+        ledger.append(event)
+    save_winner(saved, 2, "exponential", [drawn])
+    return saved
+
+
+class Attacker:
+    """Draws mutants of one folder.
+
+    Args:
+        victim: a ticket folder, which stays as it is.
+        seed: of the draws.
+        trace: what a pickle would leave.
+    """
+
+    def __init__(self, victim: Path, seed: int, trace: Path) -> None:
+        self.victim, self.random, self.trace = victim, random.Random(seed), trace
+        self.ways: dict[str, Callable[[Path], None]] = {
+            "flipped bit": self.flip,
+            "overwritten bytes": self.overwrite,
+            "truncated": self.truncate,
+            "appended": self.append,
+            "removed": self.remove,
+            "swapped": self.swap,
+            "link": self.link,
+            "not a file": self.no_file,
+            "huge file": self.huge,
+            "pickle": self.pickled,
+            "hostile header": self.header,
+            "JSON bomb": self.bomb,
+            "hostile description": self.description,
+            "hostile row": self.row,
+            "line of the ledger": self.ledger,
+        }
+
+    def mutant(self, target: Path) -> str:
+        """A copy of the victim with something done to it; returns what."""
+        shutil.copytree(self.victim, target)
+        way = self.random.choice(list(self.ways))
+        self.ways[way](target)
+        return way
+
+    def file(self, folder: Path, *names: str) -> Path:
+        return folder / self.random.choice(names or [path.name for path in sorted(folder.iterdir())])
+
+    def flip(self, folder: Path) -> None:
+        path = self.file(folder)
+        data = bytearray(path.read_bytes())
+        data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+        path.write_bytes(data)
+
+    def overwrite(self, folder: Path) -> None:
+        path = self.file(folder)
+        data = bytearray(path.read_bytes())
+        start, count = self.random.randrange(len(data)), self.random.randint(1, 64)
+        data[start : start + count] = self.random.randbytes(min(count, len(data) - start))
+        path.write_bytes(data)
+
+    def truncate(self, folder: Path) -> None:
+        path = self.file(folder)
+        os.truncate(path, self.random.randrange(path.stat().st_size))
+
+    def append(self, folder: Path) -> None:
+        with self.file(folder).open("ab") as stream:
+            stream.write(self.random.randbytes(self.random.choice((1, 100, 10_000))))
+
+    def remove(self, folder: Path) -> None:
+        self.file(folder, "tickets.json", "README.md", *TENSORS).unlink()
+
+    def swap(self, folder: Path) -> None:
+        one, other = self.random.sample(["tickets.json", "README.md", "selection.json", "ledger.jsonl", *TENSORS], 2)
+        (folder / one).rename(folder / "x")
+        (folder / other).rename(folder / one)
+        (folder / "x").rename(folder / other)
+
+    def link(self, folder: Path) -> None:
+        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
+        path.unlink()
+        path.symlink_to(
+            self.random.choice([str(self.victim / path.name), "/etc/passwd", "/nowhere", path.name, "/", "../../.."])
+        )
+
+    def no_file(self, folder: Path) -> None:
+        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
+        path.unlink()
+        if self.random.random() < 0.5:
+            path.mkdir()
+        else:
+            os.mkfifo(path)
+
+    def huge(self, folder: Path) -> None:
+        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
+        os.truncate(path, self.random.choice((2**24, 2**32, 2**40)))
+
+    def pickled(self, folder: Path) -> None:
+        path = self.file(folder, "tickets.json", *TENSORS)
+        data = pickle.dumps(Payload(self.trace))
+        path.write_bytes(data.ljust(path.stat().st_size, b"\0") if self.random.random() < 0.5 else data)
+
+    def header(self, folder: Path) -> None:
+        """Another header, in a file of the right length, so that the deeper checks are reached."""
+        path = self.file(folder, *TENSORS)
+        data = path.read_bytes()
+        (size,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8 : 8 + size])
+        name = self.random.choice([key for key in header if key != "__metadata__"])
+        entry, draw = header[name], self.random
+        match draw.randrange(9):
+            case 0:
+                entry["shape"] = draw.choice([[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]])
+            case 1:
+                entry["data_offsets"] = draw.choice(
+                    [[0, 2**63], [-1, 0], [2**64, 2**64 + 1], [5, 1], [0], None, ["0", "4"]]
+                )
+            case 2:
+                entry["dtype"] = draw.choice(["F64", "object", "O", "", None, "I8", 7, "F8_E5M2"])
+            case 3:
+                header["../" * draw.randint(1, 5) + "etc/passwd"] = header.pop(name)
+            case 4:
+                other = draw.choice([key for key in header if key != name])
+                header[name] = header[other]
+            case 5:
+                header["__metadata__"] = draw.choice([[], {"a": {}}, {"a": 1}, "x", {"n": [[]] * 1000}])
+            case 6:
+                header["extra"] = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+            case 7:
+                del header[name]
+            case 8:
+                header = draw.choice([[], None, 7, {"a": 1}, "x", {"": {}}])  # type: ignore[assignment]
+        text = json.dumps(header).encode()
+        length = draw.choice([len(text)] * 6 + [0, 1, len(text) + 1, 2**31, 2**63, 2**64 - 1])
+        path.write_bytes((struct.pack("<Q", length) + text + data[8 + size :])[: len(data)].ljust(len(data), b" "))
+
+    def bomb(self, folder: Path) -> None:
+        depth = self.random.choice((1000, 100_000, 500_000))
+        text = self.random.choice(
+            (
+                "[" * depth + "]" * depth,
+                '{"a":' * depth + "1" + "}" * depth,
+                "[" + ",".join(["[]"] * depth) + "]",
+                "9" * depth,
+                '{"format": "dpltm-ticket-set", "schema": 2, "x": "' + "\\u0000" * (depth // 2) + '"}',
+                '{"format": "dpltm-ticket-set", "schema": 1' + "0" * depth + "}",
+                '{"format": "dpltm-ticket-set", "schema": 1e999}',
+                '{"format": "dpltm-ticket-set", "format": "dpltm-ticket-set", "schema": 2}',
+            )
+        )
+        self.file(folder, "tickets.json", "selection.json").write_text(text)
+
+    def signed(self, folder: Path, document: dict[str, Any]) -> None:
+        """Writes a description with the digest that belongs to it, as an attacker who has read the specification would."""
+        rest = {key: value for key, value in document.items() if key != "digest"}
+        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+        document["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        (folder / "tickets.json").write_text(json.dumps(document, indent=self.random.choice((None, 2))))
+
+    def description(self, folder: Path) -> None:
+        document = json.loads((folder / "tickets.json").read_text())
+        wrong: dict[str, list[Any]] = {
+            "format": ["x", None, ["dpltm-ticket-set"]],
+            "schema": [0, -1, 3, 10**30, 1.5, "2", True, None],
+            "id": ["", "0" * 64, document["predictors_id"], None, 7],
+            "predictors_id": ["", "0" * 64, None, 7, []],
+            "name": ["\x1b[2J", "a\nb", "x" * 201, None, 7, ["a"], "\u202e"],
+            "created": [None, "\0", 7],
+            "dpltm": [None, "\x1b]0;x\a", 7],
+            "criterion": [None, "x" * 10_000, "\r", {}],
+            "model": ["mlp:99999,99999", "mlp:0", "mlp:" + "9" * 5000, "cnn:28x28x1", "os", "../x", None, 7, "mlp:7,5"],
+            "features": [0, -1, 2**63, 10**40, 1.5, "12", None, True, 13, 100_000],
+            "classes": [0, -1, 2**63, "3", None, 4, [3]],
+            "provenance": ["public", "data-free", "private", "", None, ["dp"], 7],
+            "source": [None, {}, [], "records", {**document["source"], "start": 60}, {**document["source"], "stop": -1},
+                       {**document["source"], "start": 0.5}, {**document["source"], "name": "\x1b[0m"},
+                       {**document["source"], "more": 1}, {**document["source"], "fingerprint": "cd" * 32}],
+            "events": [[], None, {}, [{}], [7], [{"kind": "os"}], document["events"] * 2 + [None],
+                       [{**document["events"][0], "kind": "training"}],
+                       [{**document["events"][0], "noise_multiplier": 0}],
+                       [{**document["events"][0], "noise_multiplier": "inf"}],
+                       [{**document["events"][0], "sensitivity": -1}],
+                       [{key: value for key, value in document["events"][0].items() if key != "sensitivity"}]],
+            "draws": [None, {}, "x", [{}], [7], [None], [{"kind": "os"}], document["events"],
+                      [{**document["draws"][0], "kind": "training"}], [{**document["draws"][0], "eps1": -1}],
+                      [{**document["draws"][0], "certified_epsilon": "nan"}], [document["draws"]],
+                      [{key: value for key, value in document["draws"][0].items() if key != "eps1"}],
+                      [{**{key: document["events"][0][key] for key in ("dataset", "time", "adjacency", "unit")},
+                        "kind": "budget", "epsilon": 1e9, "delta": 0.5}]],
+            "parent": [{}, [], "x", 7, {"id": "a", "name": "b", "round": -1, "how": "c"},
+                       {"id": "a", "name": "\x1b", "round": None, "how": "c"},
+                       {"id": "a", "name": "b", "round": True, "how": "c"}],
+            "config": [None, [], "x", 7],
+            "card": ["", "0" * 64, 7, []],
+            "tickets": [None, [], {}, document["tickets"][:2], document["tickets"][::-1], document["tickets"] * 5000],
+        }  # fmt: skip
+        key = self.random.choice([*wrong, "-", "+"])
+        if key == "-":
+            del document[self.random.choice(list(wrong))]
+        elif key == "+":
+            document[self.random.choice(["__class__", "masks", "Format", "id "])] = 1
+        else:
+            document[key] = self.random.choice(wrong[key])
+        self.signed(folder, document)
+
+    def row(self, folder: Path) -> None:
+        document = json.loads((folder / "tickets.json").read_text())
+        row = self.random.choice(document["tickets"])
+        wrong: dict[str, list[Any]] = {
+            "round": [-1, 99, 1.5, None, "0", True],
+            "density": [-1, 2, 1e308, None, "1", [], 0.123456],
+            "live": [-1, 0, 10**30, None, "1", 1.5],
+            "accuracy": [-0.1, 1.1, 1e308, "1", [], True],
+        }
+        key = self.random.choice([*wrong, "-", "+"])
+        if key == "-":
+            del row[self.random.choice(list(wrong))]
+        elif key == "+":
+            row["more"] = 1
+        else:
+            row[key] = self.random.choice(
+                [value for value in wrong[key] if value is not row[key] and value != row[key]]
+            )
+        self.signed(folder, document)
+
+    def ledger(self, folder: Path) -> None:
+        path = folder / "ledger.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)
+        place = self.random.randrange(len(lines) - 1)
+        match self.random.randrange(4):
+            case 0:
+                lines[place], lines[place + 1] = lines[place + 1], lines[place]
+            case 1:
+                lines.insert(place, lines[place])
+            case 2:
+                del lines[place]
+            case 3:
+                lines[place] = (
+                    lines[place].replace(b"20.0", b"90.0").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
+                )
+        path.write_bytes(b"".join(lines))
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file below, by name: kind, size, time of change."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        state = path.lstat()
+        found[str(path)] = (state.st_mode, state.st_size, state.st_mtime_ns)
+    return found
+
+
+def same(folder: Path, saved: TicketSet) -> bool:
+    """Whether a folder that is not refused holds what was saved: a change that means nothing, such as of a blank."""
+    found = load_ticket_set(folder)
+    return (found.id, found.name, found.provenance, found.source, found.events, found.draws, found.config) == (
+        saved.id, saved.name, saved.provenance, saved.source, saved.events, saved.draws, saved.config,
+    )  # fmt: skip
+
+
+def memory() -> float:
+    """Largest resident memory so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class Slow(Exception):
+    """A mutant took longer than it may."""
+
+
+def _alarm(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
+    raise Slow
+
+
+def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[str], list[str]]:
+    """Attacks ``count`` times; returns how often each way was tried, and what went wrong."""
+    (scratch / "home").mkdir()
+    saved = original(scratch / "home")
+    assert problems(saved.path) == []
+    attacker, trace = Attacker(saved.path, seed, scratch / "trace"), scratch / "trace"
+    tried: collections.Counter[str] = collections.Counter()
+    wrong: list[str] = []
+    before = signal.signal(signal.SIGALRM, _alarm)
+    start = memory()
+    for number in range(count):
+        folder = scratch / "work" / "m"
+        way = attacker.mutant(folder)
+        tried[way] += 1
+        files = snapshot(scratch)
+        signal.alarm(MOST_SECONDS)
+        try:
+            found = problems(folder)
+            if not found and not same(folder, saved):
+                wrong.append(f"{number} {way}: accepted")
+            if any("\n" in line or not line.isprintable() or len(line) > 1000 for line in found):
+                wrong.append(f"{number} {way}: not one printable line: {found!r:.300}")
+        except ArtifactError as error:
+            found = [str(error)]
+        except (Exception, Slow) as error:
+            wrong.append(f"{number} {way}: {type(error).__name__}: {error!s:.200}")
+        finally:
+            signal.alarm(0)
+        if snapshot(scratch) != files:
+            wrong.append(f"{number} {way}: wrote something")
+        if trace.exists():
+            wrong.append(f"{number} {way}: ran code")
+            trace.rmdir()
+        if memory() - start > MOST_MEGABYTES:
+            wrong.append(f"{number} {way}: {memory() - start:.0f} MB")
+            start = memory()
+        shutil.rmtree(folder)
+    signal.signal(signal.SIGALRM, before)
+    return tried, wrong
+
+
+def test_a_few_hundred_hostile_folders(tmp_path: Path) -> None:
+    tried, wrong = campaign(600, 0, tmp_path)
+    assert wrong == []
+    assert len(tried) == len(Attacker(tmp_path, 0, tmp_path).ways), "not every way was tried"
+
+
+def test_a_pickle_would_have_left_its_trace(tmp_path: Path) -> None:
+    """The trap works: what the reader must not do, does run code."""
+    pickle.loads(pickle.dumps(Payload(tmp_path / "trace")))
+    assert (tmp_path / "trace").exists()
+
+
+def test_refusals_are_errors_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(DpltmError, match="no ticket set there"):
+        problems(tmp_path / "nowhere")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        base = memory()
+        tried, wrong = campaign(given.count, given.seed, Path(name))
+        grown = memory() - base
+    print(json.dumps({"tried": dict(tried), "wrong": wrong, "MB beyond the start": round(grown)}, indent=1))

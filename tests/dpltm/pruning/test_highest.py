@@ -1,0 +1,186 @@
+"""Keeping the highest scores, by layer and over the network: against a naive sort of (score, layer, position)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpltm.masks import Mask
+from dpltm.pruning.highest import keep_highest
+
+shapes = hnp.array_shapes(min_dims=2, max_dims=4, max_side=3)
+# Few distinct values: ties are the rule. NaN is left to tests of its own in global scope.
+tied = st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0, math.inf, -math.inf])
+values = st.one_of(st.just(tied), st.just(st.floats(allow_nan=False)))
+with_nan = st.one_of(st.just(st.one_of(tied, st.just(math.nan))), st.just(st.floats()))
+
+
+def key(score: float) -> tuple[bool, float]:
+    """NaN is the highest, and no NaN is above another."""
+    return (math.isnan(score), 0.0 if math.isnan(score) else score)
+
+
+def naive_layer(scores: list[float], kept: list[bool], count: int) -> list[bool]:
+    alive = sorted((key(score), place) for place, score in enumerate(scores) if kept[place])
+    stay = {place for _, place in alive[len(alive) - count :]}
+    return [place in stay for place in range(len(scores))]
+
+
+def naive_global(scores: list[list[float]], kept: list[list[bool]], count: int) -> list[list[bool]]:
+    """One weight after another is dropped, lowest first, but never the last and highest of a layer."""
+    alive = {(layer, place) for layer, row in enumerate(kept) for place, flag in enumerate(row) if flag}
+    order = sorted(alive, key=lambda at: (key(scores[at[0]][at[1]]), at))
+    safe = {
+        max((at for at in alive if at[0] == layer), key=lambda at: (key(scores[at[0]][at[1]]), at))
+        for layer in {at[0] for at in alive}
+    }
+    for at in order:
+        if len(alive) == count:
+            break
+        if at not in safe:
+            alive.remove(at)
+    return [[(layer, place) in alive for place in range(len(row))] for layer, row in enumerate(kept)]
+
+
+@st.composite
+def networks(draw, elements):
+    """Scores, a mask with at least one live weight in each layer and a bias, and names in no special order."""
+    names = draw(st.permutations(["a", "b", "c"]))[: draw(st.integers(1, 3))]
+    kind = draw(elements)
+    scores, kept = {}, {}
+    for name in names:
+        shape = draw(shapes)
+        scores[name] = torch.from_numpy(draw(hnp.arrays(np.float64, shape, elements=kind)))
+        kept[name] = torch.from_numpy(draw(hnp.arrays(bool, shape)))
+        kept[name].view(-1)[draw(st.integers(0, kept[name].numel() - 1))] = True
+    return scores, Mask({**kept, "bias": torch.tensor([True, False])})
+
+
+def counts(mask: Mask, names) -> dict[str, int]:
+    return {name: int(mask[name].sum()) for name in names}
+
+
+@given(st.data(), networks(with_nan))
+def test_by_layer(data, network):
+    scores, mask = network
+    live = {name: data.draw(st.integers(1, count)) for name, count in counts(mask, scores).items()}
+    after = keep_highest(scores, mask, live)
+    assert counts(after, live) == live
+    for name in live:
+        assert after[name].flatten().tolist() == naive_layer(
+            scores[name].flatten().tolist(), mask[name].flatten().tolist(), live[name]
+        )
+    assert after.nested_in(mask)
+    assert list(after) == list(mask)
+    assert torch.equal(after["bias"], mask["bias"])
+
+
+def split(data, names, total: int) -> dict[str, int]:
+    """``total`` in parts of at least 1: in global scope only the sum counts, whatever the parts."""
+    parts, rest = {}, total - len(names)
+    for name in names[:-1]:
+        part = data.draw(st.integers(0, rest))
+        parts[name], rest = 1 + part, rest - part
+    return {**parts, names[-1]: 1 + rest}
+
+
+def check_overall(data, scores, mask) -> None:
+    names = list(scores)
+    total = data.draw(st.integers(len(names), sum(counts(mask, names).values())))
+    after = keep_highest(scores, mask, split(data, names, total), "global")
+    found = counts(after, names)
+    assert sum(found.values()) == total
+    assert min(found.values()) >= 1
+    expected = naive_global(
+        [scores[name].flatten().tolist() for name in names],
+        [mask[name].flatten().tolist() for name in names],
+        total,
+    )
+    assert [after[name].flatten().tolist() for name in names] == expected
+    assert after.nested_in(mask)
+    assert torch.equal(after["bias"], mask["bias"])
+
+
+@given(st.data(), networks(values))
+def test_overall(data, network):
+    check_overall(data, *network)
+
+
+@given(st.data(), networks(with_nan))
+def test_overall_with_nan(data, network):
+    check_overall(data, *network)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_no_layer_is_emptied_where_training_diverged(first):
+    """Scores of NaN all over, or in one layer, as a step size too large leaves them: every layer keeps a weight."""
+    nan = torch.full((1, 5), math.nan)
+    for scores in ({"a": nan, "b": nan}, {"a": nan, "b": torch.ones(1, 5)}, {"a": torch.ones(1, 5), "b": nan}):
+        ordered = {first: scores[first], **scores}
+        mask = Mask({name: torch.ones(1, 5, dtype=torch.bool) for name in scores})
+        after = keep_highest(ordered, mask, dict.fromkeys(ordered, 2), "global")
+        assert sum(counts(after, scores).values()) == 4
+        assert min(counts(after, scores).values()) >= 1
+
+
+def test_a_layer_of_low_scores_keeps_its_highest_only():
+    scores = {"a": torch.tensor([[0.1, 0.3, 0.2]]), "b": torch.tensor([[5.0, 7.0, 6.0]])}
+    mask = Mask({name: torch.ones(1, 3, dtype=torch.bool) for name in scores})
+    after = keep_highest(scores, mask, {"a": 2, "b": 1}, "global")
+    assert (after["a"].tolist(), after["b"].tolist()) == ([[False, True, False]], [[False, True, True]])
+    by_layer = keep_highest(scores, mask, {"a": 2, "b": 1}, "layer")
+    assert (by_layer["a"].tolist(), by_layer["b"].tolist()) == ([[False, True, True]], [[False, True, False]])
+
+
+def test_ties_over_the_network_go_layer_by_layer_and_by_position():
+    size = 5000
+    scores = {name: torch.ones(50, 100) for name in ("a", "b")}
+    mask = Mask({name: torch.ones(50, 100, dtype=torch.bool) for name in scores})
+    after = keep_highest(scores, mask, {"a": 2000, "b": 2000}, "global")
+    # all of a goes but its last, then the first of b
+    assert after["a"].flatten().tolist() == [False] * (size - 1) + [True]
+    assert after["b"].flatten().tolist() == [False] * (size - 3999) + [True] * 3999
+
+
+@pytest.mark.parametrize(
+    ("live", "scope", "message"),
+    [
+        ({"a": 4, "b": 1}, "layer", "Expected 0 <= count=4 <= 3 live weights"),
+        ({"a": 1, "b": -1}, "layer", "Expected 0 <= count=-1 <= 2 live weights"),
+        ({"a": 1, "b": 3}, "layer", "Expected 0 <= count=3 <= 2 live weights"),
+        ({"a": 3, "b": 3}, "global", "Expected 0 <= count=4 <= 3 live weights"),  # one of each is kept as it is
+        ({"a": 1, "b": 0}, "global", "Expected 0 <= count=-1 <= 3 live weights"),
+    ],
+)
+def test_counts_that_cannot_be(live, scope, message):
+    """More than live, or fewer than none: never quietly another number."""
+    scores = {"a": torch.arange(4.0).view(2, 2), "b": torch.arange(2.0).view(1, 2)}
+    mask = Mask({"a": torch.tensor([[True, True], [False, True]]), "b": torch.ones(1, 2, dtype=torch.bool)})
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        keep_highest(scores, mask, live, scope)
+    assert str(caught.value) == message
+
+
+def test_the_counts_at_either_end():
+    scores = {"a": torch.arange(4.0).view(2, 2)}
+    mask = Mask({"a": torch.tensor([[True, True], [False, True]])})
+    for scope in ("layer", "global"):
+        assert keep_highest(scores, mask, {"a": 3}, scope).same_as(mask)
+        assert keep_highest(scores, mask, {"a": 1}, scope)["a"].tolist() == [[False, False], [False, True]]
+
+
+def test_what_is_given_stays_and_gradients_do_not_follow():
+    weight = torch.nn.Parameter(torch.tensor([[3.0, 1.0, 2.0]]))
+    mask = Mask({"w": torch.ones(1, 3, dtype=torch.bool)})
+    for scope in ("layer", "global"):
+        after = keep_highest({"w": weight, "other": torch.zeros(2)}, mask, {"w": 1}, scope)
+        assert after["w"].tolist() == [[True, False, False]]
+        assert list(after) == ["w"]
+    assert weight.tolist() == [[3.0, 1.0, 2.0]]
+    assert mask["w"].all()

@@ -1,0 +1,423 @@
+"""Tickets carried over to other networks: what stays bit for bit, what is drawn anew, and how much of either lives."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from dpltm.errors import InputError
+from dpltm.generation import GenerationConfig, Ticket, Tickets, generate, without_data
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.transfer import MODES, one_round, retarget, transfer
+
+SEED = 23
+MLP = ModelSpec("mlp:20,10", 12, 4)
+PROJECTED = ModelSpec("mlp:project16,20,10", 12, 4)
+GREY = ModelSpec("cnn:28x28x1", 784, 10)
+COLOUR = ModelSpec("cnn:32x32x3", 3072, 10)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A move: which layers must be kept, which repeated over channels; all others are new."""
+
+    before: ModelSpec
+    after: ModelSpec
+    kept: frozenset[str]
+    repeated: frozenset[str] = frozenset()
+
+
+CASES = {
+    "mlp, same": Case(MLP, MLP, frozenset({"fc1", "fc2", "fc3"})),
+    "mlp, features": Case(MLP, ModelSpec("mlp:20,10", 30, 4), frozenset({"fc2", "fc3"})),
+    "mlp, classes": Case(MLP, ModelSpec("mlp:20,10", 12, 7), frozenset({"fc1", "fc2"})),
+    "mlp, both": Case(MLP, ModelSpec("mlp:20,10", 5, 3), frozenset({"fc2"})),
+    "projection, features": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 4), frozenset({"fc1", "fc2", "fc3"})),
+    "projection, both": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 7), frozenset({"fc1", "fc2"})),
+    "cnn, same": Case(GREY, GREY, frozenset({"conv1", "conv2", "fc1", "fc2"})),
+    "cnn, classes": Case(GREY, ModelSpec("cnn:28x28x1", 784, 7), frozenset({"conv1", "conv2", "fc1"})),
+    "cnn, to colour": Case(GREY, COLOUR, frozenset({"conv2", "fc2"}), frozenset({"conv1"})),
+    "cnn, to grey": Case(COLOUR, GREY, frozenset({"conv2", "fc2"})),
+    "cnn, 1 to 4 channels": Case(
+        GREY, ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"}), frozenset({"conv1"})
+    ),
+    "cnn, size": Case(GREY, ModelSpec("cnn:32x32x1", 1024, 10), frozenset({"conv1", "conv2", "fc2"})),
+    "cnn, 3 to 4 channels": Case(
+        ModelSpec("cnn:28x28x3", 2352, 10), ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"})
+    ),
+    "narrow cnn, to colour": Case(
+        ModelSpec("cnn:28x28x1:7,20,15", 784, 10),
+        ModelSpec("cnn:32x32x3:7,20,15", 3072, 5),
+        frozenset({"conv2"}),
+        frozenset({"conv1"}),
+    ),
+}
+
+
+def made(spec: ModelSpec) -> Tickets:
+    """Random tickets; their biases are no zeros, so that a bias of a kept layer can be told from a new one."""
+    prune = (0.4, 0.3) if len(layers(spec)) > 1 else (0.4,)
+    tickets = without_data(spec, GenerationConfig(rounds=3, prune=prune, criterion="random", seed=5))
+    generator = torch.Generator().manual_seed(9)
+    for value in tickets.theta0.values():
+        if value.ndim == 1:
+            value.copy_(torch.randn(value.shape, generator=generator))
+    return tickets
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request: pytest.FixtureRequest) -> tuple[Case, Tickets]:
+    found = CASES[request.param]
+    return found, made(found.before)
+
+
+def layers(spec: ModelSpec) -> list[str]:
+    return [name.removesuffix(".weight") for name in spec.shapes() if name.endswith(".weight")]
+
+
+def drawn(spec: ModelSpec, seed: int) -> dict[str, Tensor]:
+    return dict(build(spec, seed).state_dict())
+
+
+def kept_mask(case: Case, layer: str, old: Mask) -> Tensor:
+    """What a kept or repeated layer's mask is where nothing is shuffled."""
+    mask = old[f"{layer}.weight"]
+    if layer in case.kept:
+        return mask
+    return mask.repeat(1, case.after.shapes()[f"{layer}.weight"][1], 1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+def test_masks_of_every_layer_and_round(case, mode, fresh):
+    where, tickets = case
+    result = transfer(tickets, where.after, mode, fresh, SEED)
+    assert [ticket.round for ticket in result.tickets.tickets] == [0, 1, 2, 3]
+    assert result.tickets.spec == where.after
+    for before, after in zip(tickets.tickets, result.tickets.tickets, strict=True):
+        assert {name: tuple(value.shape) for name, value in after.mask.items()} == where.after.shapes()
+        for layer in layers(where.after):
+            mask, old = after.mask[f"{layer}.weight"], before.mask[f"{layer}.weight"]
+            assert bool(after.mask[f"{layer}.bias"].all())
+            if layer in where.kept | where.repeated:
+                expected = kept_mask(where, layer, before.mask)
+                if mode in ("ticket", "mask-only"):
+                    assert torch.equal(mask, expected)
+                else:
+                    assert int(mask.sum()) == int(expected.sum())
+            elif fresh == "dense":
+                assert bool(mask.all())
+            else:
+                exact = Fraction(int(old.sum()), old.numel()) * mask.numel()
+                assert abs(int(mask.sum()) - exact) <= Fraction(1, 2)
+                assert int(mask.sum()) > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+def test_masks_stay_nested(case, mode, fresh):
+    where, tickets = case
+    rounds = transfer(tickets, where.after, mode, fresh, SEED).tickets.tickets
+    for wider, narrower in itertools.pairwise(rounds):
+        assert narrower.mask.nested_in(wider.mask)
+    assert rounds[0].mask.density == 1
+
+
+@pytest.mark.parametrize("mode", ["shuffled-mask", "random"])
+def test_shuffled_masks_live_elsewhere(case, mode):
+    """Of a random place for every live weight, about as many are hit as the density says; and never all of them."""
+    where, tickets = case
+    result = transfer(tickets, where.after, mode, "sparse", SEED)
+    for before, after in zip(tickets.tickets[1:], result.tickets.tickets[1:], strict=True):
+        for layer in where.kept:
+            old, new = before.mask[f"{layer}.weight"], after.mask[f"{layer}.weight"]
+            if bool(old.all()):  # a projection, which is never pruned
+                assert bool(new.all())
+                continue
+            assert not torch.equal(old, new)
+            n, live = old.numel(), int(old.sum())
+            hit, expected = int((old & new).sum()), live * live / n
+            spread = (live * live / n * (1 - live / n) ** 2) ** 0.5  # hypergeometric, about
+            assert abs(hit - expected) <= 6 * spread + 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_every_layer(case, mode):
+    where, tickets = case
+    theta0, new = transfer(tickets, where.after, mode, "sparse", SEED).tickets.theta0, drawn(where.after, SEED)
+    assert {name: tuple(value.shape) for name, value in theta0.items()} == where.after.shapes()
+    for layer in layers(where.after):
+        weight, bias = f"{layer}.weight", f"{layer}.bias"
+        if mode in ("mask-only", "random") or layer not in where.kept | where.repeated:
+            assert torch.equal(theta0[weight], new[weight])
+            assert torch.equal(theta0[bias], new[bias])
+            continue
+        assert torch.equal(theta0[bias], tickets.theta0[bias])
+        if layer in where.kept:
+            assert torch.equal(theta0[weight], tickets.theta0[weight])
+
+
+@pytest.mark.parametrize("mode", ["mask-only", "random"])
+def test_controls_take_over_no_weight(case, mode):
+    """No bit of theta0 may reach the result: with all of it replaced by NaN, it is the same."""
+    where, tickets = case
+    gone = Tickets(tickets.spec, {name: value * torch.nan for name, value in tickets.theta0.items()}, tickets.tickets)
+    first, second = (transfer(given, where.after, mode, "sparse", SEED).tickets.theta0 for given in (tickets, gone))
+    for name, value in first.items():
+        assert torch.equal(value, second[name])
+        assert bool(value.isfinite().all())
+
+
+def test_random_looks_at_counts_alone():
+    """With the live weights of every layer at other places, mode random makes the same tickets."""
+    tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)
+    flipped = tuple(
+        Ticket(ticket.round, Mask({name: value.flip(-1) for name, value in ticket.mask.items()}), None, None)
+        for ticket in tickets.tickets
+    )
+    assert not flipped[1].mask.same_as(tickets.tickets[1].mask)
+    first = transfer(tickets, target, "random", "sparse", SEED).tickets
+    second = transfer(Tickets(MLP, tickets.theta0, flipped), target, "random", "sparse", SEED).tickets
+    for one, other in zip(first.tickets, second.tickets, strict=True):
+        assert one.mask.same_as(other.mask)
+
+
+def outputs_of_conv1(weight: Tensor, bias: Tensor, images: Tensor) -> Tensor:
+    return functional.conv2d(images, weight.double(), bias.double(), stride=2, padding=3)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_grey_image_looks_the_same_in_three_channels(number):
+    """Same conv1 outputs, under the mask, for the image and for the image stacked three times."""
+    tickets = made(GREY)
+    after = transfer(tickets, COLOUR, "ticket", "sparse", SEED).tickets
+    grey = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    before = outputs_of_conv1(
+        tickets.theta0["conv1.weight"] * tickets.tickets[number].mask["conv1.weight"],
+        tickets.theta0["conv1.bias"],
+        grey,
+    )
+    stacked = outputs_of_conv1(
+        after.theta0["conv1.weight"] * after.tickets[number].mask["conv1.weight"],
+        after.theta0["conv1.bias"],
+        grey.expand(-1, 3, -1, -1),
+    )
+    assert torch.allclose(stacked, before, rtol=0, atol=1e-6 * float(before.abs().max()))  # thirds are float32
+    channels = after.theta0["conv1.weight"]
+    for other in (1, 2):  # and no channel is preferred
+        assert torch.equal(channels[:, other], channels[:, 0])
+
+
+def test_the_whole_network_of_three_channels_sees_grey_as_the_grey_one_does():
+    """On images of one size, all layers behind conv1 are kept, so the answers agree, round by round."""
+    tickets = made(GREY)
+    target = ModelSpec("cnn:28x28x3", 2352, 10)
+    after = transfer(tickets, target, "ticket", "sparse", SEED).tickets
+    x = torch.rand(5, 784, generator=torch.Generator().manual_seed(1))
+    for number in range(4):
+        first, second = build(GREY), build(target)
+        first.load_state_dict(tickets.theta0)
+        second.load_state_dict(after.theta0)
+        tickets.tickets[number].mask.apply(first)
+        after.tickets[number].mask.apply(second)
+        colour = x.repeat_interleave(3, 1)  # channels last
+        assert torch.allclose(second.double()(colour.double()), first.double()(x.double()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("channels", [2, 3])
+def test_several_channels_do_not_become_one(mode, channels):
+    """With masks that differ between channels no single filter computes the same, so the layer is new: of its weights,
+    its bias and the places of its mask nothing is taken over, only how much of it lives."""
+    before = made(ModelSpec(f"cnn:28x28x{channels}", 784 * channels, 10))
+    after = transfer(before, GREY, mode, "sparse", SEED)
+    (row,) = (row for row in after.layers if row.layer == "conv1")
+    assert (row.mask, row.weights) == ("random", "fresh")
+    new = drawn(GREY, SEED)
+    for name in ("conv1.weight", "conv1.bias"):
+        assert torch.equal(after.tickets.theta0[name], new[name])
+    others = tuple(
+        Ticket(ticket.round, Mask({**ticket.mask, "conv1.weight": ticket.mask["conv1.weight"].flip(1, 2)}), None, None)
+        for ticket in before.tickets
+    )
+    assert not others[3].mask.same_as(before.tickets[3].mask)
+    moved = transfer(Tickets(before.spec, before.theta0, others), GREY, mode, "sparse", SEED).tickets
+    for one, other, old in zip(after.tickets.tickets, moved.tickets, before.tickets, strict=True):
+        assert one.mask.same_as(other.mask)
+        mask, was = one.mask["conv1.weight"], old.mask["conv1.weight"]
+        assert abs(int(mask.sum()) - Fraction(int(was.sum()), was.numel()) * mask.numel()) <= Fraction(1, 2)
+
+
+def test_one_channel_repeated_and_back_is_new():
+    """Grey to colour and to grey again: repeated there, made new on the way back."""
+    tickets = made(GREY)
+    there = transfer(tickets, ModelSpec("cnn:28x28x3", 2352, 10), "ticket", "sparse", SEED)
+    back = transfer(there.tickets, GREY, "ticket", "sparse", SEED)
+    words = {row.layer: (row.mask, row.weights) for row in there.layers}
+    assert words["conv1"] == ("repeated", "repeated")
+    assert {row.layer: row.weights for row in back.layers} == {
+        "conv1": "fresh", "conv2": "kept", "fc1": "kept", "fc2": "kept",
+    }  # fmt: skip
+    assert not torch.equal(back.tickets.theta0["conv1.weight"], tickets.theta0["conv1.weight"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_seed_decides(mode):
+    tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)
+    first, again, other = (transfer(tickets, target, mode, "sparse", seed).tickets for seed in (4, 4, 5))
+    for name, value in first.theta0.items():
+        assert torch.equal(value, again.theta0[name])
+    for one, two in zip(first.tickets, again.tickets, strict=True):
+        assert one.mask.same_as(two.mask)
+    assert not torch.equal(first.theta0["fc1.weight"], other.theta0["fc1.weight"])
+    assert not torch.equal(first.tickets[3].mask["fc1.weight"], other.tickets[3].mask["fc1.weight"])
+
+
+def test_the_global_random_state_is_left_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    transfer(made(MLP), ModelSpec("mlp:20,10", 30, 4), "random", "sparse", SEED)
+    assert torch.equal(torch.rand(4), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_input_is_left_alone(case, mode):
+    where, tickets = case
+    before = {name: value.clone() for name, value in tickets.theta0.items()}
+    result = transfer(tickets, where.after, mode, "sparse", SEED).tickets
+    if result.theta0 is not tickets.theta0:  # nothing to change: the very same weights may come back
+        for value in result.theta0.values():
+            value.fill_(7.0)
+    for name, value in tickets.theta0.items():
+        assert torch.equal(value, before[name])
+
+
+def with_predictors() -> Tickets:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(40, 12, generator=generator), torch.randint(4, (40,), generator=generator)
+    return generate(MLP, x, y, GenerationConfig(rounds=2, iterations=3, batch_size=8, seed=1), (x, y))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_predictors_stay_only_where_nothing_was_changed(mode):
+    """A predictor scores the very ticket it was trained under; of anything else it would be a false witness. Accuracies
+    were measured on other records and never go along."""
+    tickets = with_predictors()
+    same = transfer(tickets, MLP, mode, "sparse", SEED).tickets
+    other = transfer(tickets, ModelSpec("mlp:20,10", 30, 4), mode, "sparse", SEED).tickets
+    for old, ticket in zip(tickets.tickets, same.tickets, strict=True):
+        if mode == "ticket":
+            assert old.accuracy is not None
+            assert ticket.accuracy is None
+            assert torch.equal(ticket.predictor["fc1.weight"], old.predictor["fc1.weight"])
+        else:
+            assert (ticket.predictor, ticket.accuracy) == (None, None)
+    assert all((ticket.predictor, ticket.accuracy) == (None, None) for ticket in other.tickets)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ModelSpec("mlp:20", 12, 4), ModelSpec("mlp:20", 30, 7)),
+        (ModelSpec("mlp", 12, 4), ModelSpec("mlp", 12, 5)),
+        (MLP, ModelSpec("mlp:21,11", 13, 5)),
+        (GREY, ModelSpec("mlp:20", 784, 10)),
+    ],
+    ids=["one hidden layer", "none", "other widths", "another kind"],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_in_common(before, after, mode):
+    with pytest.raises(InputError) as caught:
+        transfer(made(before), after, mode)
+    assert str(caught.value) == (
+        f"{before.text} on {before.features} features and {before.classes} classes has no layer in common with {after.text}"
+        f" on {after.features} and {after.classes}: there is nothing to transfer"
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+def test_the_report_says_what_happened(case, mode, fresh):
+    where, tickets = case
+    result = transfer(tickets, where.after, mode, fresh, SEED)
+    assert [row.layer for row in result.layers] == layers(where.after)
+    last, new = result.tickets.tickets[-1], drawn(where.after, SEED)
+    for row in result.layers:
+        name = f"{row.layer}.weight"
+        assert (row.before, row.after) == (where.before.shapes()[name], where.after.shapes()[name])
+        assert row.density == pytest.approx(int(last.mask[name].sum()) / last.mask[name].numel(), rel=1e-12)
+        # what it calls fresh was drawn, and nothing else was
+        assert (row.weights == "fresh") == torch.equal(result.tickets.theta0[name], new[name])
+        assert (row.mask == "dense") == (row.density == 1)
+        if row.density < 1:
+            relation = next(
+                (word for word, group in (("kept", where.kept), ("repeated", where.repeated)) if row.layer in group),
+                None,
+            )
+            said = {"ticket": relation, "mask-only": relation, "shuffled-mask": "shuffled", "random": "random"}[mode]
+            assert row.mask == (said if relation else "random")
+
+
+def test_one_round_is_the_dense_network_and_that_ticket():
+    tickets = with_predictors()
+    taken = one_round(tickets, 2)
+    assert [ticket.round for ticket in taken.tickets] == [0, 1]
+    assert taken.tickets[0] is tickets.tickets[0]
+    assert taken.tickets[1].mask.same_as(tickets.tickets[2].mask)
+    assert taken.tickets[1].accuracy == tickets.tickets[2].accuracy
+    assert torch.equal(taken.tickets[1].predictor["fc1.weight"], tickets.tickets[2].predictor["fc1.weight"])
+    assert taken.theta0 is tickets.theta0
+    assert [ticket.round for ticket in one_round(tickets, 0).tickets] == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "features", "expected"),
+    [
+        ("mlp:20,10", (30,), 30, "mlp:20,10"),
+        ("mlp", (28, 28), 784, "mlp"),
+        ("mlp:project16,20,10", (8, 8), 64, "mlp:project16,20,10"),
+        ("cnn:28x28x1", (32, 32, 3), 3072, "cnn:32x32x3"),
+        ("cnn:32x32x3", (28, 28), 784, "cnn:28x28x1"),
+        ("cnn:28x28x1:7,20,15", (32, 32, 3), 3072, "cnn:32x32x3:7,20,15"),
+    ],
+)
+def test_retarget(text, shape, features, expected):
+    sizes = {"cnn:28x28x1": 784, "cnn:32x32x3": 3072, "cnn:28x28x1:7,20,15": 784}
+    spec = ModelSpec(text, sizes.get(text, 12), 4)
+    assert retarget(spec, shape, features, 6) == ModelSpec(expected, features, 6)
+
+
+def test_retarget_to_records_that_are_no_images():
+    with pytest.raises(InputError, match="records of shape \\(54,\\) are no images"):
+        retarget(GREY, (54,), 54, 2)
+    with pytest.raises(InputError, match="images must be at least 14 x 14"):
+        retarget(GREY, (8, 8), 64, 10)
+
+
+@settings(max_examples=30)
+@given(
+    features=st.integers(1, 40),
+    classes=st.integers(1, 9),
+    rate=st.floats(0.05, 0.7),
+    mode=st.sampled_from(MODES),
+    fresh=st.sampled_from(["sparse", "dense"]),
+    seed=st.integers(0, 2**62 - 1),
+)
+def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, fresh, seed):
+    spec = ModelSpec("mlp:6,5", 9, 4)
+    tickets = without_data(spec, GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1))
+    rounds = transfer(tickets, ModelSpec("mlp:6,5", features, classes), mode, fresh, seed).tickets.tickets
+    assert rounds[2].mask.nested_in(rounds[1].mask)
+    assert rounds[1].mask.nested_in(rounds[0].mask)
+    for ticket in rounds:
+        assert all(bool(value.any()) for value in ticket.mask.values())

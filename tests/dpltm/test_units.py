@@ -1,0 +1,142 @@
+"""Units and what dies with them, against gradients: those of the weights that a unit feeds change when it gives zero."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.models import ModelSpec, build
+from dpltm.units import positions, unit_groups
+
+
+class Joined(nn.Module):
+    """One layer's units come in twice, around another's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(4, 3), nn.Linear(4, 2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.a(x).relu()
+        return self.out(torch.cat([a, self.b(x), a], 1))
+
+
+class Fork(nn.Module):
+    """Channels that a convolution uses and, flattened, a Linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 2)
+        self.side, self.out = nn.Linear(48, 4), nn.Linear(18, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.a(x).relu()
+        return self.out(self.b(a).flatten(1)) + self.side(a.flatten(1))
+
+
+NETWORKS = {
+    "mlp": (lambda: build(ModelSpec("mlp:5,4", 6, 3)), (6,), {"fc1", "fc2"}),
+    "project": (lambda: build(ModelSpec("mlp:project5,4", 6, 3)), (6,), {"project", "fc1"}),
+    "cnn": (lambda: build(ModelSpec("cnn:20x23x2:3,5,4", 920, 3)), (920,), {"conv1", "conv2", "fc1"}),
+    "joined": (Joined, (4,), {"a", "b"}),
+    "fork": (Fork, (2, 6, 6), {"a", "b"}),
+}
+
+
+def gradients(model: nn.Module, x: Tensor, layer: str, units: list[int]) -> dict[str, Tensor]:
+    """Of the sum of all outputs, when of a layer's units only these give anything."""
+
+    def others_zero(_, __, output: Tensor) -> Tensor:
+        keep = torch.zeros_like(output)
+        keep[:, units] = 1.0
+        return output * keep
+
+    hook = model.get_submodule(layer).register_forward_hook(others_zero)
+    model.zero_grad()
+    model(x).sum().backward()
+    hook.remove()
+    return {name: value.grad for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_dies_with_a_unit_is_what_only_it_feeds_and_what_makes_it(name):
+    make, shape, expected_layers = NETWORKS[name]
+    model = make().double()
+    with torch.no_grad():
+        for number, value in enumerate(model.parameters()):
+            generator = torch.Generator().manual_seed(number)
+            value.copy_(0.1 + torch.rand(value.shape, generator=generator)) if value.ndim > 1 else value.zero_()
+    x = 0.1 + torch.rand(2, *shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    groups = {group.layer: group for group in unit_groups(positions(model), x)}
+    assert groups.keys() == expected_layers
+    sizes = {name: value.shape for name, value in model.named_parameters()}
+    for layer, group in groups.items():
+        assert group.count == len(model.get_submodule(layer).weight)
+        for unit, dying in enumerate(group.dying()):
+            alone, without = (gradients(model, x, layer, units) for units in ([unit], []))
+            direct = {f"{use.layer}.weight" for use in group.uses}
+            assert dying.keys() == {f"{layer}.weight", f"{layer}.bias"} | direct
+            for parameter, places in dying.items():
+                assert places.tolist() == sorted(set(places.tolist()))
+                found = torch.zeros(sizes[parameter].numel(), dtype=torch.bool)
+                found[places] = True
+                if parameter.startswith(f"{layer}."):
+                    rows = torch.zeros(sizes[parameter], dtype=torch.bool)
+                    rows[unit] = True
+                    assert torch.equal(found, rows.flatten())
+                else:
+                    assert torch.equal(found, (alone[parameter] != without[parameter]).flatten()), (
+                        layer,
+                        unit,
+                        parameter,
+                    )
+
+
+def test_a_channel_feeds_as_many_inputs_as_it_has_pixels():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+    (group,) = unit_groups(positions(model), torch.zeros(1, 1, 4, 4))
+    assert group.dying()[1]["2.weight"].tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23]
+    assert group.dying()[1]["0.weight"].tolist() == list(range(9, 18))
+
+
+def test_units_that_go_with_others_are_left_out():
+    class Added(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.scaled, self.out = (nn.Linear(4, 4) for _ in range(4))
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.scaled(self.a(x).relu() + self.b(x)) * self.scale)
+
+    with pytest.warns(UserWarning, match="parameters"):  # torch-pruning, about a parameter that is no module's
+        assert list(unit_groups(positions(Added()), torch.zeros(1, 4))) == []
+
+
+def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own, self.a, self.out = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            a = self.a(self.own(self.own(x).relu()))
+            return self.out(a.relu()) + self.out(a.tanh())
+
+    (group,) = unit_groups(positions(Twice()), torch.zeros(1, 4))
+    assert group.layer == "a"
+    assert {name: places.tolist() for name, places in group.dying()[1].items()} == {
+        "a.weight": [4, 5, 6, 7], "a.bias": [1], "out.weight": [1, 4],
+    }  # fmt: skip
+
+
+def test_a_graph_is_found_where_gradients_are_switched_off():
+    with torch.no_grad():
+        assert [group.layer for group in unit_groups(positions(build(ModelSpec("mlp:3", 2, 2))), torch.zeros(1, 2))]
+
+
+def test_what_cannot_be_traced_is_refused():
+    with pytest.raises(InputError, match=r"^model: cannot be traced to find its units: mat1 and mat2 shapes"):
+        list(unit_groups(positions(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2))), torch.zeros(1, 3)))

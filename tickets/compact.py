@@ -1,0 +1,103 @@
+"""Compact ticket sets and runs: the units that a mask leaves without use are gone for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dpltm.compaction import Compact, compact, compact_spec
+from dpltm.errors import InputError
+from dpltm.generation import Ticket, Tickets, weights_of
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.tickets.files import new_folder, read_bytes
+from dpltm.tickets.ledger_file import LARGEST_LEDGER
+from dpltm.tickets.plain import plain_pytorch
+from dpltm.tickets.run import Run, write_config, write_network
+from dpltm.tickets.ticket_set import Parent, TicketSet, save_made_from
+from dpltm.tickets.winner import draws_behind
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Before and after.
+
+    Attributes:
+        before, after: the networks.
+        parameters: number of parameters of each.
+        live: live coordinates of each.
+    """
+
+    before: ModelSpec
+    after: ModelSpec
+    parameters: tuple[int, int]
+    live: tuple[int, int]
+
+
+def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
+    """Writes a set of two: the compact dense network, and the ticket of round ``number`` in it, as round 1.
+
+    Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
+
+    Raises:
+        ArtifactError: ``path`` exists or cannot be written, or there is no such round.
+        InputError: the mask leaves no unit without use, or the network cannot be compacted.
+    """
+    spec, ticket = tickets.body.spec, tickets.ticket(number)
+    found, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
+    dense = Ticket(0, Mask.dense(found.model), None, None)
+    body = Tickets(after, weights_of(found.model), (dense, Ticket(1, found.mask, None, None)))
+    # pruned starting weights are those of the set as well, though the mask keeps them at zero
+    for name, value in body.theta0.items():
+        value.copy_(tickets.body.theta0[name].flatten()[found.places[name]].view(value.shape))
+    save_made_from(
+        tickets,
+        path,
+        body,
+        config={"compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes}},
+        draws=draws_behind(tickets, number),
+        parent=Parent(tickets.id, tickets.name, number, "compaction"),
+    )
+    return _shrunk(spec, after, ticket.mask, found)
+
+
+def compact_run(run: Run, path: Path) -> Shrunk:
+    """Writes a run whose network is compact and gives the same answers; constants are folded into biases.
+
+    With it goes ``model.py``, which loads it with torch and safetensors alone.
+
+    Raises:
+        ArtifactError: ``path`` exists or cannot be written.
+        InputError: the mask leaves no unit without use, or the network cannot be compacted.
+    """
+    spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
+    found, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
+    with new_folder(path) as folder:
+        for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
+            (folder / name).write_bytes(read_bytes(run.path / name, LARGEST_LEDGER))
+        write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
+        write_network(folder, found.model, found.mask)
+        (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
+    return _shrunk(spec, after, run.mask, found)
+
+
+def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:
+    model = build(spec)
+    model.load_state_dict(dict(values))
+    found = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
+    after = compact_spec(spec, found)
+    if after == spec:
+        raise InputError(
+            "nothing to compact: every unit has a live weight behind it; a sparser round, or --criterion structured, leaves"
+            " more without use"
+        )
+    return found, after
+
+
+def _shrunk(before: ModelSpec, after: ModelSpec, mask: Mask, found: Compact) -> Shrunk:
+    sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in found.mask.values())
+    return Shrunk(before, after, sizes, (mask.live, found.mask.live))

@@ -1,0 +1,172 @@
+"""Ticket sets for other tools: plain state dicts, the form of ``torch.nn.utils.prune``, ONNX, and a set to share."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import ArtifactError, InputError, first_line
+from dpltm.generation import Ticket, Tickets
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.tickets.files import check_free, new_file
+from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
+from dpltm.tickets.ticket_set import Origin, TicketSet, save_made_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ORIG, _MASK = "_orig", "_mask"
+_ORIGIN = "dpltm_origin"
+"""Key in the metadata of an exported file."""
+
+MOST_METADATA = 2**16
+
+_LARGEST_STATE = 8
+"""Bytes for each parameter at most: a float32, and one of its mask."""
+
+
+def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
+    """A copy to hand on: no ledger, no selection, nothing measured on private records; without predictors if asked.
+
+    Raises:
+        ArtifactError: ``path`` exists or cannot be written.
+    """
+    body = tickets.body if predictors else tickets.body.without_predictors()
+    return save_made_from(tickets, path, body, config=tickets.config, draws=tickets.draws, parent=tickets.parent)
+
+
+def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
+    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
+    _write(path, origin, {name: value.masked_fill(~mask[name], 0.0).numpy() for name, value in values.items()})
+
+
+def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
+    """The state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
+
+    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if value.ndim < 2:
+            tensors[name] = value.numpy()
+        else:
+            tensors[name + _ORIG], tensors[name + _MASK] = value.numpy(), mask[name].to(value.dtype).numpy()
+    _write(path, origin, tensors)
+
+
+def export_onnx(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path: Path) -> None:
+    """The network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
+
+    Raises:
+        InputError: the optional packages are not installed.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"--to: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+    model = build(spec)
+    model.load_state_dict(dict(values))
+    mask.apply(model)
+    check_free(path)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+    with new_file(path) as staging, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        program = torch.onnx.export(
+            model.eval(), (torch.zeros(2, spec.features),), dynamo=True, input_names=["records"],
+            output_names=["outputs"], verbose=False, dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+        )  # fmt: skip
+        assert program is not None
+        program.save(str(staging))
+
+
+def read_origin(path: Path, spec: ModelSpec) -> Origin | None:
+    """Where the tickets in an exported file come from; None in a file that does not say.
+
+    Raises:
+        ArtifactError: not a safetensors file for that network, or what it says makes no sense.
+    """
+    header = read_header(path, _LARGEST_STATE * spec.parameters)
+    stated = header.get("__metadata__", {}).get(_ORIGIN)
+    if stated is None:
+        return None
+    try:
+        return Origin.from_json(json.loads(stated))
+    except (ArtifactError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path}: what it says of its origin: {first_line(error)}") from None
+
+
+def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
+    """The set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
+
+    Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or, if they were not pruned, by their names.
+
+    Raises:
+        ArtifactError: not such a file, or of another network.
+        InputError: masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
+    """
+    stored = read_header(path, _LARGEST_STATE * spec.parameters)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in spec.shapes().items():
+        shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
+    found = {
+        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MOST_METADATA).items()
+    }
+    theta0 = {name: found[name if name in found else name + _ORIG] for name in spec.shapes()}
+    masks = {name: found[name + _MASK] for name in spec.shapes() if name + _MASK in found}
+    return _imported(spec, theta0, masks, str(path))
+
+
+def import_pruned_module(model: nn.Module, spec: ModelSpec) -> Tickets:
+    """The same from a model in memory that ``torch.nn.utils.prune`` has pruned, its modules named as those of ``spec``."""
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    pruned = [name for name in spec.shapes() if name + _MASK in state and name + _ORIG in state]
+    masks = {name: state.pop(name + _MASK) for name in pruned}
+    theta0 = {
+        name.removesuffix(_ORIG) if name.removesuffix(_ORIG) in masks else name: value for name, value in state.items()
+    }
+    found = {name: tuple(value.shape) for name, value in theta0.items()}
+    if found != spec.shapes():
+        wrong = next(name for name in (*spec.shapes(), *found) if spec.shapes().get(name) != found.get(name))
+        raise InputError(f"model: {wrong}: {found.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}")
+    return _imported(spec, theta0, masks, "model")
+
+
+def _imported(spec: ModelSpec, theta0: Mapping[str, Tensor], masks: Mapping[str, Tensor], where: str) -> Tickets:
+    keep = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
+    for name, value in masks.items():
+        if keep[name].ndim < 2 and not bool((value == 1).all()):
+            raise InputError(f"{where}: {name} is pruned, but only weights can be: biases stay live")
+        if not bool(((value == 0) | (value == 1)).all()):
+            raise InputError(f"{where}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
+        keep[name] = value == 1
+    mask = Mask(keep)
+    mask.check_alive(where)
+    if mask.density == 1:
+        raise InputError(f"{where}: its masks prune nothing")
+    dense = Mask({name: torch.ones_like(value) for name, value in keep.items()})
+    values = {name: value.to(torch.float32) for name, value in theta0.items()}
+    for name, value in values.items():
+        if not bool(value.isfinite().all()):
+            raise InputError(f"{where}: {name} holds a weight that is not finite")
+    return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, mask, None, None)))
+
+
+def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
+    check_free(path)
+    text = json.dumps(origin.to_json())
+    if len(text) > MOST_METADATA // 2:
+        count = len(origin.events) + len(origin.draws)
+        raise InputError(f"{origin.name}: {count} releases are too many to go with a file; export the whole set")
+    if path.suffix != ".safetensors":
+        raise ArtifactError(f"--out: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
+    with new_file(path) as staging:
+        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary

@@ -1,0 +1,61 @@
+"""A network in plain PyTorch, as text: what somebody needs who loads its weights without this package."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from dpltm.models import ModelSpec, build
+from dpltm.models.layers import Images
+
+
+def plain_pytorch(spec: ModelSpec, weights: str) -> str:
+    """A program that builds the network of ``spec`` and loads ``weights``, a file of its state dict beside it.
+
+    Returns:
+        Python that needs torch and safetensors alone and makes ``model``: ``(batch, features)`` to ``(batch, classes)``.
+    """
+    lines = [
+        "from collections import OrderedDict",
+        "from pathlib import Path",
+        "",
+        "import torch",
+        "from safetensors.torch import load_file",
+        "",
+    ]
+    if any(isinstance(module, Images) for module in build(spec).modules()):
+        lines += [
+            "",
+            "class Images(torch.nn.Module):  # flattened images, channels last",
+            "    def __init__(self, height, width, channels):",
+            "        super().__init__()",
+            "        self.size = (height, width, channels)",
+            "",
+            "    def forward(self, x):",
+            "        return x.unflatten(1, self.size).permute(0, 3, 1, 2).contiguous()",
+            "",
+            "",
+        ]
+    lines.append("model = torch.nn.Sequential(OrderedDict(")
+    lines += [f"    {name}={_call(module)}," for name, module in build(spec).named_children()]
+    return "\n".join(
+        [*lines, "))", f'model.load_state_dict(load_file(Path(__file__).with_name("{weights}")))', "model.eval()", ""]
+    )
+
+
+def _call(module: nn.Module) -> str:
+    match module:
+        case nn.Linear():
+            return f"torch.nn.Linear({module.in_features}, {module.out_features})"
+        case nn.Conv2d():
+            return (
+                f"torch.nn.Conv2d({module.in_channels}, {module.out_channels}, {module.kernel_size[0]},"
+                f" stride={module.stride[0]}, padding={module.padding[0]})"
+            )
+        case nn.MaxPool2d():
+            return f"torch.nn.MaxPool2d({module.kernel_size}, stride={module.stride})"
+        case Images():
+            return "Images({}, {}, {})".format(*module.size)
+        case nn.ReLU() | nn.Flatten():
+            return f"torch.nn.{type(module).__name__}()"
+        case _:
+            raise NotImplementedError(f"no plain form of {type(module).__name__}")

@@ -1,0 +1,122 @@
+"""Ticket sets by name: folders, the public ones that come with the package, and one round of either."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dpltm.errors import ArtifactError, InputError, first_line
+from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, TicketSet, card_is_as_written, load_ticket_set
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a listing: a set, or why it is none."""
+
+    name: str
+    tickets: TicketSet | None
+    problem: str | None
+    size: int
+
+
+def split_round(text: str) -> tuple[str, int | None]:
+    """``SET@10`` is round 10 of SET; a folder that has an @ in its name is that folder.
+
+    Raises:
+        InputError: what stands behind the @ is no round.
+    """
+    name, at, number = text.rpartition("@")
+    if not at or os.path.isdir(text):
+        return text, None
+    if not (number.isdecimal() and len(number) <= 9):
+        raise InputError(f"SET@ROUND: {number[:40]!r} is not a round; write a whole number after @, such as {name}@10")
+    return name, int(number)
+
+
+def find_set(name: str) -> TicketSet:
+    """The set in a folder, or the bundled one of that name.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged.
+    """
+    return load_ticket_set(set_path(name))
+
+
+def set_path(name: str) -> Path:
+    """The folder that ``name`` stands for."""
+    if not name.startswith(BUNDLED):
+        return Path(name)
+    if name not in bundled_names():
+        raise ArtifactError(
+            f"{name}: no such ticket set comes with dpltm; there are {', '.join(bundled_names()) or 'none'}"
+        )
+    return BUNDLED_HOME / name.removeprefix(BUNDLED)
+
+
+def bundled_names() -> tuple[str, ...]:
+    """What can be trained at once, without a set of one's own: ``bundled:NAME``."""
+    if not BUNDLED_HOME.is_dir():
+        return ()
+    return tuple(
+        sorted(f"{BUNDLED}{path.name}" for path in BUNDLED_HOME.iterdir() if (path / "tickets.json").is_file())
+    )
+
+
+def is_bundled(path: Path) -> bool:
+    """Whether a set lies inside the package, where nothing may be written."""
+    return path.resolve().parent == BUNDLED_HOME.resolve()
+
+
+def listing(folder: Path) -> Iterator[Entry]:
+    """The ticket sets directly in ``folder``, and those that come with the package, with what is wrong where one is damaged.
+
+    Raises:
+        ArtifactError: ``folder`` cannot be read.
+    """
+    try:
+        folders = [(str(path), path) for path in sorted(folder.iterdir()) if os.path.lexists(path / "tickets.json")]
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be read: {error.strerror}; name a folder of ticket sets") from None
+    for name, path in (*folders, *((name, set_path(name)) for name in bundled_names())):
+        shown = name if name.isprintable() else repr(name)
+        try:
+            size = sum(file.lstat().st_size for file in path.iterdir())
+            yield Entry(shown, load_ticket_set(path), None, size)
+        except (ArtifactError, OSError) as error:
+            yield Entry(shown, None, first_line(error), 0)
+
+
+def problems(path: Path) -> list[str]:
+    """Everything that is wrong with a set, its card and what lies with it; empty if nothing is.
+
+    Raises:
+        ArtifactError: there is no set at all.
+    """
+    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.winner import drawn_from, load_winner
+
+    if not path.is_dir() or not (path / "tickets.json").exists():
+        raise ArtifactError(f"{path}: no ticket set there; name a folder made by dpltm generate")
+
+    found: list[str] = []
+
+    def attempt(check: Callable[[], T]) -> T | None:
+        try:
+            return check()
+        except ArtifactError as error:
+            if str(error) not in found:
+                found.append(str(error))
+            return None
+
+    tickets = attempt(lambda: load_ticket_set(path))
+    if attempt(lambda: card_is_as_written(path)) is False:
+        found.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
+    if tickets is not None and drawn_from(tickets):
+        attempt(lambda: load_winner(tickets))
+    attempt(lambda: open_ledger(path / "ledger.jsonl", links=False))
+    return found
