@@ -15,6 +15,7 @@ from dpltm.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dpltm.cli.console import Console
     from dpltm.data import Dataset, Split
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
@@ -87,27 +88,36 @@ def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
     from dpltm.models import ModelSpec, resolve
 
-    return ModelSpec(resolve(text, dataset.train.x.shape[1:]), dataset.features, dataset.classes)
+    return ModelSpec(resolve(text, dataset.input_shape), dataset.features, dataset.classes)
 
 
-def tensors(split: Split, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """Features scaled by the public bounds, ``(n, features)`` float32, and labels."""
+def tensors(
+    split: Split, dataset: Dataset, device: str = "cpu", console: Console | None = None
+) -> tuple[Tensor, Tensor]:
+    """What the network gets, ``(n, features)`` float32, and labels: records scaled by public bounds, or their features."""
     import torch
 
+    from dpltm.cli.features import inputs
     from dpltm.data import scale
 
-    return torch.from_numpy(scale(split.x, dataset.bounds)).to(device), torch.from_numpy(split.y).to(device)
+    x = inputs(split, dataset, console)
+    ready = scale(x, dataset.bounds) if dataset.feature_map is None else x.astype("f4")
+    return torch.from_numpy(ready).to(device), torch.from_numpy(split.y).to(device)
 
 
-def records(split: Split, dataset: Dataset, device: str) -> Records:
-    """The same a batch at a time, scaled as it is read."""
+def records(split: Split, dataset: Dataset, device: str, console: Console | None = None) -> Records:
+    """The same a batch at a time, made ready as it is read."""
     import torch
 
+    from dpltm.cli.features import inputs
     from dpltm.data import scale
     from dpltm.sampling import Records
 
+    x = inputs(split, dataset, console)
+    if dataset.feature_map is not None:
+        return Records(x, split.y, device=device)
     return Records(
-        split.x, split.y, device=device, prepare=lambda rows: torch.from_numpy(scale(rows.numpy(), dataset.bounds))
+        x, split.y, device=device, prepare=lambda rows: torch.from_numpy(scale(rows.numpy(), dataset.bounds))
     )
 
 

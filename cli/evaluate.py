@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import DataOptions, load_dataset, tensors
 from dpltm.cli.console import Console
+from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -32,7 +33,7 @@ def command(options: EvaluateOptions, call: Call) -> None:
     from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))
-    dataset = load_dataset(options)
+    dataset = carried(load_dataset(options), run.feature_map, None, str(run.path))
     if dataset.test is None:
         raise InputError(f"--dataset: {dataset.name} has no test split; name a file with one by --test")
     if dataset.features != run.config["features"]:
@@ -54,13 +55,14 @@ def command(options: EvaluateOptions, call: Call) -> None:
         raise InputError(
             f"--bounds: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
+    console = Console(call.json, call.quiet)
     body = {
         "run": str(run.path),
         "dataset": dataset.name,
         "records": len(dataset.test),
-        "accuracy": accuracy(run.model, *tensors(dataset.test, dataset)),
+        "accuracy": accuracy(run.model, *tensors(dataset.test, dataset, console=console)),
     }
-    Console(call.json, call.quiet).result(body, lambda rich: _show(rich, body))
+    console.result(body, lambda rich: _show(rich, body))
 
 
 def _show(rich: RichConsole, body: dict[str, object]) -> None:

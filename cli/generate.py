@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
-    DataOptions,
     check_delta,
     check_epsilon,
     free_name,
     load_dataset,
     model_spec,
+    not_held,
     parse_numbers,
     public_input_notes,
     tensors,
 )
 from dpltm.cli.console import Console
+from dpltm.cli.features import FeatureOptions, feature_events, with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -37,7 +38,7 @@ DP_WAYS = ("dp-train", "dp-synthetic")
 
 
 @dataclass(frozen=True)
-class GenerateOptions(DataOptions):
+class GenerateOptions(FeatureOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of --dataset, round after round (train, prune, rewind), unless --criterion says
@@ -176,6 +177,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         source=plan.source,
         config=_settings(plan, options),
         events=() if plan.event is None else (plan.event,),
+        feature_map=plan.dataset.feature_map,
     )
     if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
         copy_events(saved.ledger_path, ledger.events)
@@ -204,7 +206,7 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
         raise InputError(
             f"{given[0]}: nothing is trained for data-free tickets; leave it out, or say --provenance public"
         )
-    dataset = load_dataset(options)
+    dataset = with_features(load_dataset(options), options, console)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     elif not 0 < options.delta < 1:
@@ -217,7 +219,8 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
     if source is not None and options.criterion in DP_WAYS:
         from dpltm.cli.generate_dp import plan_event
 
-        event = plan_event(options, config, dataset, source, spec, before, console)
+        known = (*before, *not_held(_feature_events(dataset, source, provenance), before))
+        event = plan_event(options, config, dataset, source, spec, known, console)
     return Plan(dataset, spec, config, provenance, source, event)
 
 
@@ -294,8 +297,8 @@ def make_tickets(plan: Plan, options: GenerateOptions, ledger: Ledger, console: 
         from dpltm.cli.generate_dp import make_tickets as make_dp_tickets
 
         return make_dp_tickets(plan, options.criterion, ledger, console)
-    x, y = tensors(plan.dataset.train, plan.dataset)
-    evaluation = (x, y) if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
+    x, y = tensors(plan.dataset.train, plan.dataset, console=console)
+    evaluation = (x, y) if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset, console=console)
     with console.progress(f"generating {plan.config.rounds} tickets", plan.config.steps) as step:
         return generate(plan.spec, x, y, plan.config, evaluation, by_round(plan.config, step))
 
@@ -314,7 +317,13 @@ def by_round(config: GenerationConfig, step: Callable[[int, str], None]) -> Call
 def _planned(plan: Plan) -> tuple[Event, ...]:
     """What the generation would enter."""
     events = () if plan.event is None else (plan.event,)
+    events = (*_feature_events(plan.dataset, plan.source, plan.provenance), *events)
     return events if plan.source is None else (*events, _event(plan.source, plan.provenance, "planned"))
+
+
+def _feature_events(dataset: Dataset, source: DatasetRef | None, provenance: ProvenanceKind) -> tuple[Event, ...]:
+    """What the map in front of the network says of itself, where records that may be private go through it."""
+    return feature_events(dataset, source) if source is not None and provenance in ("private", "dp") else ()
 
 
 def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
@@ -335,6 +344,8 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
 
     private = saved.provenance == "private"
     notes = public_input_notes(plan.dataset)
+    for event in not_held(_feature_events(plan.dataset, plan.source, plan.provenance), ledger.events):
+        ledger.append(event)
     if saved.source is not None:
         ledger.append(_event(saved.source, saved.provenance, saved.id))
     if private and options.reveal:

@@ -105,7 +105,7 @@ def _from_training(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
         event.noise_multiplier * event.sensitivity,
         config.lr,
     )
-    source = records(plan.dataset.train, plan.dataset, "cpu")
+    source = records(plan.dataset.train, plan.dataset, "cpu", console)
     prepared = NoisyGradients(
         model, Mask.dense(model), cross_entropy, source, settings, sampling=SecureSource(), noise=SecureSource()
     )
@@ -123,7 +123,7 @@ def _from_training(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     tickets = prune_once(plan.spec, theta0, weights_of(model), config)
     if plan.dataset.test is None:
         return tickets
-    test, scored = tensors(plan.dataset.test, plan.dataset), []
+    test, scored = tensors(plan.dataset.test, plan.dataset, console=console), []
     for ticket in tickets.tickets:
         model.load_state_dict(ticket.predictor or {})
         scored.append(replace(ticket, accuracy=accuracy(model, *test)))
@@ -140,14 +140,14 @@ def _from_synthetic(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     from dpltm.synthetic import release_moments, synthetic_records
 
     assert isinstance(plan.event, GaussianEvent)
-    x, y = tensors(plan.dataset.train, plan.dataset)
+    x, y = tensors(plan.dataset.train, plan.dataset, console=console)
     ledger.append(plan.event)
     moments = release_moments(
         x, y, plan.spec.classes, noise_multiplier=plan.event.noise_multiplier, noise=SecureSource()
     )
     count = max(SYNTHETIC, plan.config.batch_size)
     made = synthetic_records(moments, count, plan.config.seed, value_range=unit_range(plan.dataset.bounds))
-    test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset)
+    test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset, console=console)
     with console.progress(
         f"generating {plan.config.rounds} tickets from synthetic records", plan.config.steps
     ) as step:

@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from dpltm.cli import datasets, demo, evaluate, generate, privacy, privacy_ledger, select, tickets, tickets_make, train
+from dpltm.cli import (
+    datasets,
+    demo,
+    evaluate,
+    generate,
+    privacy,
+    privacy_ledger,
+    select,
+    tickets,
+    tickets_make,
+    train,
+    tune,
+)
 from dpltm.cli import run as run_all
 from dpltm.cli.options import register
 from dpltm.errors import DpltmError
@@ -25,6 +37,7 @@ register(app, "generate", generate.GenerateOptions, generate.command)
 register(app, "select", select.SelectOptions, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
+register(app, "tune", tune.TuneOptions, tune.command)
 register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
 register(artifacts, "ls", tickets.ListOptions, tickets.list_command)

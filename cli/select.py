@@ -21,6 +21,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
+from dpltm.cli.features import carried, feature_events, inputs
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
 
@@ -117,7 +118,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
         load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
     if options.eps1 is None:
         raise InputError("--eps1 is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
-    dataset = load_dataset(options)
+    dataset = carried(load_dataset(options), tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
@@ -128,13 +129,14 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), fixed)
     ledger = open_ledger(Path(options.ledger or tickets.ledger_path), links=options.ledger is not None)
     check_not_public(ledger.events, records)
-    entered = not_held(origin, ledger.events)
+    entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
     entered = (*entered, *draws_to_enter(tickets.draws, records, (*ledger.events, *entered)))
     event = make_event(plan, records, tickets.id, (*ledger.touching(records), *entered))
     check_budgets(ledger.events, [*entered, event, *([_reveal_event(event)] if options.reveal else [])])
     _announce(ledger, event, options, console)
     if options.dry_run:
         return _dry_run(options, (*ledger.touching(records), *entered, event))
+    inputs(dataset.train, dataset, console)  # features that cannot be had are missed now
     for first in entered:
         ledger.append(first)
     ledger.append(event)
@@ -244,7 +246,7 @@ def _count(tickets: TicketSet, candidates: list[Ticket], dataset: Dataset, conso
     from dpltm.models import build
 
     model = build(tickets.body.spec)
-    x, y = tensors(dataset.train, dataset)
+    x, y = tensors(dataset.train, dataset, console=console)
     correct = []
     with console.progress(f"scoring {len(candidates)} tickets", len(candidates)) as step:
         for ticket in candidates:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import DataOptions, load_dataset, public_input_notes
 from dpltm.cli.console import Console
+from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -62,12 +63,12 @@ def transfer_command(options: TransferOptions, call: Call) -> None:
     name, number = split_round(options.set or "")
     if not 0 <= options.seed < 2**62:
         raise InputError(f"--seed: {options.seed} is not between 0 and 2^62 - 1")
-    tickets, dataset = find_set(name), load_dataset(options)
-    body = tickets.body
+    tickets = find_set(name)
+    dataset, body = carried(load_dataset(options), tickets.feature_map, None, tickets.label), tickets.body
     if number is not None:
         tickets.ticket(number)
         body = one_round(body, number)
-    target = retarget(body.spec, dataset.train.x.shape[1:], dataset.features, dataset.classes)
+    target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes)
     made = transfer(body, target, options.mode, options.fresh, options.seed)  # type: ignore[arg-type]
     saved = save_made_from(
         tickets,
@@ -77,6 +78,7 @@ def transfer_command(options: TransferOptions, call: Call) -> None:
         draws=draws_behind(tickets, number),
         parent=Parent(tickets.id, tickets.name, number, f"transfer ({options.mode})"),
         name=options.name,
+        feature_map=dataset.feature_map,
     )
     notes = public_input_notes(dataset)
     if tickets.provenance in ("dp", "private"):

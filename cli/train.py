@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
-    DataOptions,
     figure,
     free_name,
     records,
     tensors,
 )
 from dpltm.cli.console import Console
+from dpltm.cli.features import FeatureOptions, inputs, tells_of
 from dpltm.cli.options import Call, option
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainOptions(DataOptions):
+class TrainOptions(FeatureOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, --dense the whole network.
@@ -67,6 +67,14 @@ class TrainOptions(DataOptions):
     )
     optimizer: str = option(
         "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
+    )
+    schedule: str = option(
+        "constant", "Step size over the run: constant, or down to zero.", choices=("constant", "linear", "cosine")
+    )
+    average: str = option(
+        "none",
+        "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
+        choices=("none", "ema", "poly"),
     )
     accountant: str = option(
         "pld",
@@ -121,7 +129,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     from dpltm.tickets.ledger_file import open_ledger
 
     check_options(options)
-    start = find_start(options)
+    start = find_start(options, console)
     out = Path(options.out) if options.out else _default_out(options, start)
     check_free(out)
     shared = _shared_ledger(options, start)
@@ -133,7 +141,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         return _dry_run(plan, before, options)
     if options.compile:
         console.say("compiling the filter")
-    prepared = _prepare(plan, options)
+    prepared = _prepare(plan, options, console)
     own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
     with new_folder(out) as folder:
         ledger = ledger or open_ledger(own)
@@ -149,13 +157,15 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     return body
 
 
-def _prepare(plan: Plan, options: TrainOptions) -> NoisyGradients:
+def _prepare(plan: Plan, options: TrainOptions, console: Console) -> NoisyGradients:
     """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
     from dpltm.noise import FastSource, SecureSource
     from dpltm.training import NoisyGradients, cross_entropy
 
     model = plan.start.model.to(options.device)
-    source = records(plan.dataset.train, plan.dataset, options.device)
+    if plan.dataset.test is not None and not plan.evaluations:
+        inputs(plan.dataset.test, plan.dataset, console)  # features that cannot be had are missed now
+    source = records(plan.dataset.train, plan.dataset, options.device, console)
     noise = FastSource() if options.noise == "fast" else SecureSource()
     return NoisyGradients(
         model, plan.start.mask, cross_entropy, source, plan.config, sampling=SecureSource(), noise=noise
@@ -173,7 +183,7 @@ def _train(
 
     steps, metrics = plan.event.steps, []
     earlier = ledger.touching(plan.records)[:-1]  # all but this training
-    score = _score(plan, options.device)
+    score = _score(plan, options.device, console)
     odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
     with console.progress("training under DP", steps) as step:
 
@@ -194,7 +204,7 @@ def _train(
         return time.perf_counter() - began, metrics
 
 
-def _score(plan: Plan, device: str) -> Callable[[bool], float | None]:
+def _score(plan: Plan, device: str, console: Console) -> Callable[[bool], float | None]:
     """What measures accuracy at a checkpoint; its argument says whether it is the last.
 
     On the private records it releases a noisy count, each paid for in the plan: at every checkpoint, or at the last alone.
@@ -205,7 +215,7 @@ def _score(plan: Plan, device: str) -> Callable[[bool], float | None]:
 
     model, left = plan.start.model, plan.evaluations
     if left:
-        x, y = tensors(plan.dataset.train, plan.dataset, device)
+        x, y = tensors(plan.dataset.train, plan.dataset, device, console)
         each = next(event.epsilon for event in plan.lineage if isinstance(event, GuaranteeEvent))
 
         def release(last: bool) -> float | None:
@@ -220,7 +230,7 @@ def _score(plan: Plan, device: str) -> Callable[[bool], float | None]:
         return release
     if plan.dataset.test is None:
         return lambda _: None
-    test = tensors(plan.dataset.test, plan.dataset, device)
+    test = tensors(plan.dataset.test, plan.dataset, device, console)
     return lambda _: accuracy(model, *test)
 
 
@@ -283,6 +293,9 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "density": plan.start.mask.density,
         "optimizer": plan.config.optimizer,
         "lr": plan.config.lr,
+        "schedule": plan.config.schedule,
+        "average": plan.config.average,
+        "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
     }
 
 
@@ -318,8 +331,12 @@ def _write(
         "options": asdict(options),
         "resolved": _facts(plan),
     }
-    write_run(folder, config, plan.start.model, plan.start.mask, metrics)
-    copy_events(folder / "ledger.jsonl", ledger.touching(plan.records))
+    write_run(folder, config, plan.start.model, plan.start.mask, metrics, plan.dataset.feature_map)
+    touching = ledger.touching(plan.records)
+    copy_events(
+        folder / "ledger.jsonl",
+        (event for event in ledger.events if event in touching or tells_of(event, plan.dataset.feature_map)),
+    )
     write_json(folder / "result.json", body)
 
 

@@ -24,6 +24,7 @@ from dpltm.cli.common import (
     steps_of,
 )
 from dpltm.cli.console import Console
+from dpltm.cli.features import carried, feature_events, with_features
 from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
@@ -146,14 +147,14 @@ def check_device(options: TrainOptions) -> None:
             raise InputError("--device: cuda is not there (no such device, or torch was built without it); use cpu")
 
 
-def find_start(options: TrainOptions) -> Start:
+def find_start(options: TrainOptions, console: Console) -> Start:
     """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
     from dpltm.models import build
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.winner import drawn_from, load_winner
 
     if options.ticket is None:
-        dataset = load_dataset(options)
+        dataset = with_features(load_dataset(options), options, console)
         spec = model_spec(options.model or "mlp:300,100", dataset)
         return replace(fresh_start(spec, options.seed), dataset=dataset)
     name, number = split_round(options.ticket)
@@ -191,7 +192,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.tickets.identity import reference
     from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
 
-    dataset = start.dataset or load_dataset(options)
+    dataset = start.dataset or _records_of(options, start, console)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
     lineage, notes = _lineage(start, dataset, records, before)
@@ -222,6 +223,8 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         options.physical_batch,
         options.compile,
         options.precision,  # type: ignore[arg-type]
+        options.schedule,  # type: ignore[arg-type]
+        options.average,  # type: ignore[arg-type]
     )
     touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
     evaluations = _evaluations(options, dataset, draft)
@@ -239,6 +242,14 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     return Plan(start, dataset, records, (*lineage, *evaluations), event, config, tuple(notes), len(evaluations))
 
 
+def _records_of(options: TrainOptions, start: Start, console: Console) -> Dataset:
+    """The records, with whatever stands in front of the ticket's network, or is asked for."""
+    dataset = load_dataset(options)
+    if start.tickets is None:
+        return with_features(dataset, options, console)
+    return carried(dataset, start.tickets.feature_map, options, start.tickets.label)
+
+
 def _lineage(
     start: Start, dataset: Dataset, records: DatasetRef, before: tuple[Event, ...]
 ) -> tuple[tuple[Event, ...], list[str]]:
@@ -248,10 +259,11 @@ def _lineage(
     ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
     notes = public_input_notes(dataset)
+    features = feature_events(dataset, records)
     if start.tickets is None:
-        return (), notes
+        return not_held(features, before), notes
     check_same_network(start.tickets, dataset)
-    events = not_held(origin_events(start.tickets, dataset, records), before)
+    events = not_held((*features, *origin_events(start.tickets, dataset, records)), before)
     draws = tuple(dict.fromkeys((*start.tickets.draws, *start.drawn)))
     for event in draws:
         if not event.dataset.may_overlap(records):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.averaging import AVERAGES, Average, WeightAverage
 from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter
 from dpltm.gradients import Loss, RecordGradients
@@ -35,6 +36,17 @@ _OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], float], torch.optim.Optimiz
 }
 OPTIMIZERS = tuple(_OPTIMIZERS)
 
+Schedule = Literal["constant", "linear", "cosine"]
+
+_SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda passed: 1.0 - passed,
+    "cosine": lambda passed: (1.0 + math.cos(math.pi * passed)) / 2,
+}
+"""By what the step size is multiplied once that part of the steps has passed."""
+
+SCHEDULES = tuple(_SCHEDULES)
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -52,6 +64,8 @@ class TrainingConfig:
             what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
         compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once.
         precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
+        schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
+        average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
     """
 
     filter: Filter
@@ -64,6 +78,8 @@ class TrainingConfig:
     physical_batch: int | None = None
     compile: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
+    schedule: Schedule = "constant"
+    average: Average = "none"
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
@@ -82,8 +98,10 @@ class TrainingConfig:
             raise InputError(f"--precision: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
             raise InputError(f"--physical-batch: {self.physical_batch} is not a positive whole number")
-        if self.optimizer not in _OPTIMIZERS:
-            raise InputError(f"--optimizer: unknown optimizer {self.optimizer!r}; known: {', '.join(OPTIMIZERS)}")
+        known = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise InputError(f"--{name}: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -243,14 +261,25 @@ def train(
 
 
 def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | None = None) -> None:
-    """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings."""
+    """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
+
+    Whenever ``progress`` is called, and at the end, the parameters are the average that the settings ask for.
+    """
     config = gradients.config
     optimizer = _OPTIMIZERS[config.optimizer](gradients.parameters, config.lr)
+    average = WeightAverage(config.average, gradients.parameters)
     for step in range(config.steps):
         gradients.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = config.lr * _SCHEDULES[config.schedule](step / config.steps)
         optimizer.step()
-        if progress is not None and progress(step + 1):
-            break
+        average.update()
+        if progress is not None:
+            with average.in_place():
+                stop = progress(step + 1)
+            if stop:
+                break
+    average.settle()
     gradients.clear()
 
 

@@ -28,6 +28,8 @@ def card(document: dict[str, Any]) -> str:
         f"- network: `{document['model']}`, {document['features']} inputs, {document['classes']} classes",
         f"- made by: {document['criterion']} pruning from {origin}",
     ]
+    if (features := document["feature_map"]) is not None:
+        lines.insert(3, f"- in front of it: `{features['text']}` features of records of shape {features['shape']}")
     if parent is not None:
         taken = "" if parent["round"] is None else f", round {parent['round']}"
         lines.append(f"- from: the set {parent['name']} (`{parent['id'][:12]}`{taken}) by {parent['how']}")

@@ -74,6 +74,11 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         ArtifactError: ``path`` exists or cannot be written.
         InputError: the mask leaves no unit without use, or the network cannot be compacted.
     """
+    if run.feature_map is not None:
+        raise InputError(
+            f"{run.path}: its network stands behind {run.feature_map.text} features, which a folder without dpltm cannot"
+            " compute; compact SET@ROUND instead, and train that"
+        )
     spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
     found, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:

@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 from dpltm.errors import ArtifactError, DpltmError
+from dpltm.features import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 
@@ -24,12 +26,13 @@ FORMAT, SCHEMA = "dpltm-run", 1
 
 @dataclass(frozen=True)
 class Run:
-    """A trained ticket: its settings, network and mask."""
+    """A trained ticket: its settings, network and mask, and what stands in front of it."""
 
     path: Path
     config: Mapping[str, Any]
     model: nn.Sequential
     mask: Mask
+    feature_map: FeatureMap | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -39,10 +42,15 @@ class Run:
 
 
 def write_run(
-    folder: Path, config: Mapping[str, Any], model: nn.Module, mask: Mask, metrics: Iterable[Mapping[str, Any]]
+    folder: Path,
+    config: Mapping[str, Any],
+    model: nn.Module,
+    mask: Mask,
+    metrics: Iterable[Mapping[str, Any]],
+    feature_map: FeatureMap | None = None,
 ) -> None:
     """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``)."""
-    write_config(folder, config)
+    write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
     write_json(folder / "environment.json", environment())
@@ -93,4 +101,9 @@ def load_run(path: Path) -> Run:
     mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
-    return Run(path, config, model, mask)
+    found = read_map(path, path / "config.json", config.get("feature_map"))
+    if found is not None and found.features != spec.features:
+        raise ArtifactError(
+            f"{path / 'config.json'}: feature_map gives {found.features} features, the network takes {spec.features}"
+        )
+    return Run(path, config, model, mask, found)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.features import FeatureMap
 from dpltm.generation import MOST_ROUNDS, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
@@ -33,6 +34,7 @@ from dpltm.privacy.events import (
     now,
 )
 from dpltm.tickets.card import card
+from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
 from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 
@@ -49,7 +51,7 @@ _KEYS_1 = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
     | {"criterion", "provenance", "source", "config", "tickets", "digest"}
 )
-_KEYS = {1: _KEYS_1, SCHEMA: _KEYS_1 | {"events", "draws", "parent", "card"}}
+_KEYS = {1: _KEYS_1, SCHEMA: _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}}
 PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
 
 
@@ -126,6 +128,7 @@ class TicketSet:
         parent: the set it was made from, if any.
         config: settings of generation, transfer or compaction.
         body: spec, theta0 and tickets.
+        feature_map: what stands in front of the network; None where it takes records as they are.
     """
 
     path: Path
@@ -139,6 +142,7 @@ class TicketSet:
     parent: Parent | None
     config: Mapping[str, Any]
     body: Tickets
+    feature_map: FeatureMap | None = None
 
     def ticket(self, number: int) -> Ticket:
         """The ticket of round ``number``.
@@ -185,6 +189,7 @@ def save_ticket_set(
     events: Iterable[Event] = (),
     draws: Iterable[Event] = (),
     parent: Parent | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> TicketSet:
     """Writes a new ticket set to ``path``, whole or not at all, and returns it.
 
@@ -193,7 +198,7 @@ def save_ticket_set(
     Args:
         path: its folder, which must not exist yet.
         tickets: all of them with predictors, or none.
-        name, criterion, provenance, source, config, events, draws, parent: see ``TicketSet``.
+        name, criterion, provenance, source, config, events, draws, parent, feature_map: see ``TicketSet``.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
@@ -243,10 +248,11 @@ def save_ticket_set(
         "config": dict(config),
         "tickets": ticket_rows(tickets, measured=not withheld),
     }
-    words = card(document).encode()
-    document["card"] = hashlib.sha256(words).hexdigest()
-    document["digest"] = digest_of(document)
     with new_folder(path) as folder:
+        document["feature_map"] = write_map(folder, feature_map)
+        words = card(document).encode()
+        document["card"] = hashlib.sha256(words).hexdigest()
+        document["digest"] = digest_of(document)
         write_tensors(folder / "theta0.safetensors", theta0)
         write_masks(folder / "masks.safetensors", masks)
         if predictors:
@@ -257,8 +263,9 @@ def save_ticket_set(
         side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
         write_json(private_path(path), side, mode=0o600)
     return TicketSet(
-        path, document["id"], name, criterion, provenance, source, events, draws, parent, document["config"], tickets
-    )
+        path, document["id"], name, criterion, provenance, source, events, draws, parent, document["config"], tickets,
+        feature_map,
+    )  # fmt: skip
 
 
 def save_made_from(
@@ -270,8 +277,12 @@ def save_made_from(
     draws: Iterable[Event],
     parent: Parent | None,
     name: str | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> TicketSet:
-    """Writes a set that was made from another one, and depends on what that depends on."""
+    """Writes a set that was made from another one, and depends on what that depends on.
+
+    Its feature map is that of the other, unless one for records of another shape is given.
+    """
     return save_ticket_set(
         path,
         body,
@@ -283,6 +294,7 @@ def save_made_from(
         events=old.events,
         draws=draws,
         parent=parent,
+        feature_map=feature_map or old.feature_map,
     )
 
 
@@ -319,11 +331,16 @@ def load_ticket_set(path: Path) -> TicketSet:
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
     provenance, source, events, draws = _origin(where, document)
     parent = _parent(where, document.get("parent"))
+    found = read_map(path, where, document.get("feature_map"))
+    if found is not None and found.features != spec.features:
+        raise ArtifactError(
+            f"{where}: feature_map: gives {found.features} features, the network takes {spec.features}"
+        )
     if document["digest"] != digest_of(document):
         raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
     return TicketSet(
         path, document["id"], document["name"], document["criterion"], provenance, source, events, draws, parent,
-        document["config"], body,
+        document["config"], body, found,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
 
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
-from dpltm.data.load import data_home, load
+from dpltm.data.load import cache_home, data_home, load
 from dpltm.data.scaling import affine, scale, unit_range
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Origin",
     "Split",
     "affine",
+    "cache_home",
     "catalogue",
     "data_home",
     "load",

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpltm.errors import DataError
+
+if TYPE_CHECKING:
+    from dpltm.features import FeatureMap
 
 Origin = Literal["described", "declared", "counted"]
 """Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""
@@ -53,6 +57,7 @@ class Dataset:
             confirm a guess of the data. Only its keyed form, ``fingerprint``, is ever written.
         test_digest: the same of the test split, so that private records can be recognised where they pass for one.
         whole: whether ``subset`` is simply everything, so that its end is a count and no choice of the user's.
+        feature_map: what stands in front of the network; None where it takes the records as they are.
     """
 
     name: str
@@ -67,11 +72,17 @@ class Dataset:
     source_digest: str
     test_digest: str | None = None
     whole: bool = True
+    feature_map: FeatureMap | None = None
 
     @property
     def features(self) -> int:
-        """Number of features of one record, flattened."""
-        return int(np.prod(self.train.x.shape[1:]))
+        """Number of inputs that a network gets for one record: its values, or what the feature map makes of them."""
+        return math.prod(self.input_shape)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of those inputs, before they are flattened."""
+        return self.train.x.shape[1:] if self.feature_map is None else self.feature_map.feature_shape
 
     def fingerprint(self, key: bytes) -> str:
         """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""

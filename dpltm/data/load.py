@@ -86,10 +86,11 @@ def load(
 def data_home() -> Path:
     """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
     declared = os.environ.get("DPLTM_DATA")
-    return Path(declared).expanduser() if declared else _cache()
+    return Path(declared).expanduser() if declared else cache_home()
 
 
-def _cache() -> Path:
+def cache_home() -> Path:
+    """The folder for what can be had again: ``dpltm`` in the user cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "dpltm"
 
@@ -123,7 +124,7 @@ def _read(dataset: str, label: str | None, home: Path) -> tuple[Description | No
         raise _unknown(dataset, home)
     if description.openml is None:
         raise DataError(f"{dataset}: no {dataset}.npz in {home}; put it there or set DPLTM_DATA to the folder with it")
-    return description, dataset, *openml.fetch(description, _cache(), home)
+    return description, dataset, *openml.fetch(description, cache_home(), home)
 
 
 def _digits() -> tuple[RawSplit, RawSplit]:

@@ -27,6 +27,9 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + f"{secrets.randbelow(10**6):06d}Z"
 
 
+FEATURES = "features "
+"""What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
+
 OPEN_END = 2**63 - 1
 """End of a range that goes to the end, where the number of records is private."""
 
@@ -85,12 +88,12 @@ class Event:
 
 @dataclass(frozen=True)
 class ProvenanceEvent(Event):
-    """Where a ticket set's masks come from (PRIVACY.md section 2).
+    """Where a ticket set's masks, or a map in front of the network, come from (PRIVACY.md section 2).
 
     Attributes:
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
-        ticket_set: content id of the ticket set.
+        ticket_set: content id of the ticket set; for a feature map, ``FEATURES`` and its name.
     """
 
     provenance: ProvenanceKind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dpltm.privacy.events import (
+    FEATURES,
     BudgetEvent,
     Event,
     GaussianEvent,
@@ -29,6 +30,8 @@ def describe(event: Event) -> str:
     """What ``event`` says, in one sentence without its dataset and time."""
     match event:
         case ProvenanceEvent():
+            if event.ticket_set.startswith(FEATURES):
+                return f"{event.ticket_set} {_PROVENANCE[event.provenance]}"
             return f"tickets {event.ticket_set[:8]} {_PROVENANCE[event.provenance]}"
         case SelectionEvent():
             return _selection(event)

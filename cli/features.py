@@ -1,0 +1,200 @@
+"""What stands in front of a network: chosen by options, remembered by ticket sets and runs, entered in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpltm.cli.common import DataOptions
+from dpltm.cli.options import option
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpltm.cli.console import Console
+    from dpltm.data import Dataset, Split
+    from dpltm.features import FeatureMap
+    from dpltm.features.scattering import Scale
+    from dpltm.privacy.events import DatasetRef, Event
+
+STATISTICS = 5000
+"""Public images that channel statistics are taken from, at most: evenly spaced ones."""
+
+
+@dataclass(frozen=True)
+class FeatureOptions(DataOptions):
+    """The same, and what stands in front of the network."""
+
+    features: str | None = option(
+        None,
+        "What stands in front of the network: scatter (wavelets, J=2, L=8) needs no data, network:RUN is a trained network.",
+        metavar="none|scatter[:J,L]|network:RUN",
+        shown="none; a ticket set remembers its own",
+    )
+    public: str | None = option(
+        None,
+        "Dataset declared public, whose channel means and deviations normalise scatter features.",
+        metavar="NAME|FILE",
+        shown="normalisation within each record",
+    )
+
+
+def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -> Dataset:
+    """The dataset with the map that the options ask for, if any.
+
+    Raises:
+        InputError: records, or public records, that it cannot take.
+    """
+    from dpltm.features import parse
+    from dpltm.features.scattering import Scale
+
+    wanted = parse(options.features or "none")
+    if options.public is not None and not isinstance(wanted, Scale):
+        raise InputError(
+            "--public: its statistics normalise scatter features; add --features scatter, or leave it out"
+        )
+    if wanted is None:
+        return dataset
+    found = _scatter(dataset, wanted, options, console) if isinstance(wanted, Scale) else _network(dataset, wanted)
+    return replace(dataset, feature_map=found)
+
+
+def carried(dataset: Dataset, found: FeatureMap | None, options: FeatureOptions | None, where: str) -> Dataset:
+    """The dataset with the map that a ticket set or run remembers.
+
+    Raises:
+        InputError: the options ask for one as well, or the map cannot take these records.
+    """
+    for flag, value in () if options is None else (("--features", options.features), ("--public", options.public)):
+        if value is not None:
+            raise InputError(f"{flag}: {where} remembers what stands in front of its network; leave {flag} out")
+    return dataset if found is None else replace(dataset, feature_map=_taken(dataset, found))
+
+
+def _taken(dataset: Dataset, found: FeatureMap) -> FeatureMap:
+    if found.network is None:
+        _check_images(dataset, "--dataset")
+    return found.carried(dataset.train.x.shape[1:], dataset.bounds)
+
+
+def _scatter(dataset: Dataset, scale: Scale, options: FeatureOptions, console: Console) -> FeatureMap:
+    from dpltm.data import load
+    from dpltm.features import scatter, statistics
+    from dpltm.tickets.identity import reference
+
+    _check_images(dataset, "--features: scatter")
+    found = scatter(scale, dataset.train.x.shape[1:], dataset.bounds)
+    if options.public is None:
+        return found
+    public = load(options.public)
+    _check_images(public, "--public")
+    theirs = scatter(scale, public.train.x.shape[1:], public.bounds)
+    if theirs.feature_shape[-1] != found.feature_shape[-1]:
+        raise InputError(
+            f"--public: images of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
+            f" {found.shape}; statistics need as many colours, so name another dataset or leave --public out"
+        )
+    count = min(STATISTICS, len(public.train))
+    with console.progress(f"statistics of {public.name}", count) as step:
+        tensors = statistics(theirs, _some(public, count, step))
+    make_key = not getattr(options, "dry_run", False)
+    return replace(found, source=reference(public, make_key=make_key), tensors=tensors)
+
+
+def _some(public: Dataset, count: int, step) -> Iterator[np.ndarray]:  # type: ignore[no-untyped-def]
+    import numpy as np
+
+    from dpltm.features.feature_map import ROWS
+
+    index = np.linspace(0, len(public.train) - 1, count).astype(int)
+    for start in range(0, count, ROWS):
+        yield public.train.x[index[start : start + ROWS]]
+        step(min(start + ROWS, count))
+
+
+def _network(dataset: Dataset, name: str) -> FeatureMap:
+    """The network of a run without its last layer, with what its training spent."""
+    from dpltm.features import FeatureMap
+    from dpltm.models import ModelSpec
+    from dpltm.privacy.events import DatasetRef, ProvenanceEvent
+    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.run import load_run
+
+    run = load_run(Path(name))
+    if run.feature_map is not None:
+        raise InputError(
+            f"--features: {name} stands behind {run.feature_map.text} features itself; take a run on records as they are"
+        )
+    if not run.config["model"].partition(":")[2]:
+        raise InputError(f"--features: the network of {name} is one layer, with nothing in front of it to take")
+    spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
+    try:
+        source = DatasetRef(**run.config["records"])
+    except (KeyError, TypeError):
+        raise InputError(f"--features: {name}: its config.json does not say what it was trained on") from None
+    events = open_ledger(run.path / "ledger.jsonl").events
+    spent = tuple(event for event in events if event.dataset.may_overlap(source))
+    if not any(not isinstance(event, ProvenanceEvent) for event in spent):
+        raise InputError(
+            f"--features: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
+        )
+    parameters = {key: value.detach().clone() for key, value in run.model.named_parameters()}
+    return FeatureMap("network", dataset.train.x.shape[1:], run.bounds, source, spent, parameters, spec)
+
+
+def _check_images(dataset: Dataset, flag: str) -> None:
+    """Raises InputError for records known to be something else than images."""
+    from dpltm.data import catalogue
+
+    known = catalogue().get(dataset.name)
+    if known is not None and known.shape == dataset.train.x.shape[1:] and known.kind != "image":
+        raise InputError(
+            f"{flag}: {dataset.name} holds {known.kind}s of shape {known.shape}, not images; take --features none"
+        )
+
+
+def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
+    """What the map in front of the network says of itself in a ledger, and what it cost where that was on these records.
+
+    Raises:
+        InputError: records declared public for its statistics would now be treated as private.
+    """
+    from dpltm.privacy.events import ProvenanceEvent, now
+
+    found = dataset.feature_map
+    if found is None:
+        return ()
+    if found.source is None:
+        return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
+    if found.network is not None:
+        return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
+    if found.source.key_id == records.key_id and found.source.may_overlap(records):
+        raise InputError(
+            f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"
+            " be private here: take another --public, --subset or --dataset"
+        )
+    return (ProvenanceEvent(found.source, now(), "add-remove", "record", "public", found.label),)
+
+
+def tells_of(event: Event, found: FeatureMap | None) -> bool:
+    """Whether an event says where this map comes from, on whatever records."""
+    from dpltm.privacy.events import ProvenanceEvent
+
+    return isinstance(event, ProvenanceEvent) and found is not None and event.ticket_set == found.label
+
+
+def inputs(split: Split, dataset: Dataset, console: Console | None = None) -> np.ndarray:
+    """What a network gets for the records of a split, before scaling: the records as stored, or their cached features."""
+    found = dataset.feature_map
+    if found is None:
+        return split.x
+    from dpltm.tickets.feature_cache import features_of, is_cached
+
+    if console is None or is_cached(dataset, split, found):
+        return features_of(dataset, split, found)
+    part = "test" if split is dataset.test else "training"
+    with console.progress(f"features of the {part} records of {dataset.name}", len(split)) as step:
+        return features_of(dataset, split, found, step)

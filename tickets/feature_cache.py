@@ -1,0 +1,105 @@
+"""Features on disk: computed once for some records, in half precision, and mapped into memory afterwards.
+
+What lies there is private, as the records are: it is readable by its owner alone, under a name that only the owner's key can
+connect with them. Deleting the folder loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dpltm.data import Dataset, Split, cache_home
+from dpltm.errors import ArtifactError
+from dpltm.features import FeatureMap
+from dpltm.tickets.identity import load_key
+
+ROWS = 512
+"""Records between two words of progress."""
+
+TRIED = 8
+"""Rows of a cache that are computed again, to see that it is what its name says."""
+
+
+def features_of(
+    dataset: Dataset, split: Split, found: FeatureMap, progress: Callable[[int], None] | None = None
+) -> np.ndarray:
+    """Features of all records of a split, ``(n, features)`` float16, mapped from the cache; made first where they are not.
+
+    Args:
+        dataset: it belongs to.
+        split: ``dataset.train`` or ``dataset.test``.
+        found: the map.
+        progress: called with the number of records done.
+
+    Raises:
+        ArtifactError: the cache cannot be written, or what lies there is not what its name says.
+    """
+    path = cache_path(dataset, split, found)
+    if not path.exists():
+        _make(path, split, found, progress)
+    return _opened(path, split, found)
+
+
+def is_cached(dataset: Dataset, split: Split, found: FeatureMap) -> bool:
+    """Whether they were made before."""
+    return cache_path(dataset, split, found).exists()
+
+
+def cache_path(dataset: Dataset, split: Split, found: FeatureMap) -> Path:
+    """Where they lie: a name by content, keyed, so that it confirms no guess of the records."""
+    held_out = split is dataset.test
+    content = dataset.test_digest if held_out else dataset.source_digest
+    part = "test" if held_out else f"{dataset.subset[0]}:{dataset.subset[1]}"
+    name = hmac.new(load_key(), f"features {content} {part} {found.id}".encode(), hashlib.sha256).hexdigest()[:40]
+    return cache_home() / "features" / f"{name}.npy"
+
+
+def _make(path: Path, split: Split, found: FeatureMap, progress: Callable[[int], None] | None) -> None:
+    """Writes the cache whole or not at all, a few rows at a time."""
+    staging = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner alone
+        with os.fdopen(handle, "wb") as stream:
+            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), found.features)}
+            np.lib.format.write_array_header_1_0(stream, header)
+            for done, rows in _rows(split, found):
+                stream.write(rows.tobytes())
+                if progress is not None:
+                    progress(done)
+        os.replace(staging, path)
+    except OSError as error:
+        raise ArtifactError(
+            f"{path.parent}: features cannot be kept there: {error.strerror}; make room, or point XDG_CACHE_HOME elsewhere"
+        ) from None
+    finally:
+        if staging is not None:
+            Path(staging).unlink(missing_ok=True)
+
+
+def _rows(split: Split, found: FeatureMap) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(split), ROWS):
+        rows = found(split.x[start : start + ROWS]).numpy().astype("<f2")
+        yield min(start + ROWS, len(split)), rows
+
+
+def _opened(path: Path, split: Split, found: FeatureMap) -> np.ndarray:
+    wrong = f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise ArtifactError(wrong) from None
+    if values.shape != (len(split), found.features) or values.dtype != np.dtype("<f2"):
+        raise ArtifactError(wrong)
+    tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
+    expected = found(split.x[tried]).numpy()
+    if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
+        raise ArtifactError(wrong)
+    return values
