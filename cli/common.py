@@ -101,8 +101,11 @@ def tensors(
     from dpltm.data import scale
 
     x = inputs(split, dataset, console)
-    ready = scale(x, dataset.bounds) if dataset.feature_map is None else x.astype("f4")
-    return torch.from_numpy(ready).to(device), torch.from_numpy(split.y).to(device)
+    if dataset.feature_map is None:
+        ready = torch.from_numpy(scale(x, dataset.bounds))
+    else:
+        ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
+    return ready.to(device), torch.from_numpy(split.y).to(device)
 
 
 def records(split: Split, dataset: Dataset, device: str, console: Console | None = None) -> Records:
@@ -113,9 +116,9 @@ def records(split: Split, dataset: Dataset, device: str, console: Console | None
     from dpltm.data import scale
     from dpltm.sampling import Records
 
-    x = inputs(split, dataset, console)
-    if dataset.feature_map is not None:
-        return Records(x, split.y, device=device)
+    x, found = inputs(split, dataset, console), dataset.feature_map
+    if found is not None:
+        return Records(x, split.y, device=device, prepare=lambda rows: found.centred(rows.float()))
     return Records(
         x, split.y, device=device, prepare=lambda rows: torch.from_numpy(scale(rows.numpy(), dataset.bounds))
     )

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
     from dpltm.cli.console import Console
     from dpltm.data import Dataset, Split
-    from dpltm.features import FeatureMap
-    from dpltm.features.scattering import Scale
+    from dpltm.features import Bands, FeatureMap, Pool, Scale
     from dpltm.privacy.events import DatasetRef, Event
 
-STATISTICS = 5000
-"""Public images that channel statistics are taken from, at most: evenly spaced ones."""
+PUBLIC_RECORDS = 7000
+"""Public records that statistics and components are taken from, at most: evenly spaced ones."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,9 @@ class FeatureOptions(DataOptions):
 
     features: str | None = option(
         None,
-        "What stands in front of the network: scatter (wavelets, J=2, L=8) needs no data, network:RUN is a trained network.",
-        metavar="none|scatter[:J,L]|network:RUN",
+        "In front of the network, at no cost: scatter for images, wavelets for signals, unit for any records (of norm 4, K"
+        " neighbours averaged), or network:RUN.",
+        metavar="none|scatter[:J,L]|wavelets[:J,Q]|unit[:K]|network:RUN",
         shown="none; a ticket set remembers its own",
     )
     public: str | None = option(
@@ -39,6 +39,9 @@ class FeatureOptions(DataOptions):
         "Dataset declared public, whose channel means and deviations normalise scatter features.",
         metavar="NAME|FILE",
         shown="normalisation within each record",
+    )
+    components: int | None = option(
+        None, "Project features onto so many principal components of those of --public, partly whitened.", metavar="K"
     )
 
 
@@ -48,17 +51,25 @@ def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -
     Raises:
         InputError: records, or public records, that it cannot take.
     """
-    from dpltm.features import parse
-    from dpltm.features.scattering import Scale
+    from dpltm.features import Scale, parse, without_data
 
     wanted = parse(options.features or "none")
-    if options.public is not None and not isinstance(wanted, Scale):
+    if options.components is not None and options.public is None:
+        raise InputError("--components: of public features; name their dataset with --public")
+    plain = wanted is None or isinstance(wanted, str)
+    if options.public is not None and (plain or not (isinstance(wanted, Scale) or options.components)):
         raise InputError(
-            "--public: its statistics normalise scatter features; add --features scatter, or leave it out"
+            "--public: its statistics normalise scatter features, its principal components (--components) any but those of"
+            " a network; add --features, or leave it out"
         )
     if wanted is None:
         return dataset
-    found = _scatter(dataset, wanted, options, console) if isinstance(wanted, Scale) else _network(dataset, wanted)
+    if isinstance(wanted, str):
+        return replace(dataset, feature_map=_network(dataset, wanted))
+    _check_kind(dataset, wanted, "--features")
+    found = without_data(wanted, dataset.train.x.shape[1:], dataset.bounds)
+    if options.public is not None:
+        found = _from_public(found, dataset, wanted, options, console)
     return replace(dataset, feature_map=found)
 
 
@@ -68,38 +79,53 @@ def carried(dataset: Dataset, found: FeatureMap | None, options: FeatureOptions 
     Raises:
         InputError: the options ask for one as well, or the map cannot take these records.
     """
-    for flag, value in () if options is None else (("--features", options.features), ("--public", options.public)):
-        if value is not None:
+    for flag in ("--features", "--public", "--components"):
+        if getattr(options, flag[2:], None) is not None:
             raise InputError(f"{flag}: {where} remembers what stands in front of its network; leave {flag} out")
     return dataset if found is None else replace(dataset, feature_map=_taken(dataset, found))
 
 
 def _taken(dataset: Dataset, found: FeatureMap) -> FeatureMap:
+    from dpltm.features import parse
+
     if found.network is None:
-        _check_images(dataset, "--dataset")
+        _check_kind(dataset, parse(found.text), "--dataset")
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
 
 
-def _scatter(dataset: Dataset, scale: Scale, options: FeatureOptions, console: Console) -> FeatureMap:
+def _from_public(
+    found: FeatureMap, dataset: Dataset, wanted: Scale | Bands | Pool, options: FeatureOptions, console: Console
+) -> FeatureMap:
+    """The map with statistics of the channels of public images, and principal components of public features."""
+    import torch
+
     from dpltm.data import load
-    from dpltm.features import scatter, statistics
+    from dpltm.features import Scale, principal_components, statistics, without_data
     from dpltm.tickets.identity import reference
 
-    _check_images(dataset, "--features: scatter")
-    found = scatter(scale, dataset.train.x.shape[1:], dataset.bounds)
-    if options.public is None:
-        return found
-    public = load(options.public)
-    _check_images(public, "--public")
-    theirs = scatter(scale, public.train.x.shape[1:], public.bounds)
+    public = load(options.public or "")
+    _check_kind(public, wanted, "--public")
+    theirs = without_data(wanted, public.train.x.shape[1:], public.bounds)
     if theirs.feature_shape[-1] != found.feature_shape[-1]:
         raise InputError(
             f"--public: images of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
             f" {found.shape}; statistics need as many colours, so name another dataset or leave --public out"
         )
-    count = min(STATISTICS, len(public.train))
-    with console.progress(f"statistics of {public.name}", count) as step:
-        tensors = statistics(theirs, _some(public, count, step))
+    if options.components is not None and theirs.features != found.features:
+        raise InputError(
+            f"--components: records of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
+            f" {found.shape}; principal components need the same"
+        )
+    count, tensors = min(PUBLIC_RECORDS, len(public.train)), {}
+    if isinstance(wanted, Scale):
+        with console.progress(f"statistics of {public.name}", count) as step:
+            tensors = statistics(theirs, _some(public, count, step))
+    if options.components is not None:
+        theirs = replace(theirs, tensors=tensors)
+        with console.progress(f"features of {public.name}", count) as step:
+            rows = torch.cat([theirs(x) for x in _some(public, count, step)])
+        console.say(f"taking {options.components} principal components")
+        tensors |= principal_components(rows, options.components)
     make_key = not getattr(options, "dry_run", False)
     return replace(found, source=reference(public, make_key=make_key), tensors=tensors)
 
@@ -145,15 +171,18 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     return FeatureMap("network", dataset.train.x.shape[1:], run.bounds, source, spent, parameters, spec)
 
 
-def _check_images(dataset: Dataset, flag: str) -> None:
-    """Raises InputError for records known to be something else than images."""
+def _check_kind(dataset: Dataset, wanted: object, flag: str) -> None:
+    """Raises InputError for records that are known to be something else than what the map takes."""
     from dpltm.data import catalogue
+    from dpltm.features import Bands, Scale
 
-    known = catalogue().get(dataset.name)
-    if known is not None and known.shape == dataset.train.x.shape[1:] and known.kind != "image":
-        raise InputError(
-            f"{flag}: {dataset.name} holds {known.kind}s of shape {known.shape}, not images; take --features none"
-        )
+    known, takes = catalogue().get(dataset.name), {Scale: "image", Bands: "signal"}.get(type(wanted))
+    if known is None or known.shape != dataset.train.x.shape[1:] or takes in (None, known.kind):
+        return
+    better = {"image": "scatter", "signal": "wavelets"}.get(known.kind, "unit")
+    raise InputError(
+        f"{flag}: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take --features {better}"
+    )
 
 
 def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
@@ -167,6 +196,7 @@ def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
     found = dataset.feature_map
     if found is None:
         return ()
+    found = found.uncentred
     if found.source is None:
         return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
     if found.network is not None:
@@ -183,14 +213,14 @@ def tells_of(event: Event, found: FeatureMap | None) -> bool:
     """Whether an event says where this map comes from, on whatever records."""
     from dpltm.privacy.events import ProvenanceEvent
 
-    return isinstance(event, ProvenanceEvent) and found is not None and event.ticket_set == found.label
+    return isinstance(event, ProvenanceEvent) and found is not None and event.ticket_set == found.uncentred.label
 
 
 def inputs(split: Split, dataset: Dataset, console: Console | None = None) -> np.ndarray:
-    """What a network gets for the records of a split, before scaling: the records as stored, or their cached features."""
-    found = dataset.feature_map
-    if found is None:
+    """The records of a split as stored, or their cached features, which are not centred yet."""
+    if dataset.feature_map is None:
         return split.x
+    found = dataset.feature_map.uncentred
     from dpltm.tickets.feature_cache import features_of, is_cached
 
     if console is None or is_cached(dataset, split, found):

@@ -66,9 +66,9 @@ class GenerateOptions(FeatureOptions):
     )
     criterion: str = option(
         "magnitude",
-        "How weights are chosen; structured drops whole units.",
-        choices=("magnitude", "random", "init-magnitude", "synflow", "structured", *DP_WAYS),
-        metavar="magnitude|random|init-magnitude|synflow|structured|dp-train|dp-synthetic",
+        "How weights are chosen; structured drops whole units, inputs whole inputs of the first layer.",
+        choices=("magnitude", "inputs", "random", "init-magnitude", "synflow", "structured", *DP_WAYS),
+        metavar="magnitude|inputs|random|init-magnitude|synflow|structured|dp-train|dp-synthetic",
     )
     scope: str | None = option(
         None,

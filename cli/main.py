@@ -14,6 +14,7 @@ from dpltm.cli import (
     demo,
     evaluate,
     generate,
+    predict,
     privacy,
     privacy_ledger,
     select,
@@ -39,6 +40,7 @@ register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "tune", tune.TuneOptions, tune.command)
 register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
+register(app, "predict", predict.PredictOptions, predict.command)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
 register(artifacts, "ls", tickets.ListOptions, tickets.list_command)
 register(artifacts, "show", tickets.ShowOptions, tickets.show_command)

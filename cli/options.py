@@ -37,6 +37,7 @@ def option(
     help: str,
     *,
     flag: str | None = None,
+    short: str | None = None,
     choices: tuple[str, ...] = (),
     metavar: str | None = None,
     argument: bool = False,
@@ -49,6 +50,7 @@ def option(
         default: value if neither the command line nor the configuration file gives one.
         help: one sentence for ``--help``.
         flag: the flag, if it is not the field's name.
+        short: a second flag of one letter, such as ``-o``.
         choices: the texts that are allowed.
         metavar: what ``--help`` shows as the value.
         argument: whether it is positional.
@@ -58,6 +60,7 @@ def option(
     extra = {
         "help": help,
         "flag": flag,
+        "short": short,
         "choices": choices,
         "metavar": metavar or "|".join(choices) or None,
         "argument": argument,
@@ -182,7 +185,8 @@ def _parameter(item: Field[Any]) -> inspect.Parameter:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
         text = meta["shown"] or ("" if silent else str(item.default))
         help = meta["help"] + (f" Default: {text}." if text else "")
-        info = typer.Option(flag_of(item), help=help, metavar=meta["metavar"], show_default=False)
+        flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
+        info = typer.Option(*flags, help=help, metavar=meta["metavar"], show_default=False)
     return _keyword(item.name, Annotated[annotation, info])
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
+    from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
     from dpltm.tickets.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
@@ -77,6 +77,7 @@ class Plan:
         config: its settings.
         notes: sentences for the report.
         evaluations: how many evaluations on the records are paid for.
+        centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
     """
 
     start: Start
@@ -87,6 +88,7 @@ class Plan:
     config: TrainingConfig
     notes: tuple[str, ...]
     evaluations: int = 0
+    centre: GaussianEvent | None = None
 
 
 def check_options(options: TrainOptions) -> None:
@@ -227,6 +229,8 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         options.average,  # type: ignore[arg-type]
     )
     touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
+    centre = _centre(options, dataset, draft, touching)
+    lineage, touching = (*lineage, *centre), (*touching, *centre)
     evaluations = _evaluations(options, dataset, draft)
     event = _with_noise(options, draft, (*touching, *evaluations), console)
     if event.steps < steps:
@@ -239,7 +243,9 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     )  # refuses what the accountant cannot take, before it is spent
     check_budgets(before, planned)
     config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps)
-    return Plan(start, dataset, records, (*lineage, *evaluations), event, config, tuple(notes), len(evaluations))
+    return Plan(
+        start, dataset, records, (*lineage, *evaluations), event, config, tuple(notes), len(evaluations), *centre
+    )
 
 
 def _records_of(options: TrainOptions, start: Start, console: Console) -> Dataset:
@@ -270,6 +276,36 @@ def _lineage(
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
     events = (*events, *draws_to_enter(draws, records, (*before, *events)))
     return events, [*notes, *provenance_notes(start.tickets, dataset)]
+
+
+def _centre(
+    options: TrainOptions, dataset: Dataset, draft: TrainingEvent, before: tuple[Event, ...]
+) -> tuple[GaussianEvent, ...]:
+    """The release of the mean of features: as noisy as one that spends all the budget, over the root of its share.
+
+    The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
+    """
+    from dpltm.features.centre import SENSITIVITY
+    from dpltm.privacy.calibration import calibrate_noise
+    from dpltm.privacy.events import GaussianEvent
+
+    if options.centre is None:
+        return ()
+    if not 0 < options.centre < 1:
+        raise InputError(f"--centre: {options.centre:g} is not a part between 0 and 1, such as 0.05")
+    if dataset.feature_map is None:
+        raise InputError(
+            "--centre: needs features of a fixed norm; add --features unit, or a map that suits the records"
+        )
+    if options.epsilon is None:
+        raise InputError("--centre: a part of a budget, so it needs --epsilon; --noise-multiplier states no budget")
+    alone = replace(draft, sampling_rate=1.0, steps=1)
+    found = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
+    sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
+    noise = found.noise_multiplier / math.sqrt(options.centre)
+    return (
+        GaussianEvent(draft.dataset, draft.time, draft.adjacency, "record", "mean of features", sensitivity, noise),
+    )
 
 
 def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[Event, ...]:

@@ -260,6 +260,10 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
     )
     if config.criterion == "structured":
         _check_units(spec, schedule)
+    if config.criterion in ("init-magnitude", "synflow") and len(sizes) == 1:
+        raise InputError(
+            f"--criterion: {config.criterion} ranks initial weights, and those of a single layer are zero; take random"
+        )
     return schedule
 
 

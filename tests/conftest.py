@@ -1,4 +1,4 @@
-"""What every test gets: a configuration folder of its own, one thread, and the data home where there is one."""
+"""What every test gets: folders of its own for configuration and for what is cached, one thread, and the data home where there is one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ settings.load_profile("dpltm")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps the user's fingerprint key out of the tests, in subprocesses too."""
+    """Keeps the user's fingerprint key and cached features out of the tests, in subprocesses too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config-home")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
         yield
 
 

@@ -35,7 +35,7 @@ def features_of(
     Args:
         dataset: it belongs to.
         split: ``dataset.train`` or ``dataset.test``.
-        found: the map.
+        found: the map, without a centre.
         progress: called with the number of records done.
 
     Raises:

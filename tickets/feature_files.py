@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import FeatureMap, parse
-from dpltm.features.scattering import Scale
-from dpltm.models import ModelSpec
+from dpltm.features import CENTRE, PROJECTION, STATISTICS, FeatureMap, Scale, parse
+from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import DatasetRef
-from dpltm.tickets.tensors import Shapes, read_tensors, write_tensors
+from dpltm.tickets.tensors import read_tensors, write_tensors
 
 NAME = "features.safetensors"
 
-_KEYS = {"id", "text", "shape", "bounds", "statistics", "source", "events", "network"}
+_KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
 _LARGEST_SIDE = 10_000
 
 
@@ -36,7 +34,9 @@ def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
         "text": found.text,
         "shape": list(found.shape),
         "bounds": list(found.bounds),
-        "statistics": bool(found.tensors) and network is None,
+        "statistics": "mean" in found.tensors,
+        "components": len(found.tensors["components"]) if "components" in found.tensors else None,
+        "centred": CENTRE in found.tensors,
         "source": None if found.source is None else asdict(found.source),
         "events": [to_json(event) for event in found.events],
         "network": None
@@ -78,27 +78,39 @@ def _read(folder: Path, body: Any) -> FeatureMap:
     network = None if body["network"] is None else ModelSpec(**_network(body["network"]))
     events = tuple(from_json(event) for event in body["events"])
     source = None if body["source"] is None else DatasetRef(**body["source"])
-    plain = FeatureMap(body["text"], shape, (low, high), network=None) if network is None else None
-    shapes: Shapes = {}
-    if network is not None and body["text"] == "network":
-        shapes = network.shapes()
-    elif plain is not None and body["statistics"] is True:
-        shapes = dict.fromkeys(("mean", "deviation"), (plain.feature_shape[-1],))
-    elif body["statistics"] is not False:
+    statistics, centred, components = body["statistics"], body["centred"], body["components"]
+    if components is not None and not (type(components) is int and 1 <= components <= _LARGEST_SIDE):
+        raise ValueError("components")
+    if not (type(statistics) is type(centred) is bool) or (network is not None) != (body["text"] == "network"):
+        raise ValueError("kind")
+    if statistics and not isinstance(parse(body["text"]), Scale):
         raise ValueError("statistics")
-    if (source is None) != (not shapes) or (events and network is None) or (network is None and not _scatters(body)):
+    if components is not None and network is not None:
+        raise ValueError("components")
+    if (source is None) != (network is None and not statistics and components is None) or (events and network is None):
         raise ValueError("source")
-    tensors: Mapping[str, Any] = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
-    if not all(bool(torch.from_numpy(value).isfinite().all()) for value in tensors.values()):
+    shapes: dict[str, tuple[int, ...]] = {} if network is None else network.shapes()
+    if statistics or centred or components is not None:
+        plain = _plain(body["text"], shape, (low, high), network)
+        whole = math.prod(plain)
+        shapes |= dict.fromkeys(STATISTICS, plain[-1:]) if statistics else {}
+        shapes |= {} if components is None else dict(zip(PROJECTION, ((whole,), (components, whole)), strict=True))
+        shapes |= {CENTRE: (components or whole,)} if centred else {}
+    tensors = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
+    values = {name: torch.from_numpy(value) for name, value in tensors.items()}
+    if not all(bool(value.isfinite().all()) for value in values.values()):
         raise ValueError("tensors")
-    return FeatureMap(
-        body["text"], shape, (low, high), source, events,
-        {name: torch.from_numpy(value) for name, value in tensors.items()}, network,
-    )  # fmt: skip
+    return FeatureMap(body["text"], shape, (low, high), source, events, values, network)
 
 
-def _scatters(body: dict[str, Any]) -> bool:
-    return isinstance(parse(body["text"]), Scale)
+def _plain(
+    text: str, shape: tuple[int, ...], bounds: tuple[float, float], network: ModelSpec | None
+) -> tuple[int, ...]:
+    """Shape of the features, which tensors have to fit."""
+    if network is None:
+        return FeatureMap(text, shape, bounds).feature_shape
+    tensors = {name: value.detach() for name, value in build(network).named_parameters()}
+    return FeatureMap(text, shape, bounds, tensors=tensors, network=network).feature_shape
 
 
 def _network(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Datasets: known names and files, checked, with public bounds, a public size and an identity.
 
-``load`` is the way in; what it returns is a ``Dataset``. ``scale`` maps features into the unit range by public bounds.
+``load`` is the way in; what it returns is a ``Dataset``. ``load_records`` reads records without labels. ``scale`` maps
+features into the unit range by public bounds.
 """
 
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
-from dpltm.data.load import cache_home, data_home, load
-from dpltm.data.scaling import affine, scale, unit_range
+from dpltm.data.load import cache_home, data_home, load, load_records
+from dpltm.data.scaling import affine, count_outside, scale, unit_range
 
 __all__ = [
     "Dataset",
@@ -16,8 +17,10 @@ __all__ = [
     "affine",
     "cache_home",
     "catalogue",
+    "count_outside",
     "data_home",
     "load",
+    "load_records",
     "scale",
     "unit_range",
 ]

@@ -11,7 +11,7 @@ _LABEL_LIMIT = 2**31
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
-    """The features of ``raw`` in native byte order, contiguous, known to be real and finite.
+    """The features of ``raw`` in native byte order, contiguous, known to be real and finite, and as many as its labels.
 
     Raises:
         DataError: wrong dtype or shape, no data, or a value that is not finite.
@@ -25,7 +25,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
         raise DataError(f"{where} has shape {x.shape}; expected (records, features...); reshape it, one record a row")
     if x.size == 0:
         raise DataError(f"{where} has shape {x.shape} and holds no data; give a file with records and features")
-    if len(x) != len(np.atleast_1d(raw.y)):
+    if raw.y is not None and len(x) != len(np.atleast_1d(raw.y)):
         raise DataError(
             f"{where} has {len(x)} records but {raw.y_name} has {raw.y.size} labels; give one label a record"
         )
@@ -46,6 +46,7 @@ def checked_labels(raw: RawSplit) -> np.ndarray:
     Raises:
         DataError: wrong dtype or shape, or a label that is not a whole number from 0 up.
     """
+    assert raw.y is not None
     y, where = raw.y, f"{raw.source}: {raw.y_name}"
     if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8:
         raise DataError(f"{where} has dtype {y.dtype}; labels must be integers 0 to K-1; number the classes from 0")

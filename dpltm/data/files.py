@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import zipfile
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -24,14 +25,14 @@ class RawSplit:
 
     Attributes:
         x: features as stored.
-        y: labels as stored.
+        y: labels as stored; None where only records were asked for.
         source: file or dataset.
         x_name, y_name: what the source calls the two arrays.
         columns: names of the feature columns, where the source has them.
     """
 
     x: np.ndarray
-    y: np.ndarray
+    y: np.ndarray | None
     source: str
     x_name: str = "x_train"
     y_name: str = "y_train"
@@ -49,6 +50,36 @@ def read_file(path: Path, label: str | None, option: str = "--dataset") -> tuple
     Raises:
         DataError: the file is missing or is not what it claims to be, or ``label`` does not fit it.
     """
+    with _reading(path, option) as suffix:
+        if suffix == ".npz" and label is not None:
+            raise DataError(f"--label {label}: {path} is .npz and names its labels y_train; drop --label")
+        if suffix == ".npz":
+            return _read_npz(path)
+        return (_read_csv if suffix == ".csv" else _read_parquet)(path, label), None
+
+
+def read_records(path: Path, label: str | None, option: str = "--input") -> RawSplit:
+    """The records of a file that needs no labels: ``x`` or ``x_test`` of an ``.npz``, else every column but ``label``.
+
+    Args:
+        path: an ``.npz``, ``.csv`` or ``.parquet`` file.
+        label: a column of a ``.csv`` or ``.parquet`` file to leave out unread, or None.
+        option: where ``path`` comes from, for messages.
+
+    Raises:
+        DataError: as for ``read_file``.
+    """
+    with _reading(path, option) as suffix:
+        if suffix == ".npz" and label is not None:
+            raise DataError(f"--label {label}: {path} is .npz and has no columns; drop --label")
+        if suffix == ".npz":
+            return _read_npz_records(path)
+        return (_read_csv if suffix == ".csv" else _read_parquet)(path, label, labelled=False)
+
+
+@contextlib.contextmanager
+def _reading(path: Path, option: str) -> Iterator[str]:
+    """The kind of a file that is there, by its suffix; a block in which the system's errors become one line."""
     suffix = path.suffix.lower()
     if path.is_dir():
         raise DataError(f"{option} {path}: is a folder; give a file in it that ends in .npz, .csv or .parquet")
@@ -56,12 +87,8 @@ def read_file(path: Path, label: str | None, option: str = "--dataset") -> tuple
         raise DataError(f"{option} {path}: unknown kind of file; give one that ends in .npz, .csv or .parquet")
     if not path.is_file():
         raise DataError(f"{option} {path}: no such file; correct the path")
-    if suffix == ".npz" and label is not None:
-        raise DataError(f"--label {label}: {path} is .npz and names its labels y_train; drop --label")
     try:
-        if suffix == ".npz":
-            return _read_npz(path)
-        return (_read_csv if suffix == ".csv" else _read_parquet)(path, label), None
+        yield suffix
     except OSError as error:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
@@ -88,6 +115,27 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
 
 
 def _read_npz(path: Path) -> tuple[RawSplit, RawSplit | None]:
+    with _npz(path, "x_train=..., y_train=...") as archive:
+        train = _npz_split(archive, path, "train")
+        has_test = "x_test" in archive.files or "y_test" in archive.files
+        return train, _npz_split(archive, path, "test") if has_test else None
+
+
+def _read_npz_records(path: Path) -> RawSplit:
+    with _npz(path, "x=...") as archive:
+        names = [name for name in ("x", "x_test") if name in archive.files]
+        if len(names) == 2:
+            raise DataError(f"{path}: has both x and x_test; keep the one with the records")
+        if not names:
+            raise DataError(
+                f"{path}: has neither array x nor x_test, only {shown(archive.files)}; save the records as x"
+            )
+        return RawSplit(_npz_array(archive, path, names[0]), None, str(path), names[0])
+
+
+@contextlib.contextmanager
+def _npz(path: Path, arrays: str) -> Iterator[np.lib.npyio.NpzFile]:
+    """The archive, open; ``arrays`` is how to save one."""
     # Opened here, since numpy leaves a file that it opened itself open when the archive turns out to be broken.
     with path.open("rb") as stream:
         try:
@@ -95,10 +143,8 @@ def _read_npz(path: Path) -> tuple[RawSplit, RawSplit | None]:
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"{path}: is not a NumPy archive that can be read; save it with numpy.savez") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{path}: holds a single array; save it with numpy.savez(x_train=..., y_train=...)")
-        train = _npz_split(archive, path, "train")
-        has_test = "x_test" in archive.files or "y_test" in archive.files
-        return train, _npz_split(archive, path, "test") if has_test else None
+            raise DataError(f"{path}: holds a single array; save it with numpy.savez({arrays})")
+        yield archive
 
 
 def _npz_split(archive: np.lib.npyio.NpzFile, path: Path, split: str) -> RawSplit:
@@ -118,23 +164,28 @@ def _npz_array(archive: np.lib.npyio.NpzFile, path: Path, name: str) -> np.ndarr
         raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
 
 
-def _read_csv(path: Path, label: str | None) -> RawSplit:
+def _read_csv(path: Path, label: str | None, labelled: bool = True) -> RawSplit:
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             header = next(csv.reader(stream, strict=True), [])
             stream.seek(0)
-            position = _label_position(path, header, label)
-            cells = _csv_cells(path, stream, header)
+            position = _label_position(path, header, label, labelled)
+            if not labelled:
+                _check_names(path, header)
+            read = [at for at in range(len(header)) if labelled or at != position]
+            cells = _csv_cells(path, stream, header, read)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
         ) from error
-    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, len(header))
+    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read))
+    if not labelled or position is None:
+        return _table_split(path, header, position, table, None)
     return _table_split(path, header, position, np.delete(table, position, axis=1), table[:, position])
 
 
-def _csv_cells(path: Path, stream: TextIO, header: list[str]) -> array[float]:
-    """All cells below the header, row by row, in one flat array of doubles: far smaller than lists of floats."""
+def _csv_cells(path: Path, stream: TextIO, header: list[str], read: list[int]) -> array[float]:
+    """The cells of those columns below the header, row by row, in one flat array of doubles: far smaller than lists."""
     cells = array("d")
     rows = csv.reader(stream, strict=True)
     next(rows)
@@ -147,14 +198,22 @@ def _csv_cells(path: Path, stream: TextIO, header: list[str]) -> array[float]:
                 "give every line one cell a column"
             )
         try:
-            cells.extend(map(float, row))
+            cells.extend([float(row[at]) for at in read])
         except ValueError as error:
-            column = next(i for i, cell in enumerate(row) if not _is_number(cell))
+            column = next(at for at in read if not _is_number(row[at]))
             raise DataError(
                 f"{path}: line {rows.line_num}, column {header[column]!r} holds {row[column]!r}; "
                 "every cell must be a number; encode or drop it"
             ) from error
     return cells
+
+
+def _check_names(path: Path, header: list[str]) -> None:
+    """Raises DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
+    if all(_is_number(cell) for cell in header) and not (
+        all(cell.strip().isdecimal() for cell in header) and len(set(header)) == len(header)
+    ):
+        raise DataError(f"{path}: its first line holds numbers where names of columns belong; add a header line")
 
 
 def _is_number(cell: str) -> bool:
@@ -165,7 +224,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_parquet(path: Path, label: str | None) -> RawSplit:
+def _read_parquet(path: Path, label: str | None, labelled: bool = True) -> RawSplit:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -179,8 +238,9 @@ def _read_parquet(path: Path, label: str | None) -> RawSplit:
             f"{path}: is not a parquet file that can be read ({first_line(error)}); write it again"
         ) from error
     header = table.column_names
-    position = _label_position(path, header, label)
-    for name, column in zip(header, table.columns, strict=True):
+    position = _label_position(path, header, label, labelled)
+    read = [at for at in range(len(header)) if labelled or at != position]
+    for name, column in ((header[at], table.columns[at]) for at in read):
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise DataError(
@@ -188,24 +248,29 @@ def _read_parquet(path: Path, label: str | None) -> RawSplit:
             )
         if column.null_count:
             raise DataError(f"{path}: column {name!r} has {column.null_count} nulls; fill them or drop the column")
-    columns = [column.to_numpy() for column in table.columns]
-    labels = columns.pop(position)
-    features = np.column_stack(columns) if columns else np.empty((len(labels), 0))
+    columns = [table.columns[at].to_numpy() for at in read]
+    labels = columns.pop(position) if labelled and position is not None else None
+    features = np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
     return _table_split(path, header, position, features, labels)
 
 
-def _label_position(path: Path, header: list[str], label: str | None) -> int:
-    """Which column holds the labels."""
+def _label_position(path: Path, header: list[str], label: str | None, needed: bool) -> int | None:
+    """Which column holds the labels; None where none is named and ``needed`` is False."""
     if not header:
         raise DataError(f"{path}: is empty; expected a header line and records")
+    if label is None and not needed:
+        return None
     if label is None:
         raise DataError(f"{path}: needs --label COLUMN to name the label column; it has {shown(header)}")
     if header.count(label) != 1:
         what = "has no such column" if label not in header else "has that column more than once"
         raise DataError(f"--label {label}: {path} {what}; it has {shown(header)}")
+    if header == [label] and not needed:
+        raise DataError(f"--label {label}: {path} has no other column; give one that has the features")
     return header.index(label)
 
 
-def _table_split(path: Path, header: list[str], position: int, x: np.ndarray, y: np.ndarray) -> RawSplit:
-    columns = tuple(header[:position] + header[position + 1 :])
-    return RawSplit(x, y, str(path), "the feature table", f"column {header[position]!r}", columns)
+def _table_split(path: Path, header: list[str], position: int | None, x: np.ndarray, y: np.ndarray | None) -> RawSplit:
+    columns = tuple(name for at, name in enumerate(header) if at != position)
+    y_name = "no column" if position is None else f"column {header[position]!r}"
+    return RawSplit(x, y, str(path), "the feature table", y_name, columns)

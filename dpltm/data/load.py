@@ -13,7 +13,7 @@ import numpy as np
 from dpltm.data import checks, openml
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
-from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_test
+from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
 from dpltm.data.scaling import affine
 from dpltm.data.subset import parse_subset
 from dpltm.errors import DataError
@@ -81,6 +81,19 @@ def load(
     cut = whole if subset is None else whole.take(*parse_subset(subset, len(y), name))
     checks.check_trainable(cut.train.y, settled_classes, name, subset)
     return cut if records is None else replace(cut, records=records, records_origin="declared")
+
+
+def load_records(path: str, label: str | None = None) -> np.ndarray:
+    """Records without labels, ``(n, ...)`` as stored, known to be real and finite.
+
+    Args:
+        path: an ``.npz`` file with an array ``x`` or ``x_test``, or a ``.csv`` or ``.parquet`` file of features.
+        label: a column of such a table that is no feature.
+
+    Raises:
+        DataError: the file or a record is not what it must be.
+    """
+    return checks.checked_features(read_records(Path(path), label))
 
 
 def data_home() -> Path:

@@ -73,3 +73,13 @@ def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
         scaled += offset
     np.clip(scaled, *unit_range(bounds), out=scaled)
     return scaled.astype(np.float32, copy=False)
+
+
+def count_outside(x: np.ndarray, bounds: tuple[float, float]) -> int:
+    """How many values of ``x`` saturate when scaled by ``bounds``.
+
+    Bounds are taken at the precision of ``x``: what was rounded to an end of the range is no value outside.
+    """
+    with np.errstate(over="ignore"):  # an end that half precision cannot hold is beyond all of its values
+        low, high = np.asarray(bounds, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    return int(np.count_nonzero(x < low)) + int(np.count_nonzero(x > high))

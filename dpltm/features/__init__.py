@@ -1,5 +1,31 @@
-"""Maps in front of a network that act on one record at a time: scattering, which needs no data, or a frozen network."""
+"""Maps in front of a network that act on one record at a time: fixed wavelets, which need no data, or a frozen network."""
 
-from dpltm.features.feature_map import NORM, FeatureMap, parse, scatter, statistics
+from dpltm.features.feature_map import (
+    CENTRE,
+    NORM,
+    PROJECTION,
+    STATISTICS,
+    Bands,
+    FeatureMap,
+    Pool,
+    Scale,
+    parse,
+    principal_components,
+    statistics,
+    without_data,
+)
 
-__all__ = ["NORM", "FeatureMap", "parse", "scatter", "statistics"]
+__all__ = [
+    "CENTRE",
+    "NORM",
+    "PROJECTION",
+    "STATISTICS",
+    "Bands",
+    "FeatureMap",
+    "Pool",
+    "Scale",
+    "parse",
+    "principal_components",
+    "statistics",
+    "without_data",
+]

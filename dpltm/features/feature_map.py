@@ -1,8 +1,7 @@
 """What stands in front of a network: a map that takes every record by itself to a vector of a fixed norm.
 
-It is applied to one record at a time and was made without the private records (of which a network in front may have been
-trained under differential privacy: then its events are counted). So it costs nothing, and what is proven for training on
-records holds for training on their features.
+It is applied to one record at a time, and made without the private records or by releases that are counted. So it costs
+nothing beyond those, and what is proven for training on records holds for training on their features.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dpltm.data.scaling import scale
 from dpltm.errors import InputError
 from dpltm.features.normalisation import GROUPS, NORM, by_channel, by_group, of_norm
 from dpltm.features.scattering import Scale, Scattering
+from dpltm.features.wavelets import Bands, Wavelets
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import FEATURES, DatasetRef, Event
 
@@ -34,19 +35,40 @@ ROWS = 32
 MOST_CHANNELS = 4
 """Most colour channels of an image; whatever has more in its last dimension is none."""
 
+STATISTICS, PROJECTION, CENTRE = ("mean", "deviation"), ("offset", "components"), "centre"
+"""Names of tensors: of channels of public images, of principal components, and of the point that features are centred at."""
+
+WHITENING = 0.25
+"""Principal components are divided by their variance to this power; at 1/2 all would vary alike, noise included."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Records as they are: neighbouring values averaged, ``width`` at a time, centred and of a fixed norm."""
+
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= 999:
+            raise InputError(
+                f"--features: unit:{self.width}: averages 1 to 999 neighbouring values; the usual is unit:1"
+            )
+
 
 @dataclass(frozen=True)
 class FeatureMap:
     """A map of records to features.
 
     Attributes:
-        text: ``scatter:J,L``, or ``network``.
+        text: ``scatter:J,L``, ``wavelets:J,Q``, ``unit:K`` or ``network``.
         shape: of a record as stored.
         bounds: public range of its values.
         source: records declared public that channel statistics were taken from, or those that the network was trained
             on; None where no data was looked at.
         events: what the network's training spent on ``source``; none otherwise.
-        tensors: ``mean`` and ``deviation`` of channels, or the network's parameters.
+        tensors: ``mean`` and ``deviation`` of channels, or the network's parameters; ``offset`` and ``components`` that
+            features are projected by; and ``centre``, where they are centred at a noisy mean, which the ledger of the run
+            has as a release of its own.
         network: the network, whose last layer is left out.
     """
 
@@ -59,13 +81,12 @@ class FeatureMap:
     network: ModelSpec | None = None
 
     def __post_init__(self) -> None:
-        if self.network is None:
-            self._scattering  # noqa: B018 - refuses shapes that it cannot take
-        elif self.network.features != math.prod(self.shape):
+        if self.network is not None and self.network.features != math.prod(self.shape):
             raise InputError(
                 f"--features: the network takes {self.network.features} features, but the records have"
                 f" {math.prod(self.shape)}; take one that was trained on records of the same shape"
             )
+        self.feature_shape  # noqa: B018 - refuses shapes that it cannot take
 
     @cached_property
     def id(self) -> str:
@@ -85,15 +106,50 @@ class FeatureMap:
     @cached_property
     def feature_shape(self) -> tuple[int, ...]:
         """Of the features of one record: rows, columns and channels, or their number."""
+        whole = self.plain_shape
+        if PROJECTION[1] not in self.tensors:
+            return whole
+        if self.tensors[PROJECTION[1]].shape[1] != math.prod(whole):
+            raise InputError(
+                f"--features: components are of {self.tensors[PROJECTION[1]].shape[1]} features, but records of shape"
+                f" {self.shape} have {math.prod(whole)}; take public records of the same shape"
+            )
+        return (len(self.tensors[PROJECTION[1]]),)
+
+    @cached_property
+    def plain_shape(self) -> tuple[int, ...]:
+        """The same before features are projected."""
         if self.network is not None:
             return (self._body[1],)
-        found = self._scattering
-        return (found.height, found.width, found.channels * _channels(self.shape))
+        match parse(self.text):
+            case Scale():
+                found = self._scattering
+                return (found.height, found.width, found.channels * _channels(self.shape))
+            case Bands():
+                return (self._wavelets.features,)
+            case Pool(width):
+                if width > math.prod(self.shape):
+                    raise InputError(
+                        f"--features: unit:{width} averages more values than the {math.prod(self.shape)} of a record"
+                    )
+                return (-(-math.prod(self.shape) // width),)
+        raise AssertionError(self.text)
 
     @property
     def label(self) -> str:
         """What ledgers call it."""
         return f"{FEATURES}{self.text} {self.id[:8]}"
+
+    @property
+    def uncentred(self) -> FeatureMap:
+        """The same without its centre."""
+        if CENTRE not in self.tensors:
+            return self
+        return replace(self, tensors={name: value for name, value in self.tensors.items() if name != CENTRE})
+
+    def at(self, centre: Tensor) -> FeatureMap:
+        """The same with its features centred there: ``(features,)``, in units of ``NORM``."""
+        return replace(self, tensors={**self.tensors, CENTRE: centre})
 
     def carried(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
         """The same for records of another shape or range; statistics of channels stay, and so do networks.
@@ -104,11 +160,13 @@ class FeatureMap:
         if (self.shape, self.bounds) == (shape, bounds):
             return self
         found = replace(self, shape=shape, bounds=bounds)
-        if self.network is None and self.tensors and found.feature_shape[-1] != len(self.tensors["mean"]):
+        if "mean" in self.tensors and found.plain_shape[-1] != len(self.tensors["mean"]):
             raise InputError(
                 f"--features: statistics are of {len(self.tensors['mean'])} channels, but records of shape {shape} have"
-                f" {found.feature_shape[-1]}; take records with as many colours"
+                f" {found.plain_shape[-1]}; take records with as many colours"
             )
+        if CENTRE in self.tensors and found.feature_shape != self.feature_shape:
+            raise InputError(f"--features: records of shape {shape} do not fit the centre of features; take others")
         return found
 
     def __call__(self, x: np.ndarray) -> Tensor:
@@ -118,19 +176,17 @@ class FeatureMap:
             Row i depends on record i alone.
         """
         parts = [self._mapped(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
-        return torch.cat(parts) if parts else torch.zeros(0, self.features)
+        found = torch.cat(parts) if parts else torch.zeros(0, math.prod(self.plain_shape))
+        if PROJECTION[1] in self.tensors:
+            offset, components = (self.tensors[name] for name in PROJECTION)
+            found = of_norm((found - offset) @ components.T)
+        return self.centred(found)
 
-    @torch.no_grad()
-    def _mapped(self, x: np.ndarray) -> Tensor:
-        flat = torch.from_numpy(scale(x, self.bounds))
-        if self.network is not None:
-            return of_norm(self._body[0](flat).flatten(1))
-        values = self.unscaled(x)
-        if self.tensors:
-            values = by_channel(values, self.tensors["mean"], self.tensors["deviation"])
-        else:
-            values = by_group(values, GROUPS * _channels(self.shape))
-        return of_norm(values.permute(0, 2, 3, 1).flatten(1))
+    def centred(self, features: Tensor) -> Tensor:
+        """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""
+        if CENTRE not in self.tensors:
+            return features
+        return of_norm(features - self.tensors[CENTRE].to(features.device))
 
     @torch.no_grad()
     def unscaled(self, x: np.ndarray) -> Tensor:
@@ -139,6 +195,26 @@ class FeatureMap:
         found = self._scattering(images.permute(0, 3, 1, 2).flatten(0, 1))
         return found.view(len(x), -1, *found.shape[2:])
 
+    @torch.no_grad()
+    def _mapped(self, x: np.ndarray) -> Tensor:
+        if self.network is None and isinstance(parse(self.text), Scale):
+            values = self.unscaled(x)
+            if "mean" in self.tensors:
+                values = by_channel(values, self.tensors["mean"], self.tensors["deviation"])
+            else:
+                values = by_group(values, GROUPS * _channels(self.shape))
+            return of_norm(values.permute(0, 2, 3, 1).flatten(1))
+        flat = torch.from_numpy(scale(x, self.bounds))
+        if self.network is not None:
+            return of_norm(self._body[0](flat).flatten(1))
+        match parse(self.text):
+            case Pool(width):
+                if width > 1:
+                    flat = functional.avg_pool1d(flat[:, None], width, ceil_mode=True)[:, 0]
+                return of_norm(flat - flat.mean(1, keepdim=True))
+            case _:
+                return of_norm(self._wavelets(flat.view(len(x), *self.shape)))
+
     @cached_property
     def _scattering(self) -> Scattering:
         parsed = parse(self.text)
@@ -146,22 +222,33 @@ class FeatureMap:
         if len(self.shape) not in (2, 3) or _channels(self.shape) > MOST_CHANNELS:
             raise InputError(
                 f"--features: scatter takes images, (height, width) or (height, width, colours), and a record here is of"
-                f" shape {self.shape}; take --features none"
+                f" shape {self.shape}; take unit"
             )
         return Scattering(parsed, self.shape[0], self.shape[1])
+
+    @cached_property
+    def _wavelets(self) -> Wavelets:
+        parsed = parse(self.text)
+        assert isinstance(parsed, Bands)
+        if len(self.shape) != 2:
+            raise InputError(
+                f"--features: wavelets takes signals, (steps, channels), and a record here is of shape {self.shape}; take"
+                " unit, or scatter for images"
+            )
+        return Wavelets(parsed, *self.shape)
 
     @cached_property
     def _body(self) -> tuple[Callable[[Tensor], Tensor], int]:
         """The network without its last layer, and how many numbers it gives."""
         assert self.network is not None
         model = build(self.network)
-        model.load_state_dict(dict(self.tensors))
+        model.load_state_dict({name: self.tensors[name] for name in self.network.shapes()})
         body = nn.Sequential(*list(model)[:-1])
         return body, body(torch.zeros(1, self.network.features)).numel()
 
 
-def parse(text: str) -> Scale | str | None:
-    """What ``--features`` says: a scattering transform, the RUN of ``network:RUN``, or nothing for ``none``.
+def parse(text: str) -> Scale | Bands | Pool | str | None:
+    """What ``--features`` says: a map that needs no data, the RUN of ``network:RUN``, or nothing for ``none``.
 
     Raises:
         InputError: none of these.
@@ -172,14 +259,28 @@ def parse(text: str) -> Scale | str | None:
     if kind == "network" and rest:
         return rest
     numbers = rest.split(",") if rest else []
-    if kind == "scatter" and len(numbers) <= 2 and all(number.isdecimal() and len(number) < 4 for number in numbers):
-        return Scale(*map(int, numbers))
-    raise InputError(f"--features: {text!r:.80} is not none, scatter, scatter:J, scatter:J,L or network:RUN")
+    if all(number.isascii() and number.isdecimal() and len(number) < 4 for number in numbers):
+        if kind == "scatter" and len(numbers) <= 2:
+            return Scale(*map(int, numbers))
+        if kind == "wavelets" and len(numbers) <= 2:
+            return Bands(*map(int, numbers))
+        if kind == "unit" and len(numbers) <= 1:
+            return Pool(*map(int, numbers))
+    raise InputError(
+        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, wavelets, wavelets:J,Q, unit, unit:K or network:RUN"
+    )
 
 
-def scatter(scale: Scale, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
-    """Scattering with normalisation within each record, for records of this shape: no data is needed."""
-    return FeatureMap(f"scatter:{scale.scales},{scale.angles}", tuple(shape), bounds)
+def without_data(found: Scale | Bands | Pool, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
+    """The map of that kind for records of this shape, which looks at no data; normalisation is within each record."""
+    match found:
+        case Scale(scales, angles):
+            text = f"scatter:{scales},{angles}"
+        case Bands(octaves, each):
+            text = f"wavelets:{octaves},{each}"
+        case Pool(width):
+            text = f"unit:{width}"
+    return FeatureMap(text, tuple(shape), bounds)
 
 
 def statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> dict[str, Tensor]:
@@ -201,8 +302,51 @@ def statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> dict[str, Te
     return {"mean": mean.float(), "deviation": (squares / count - mean.square()).clamp_min(0).sqrt().float()}
 
 
+def principal_components(features: Tensor, count: int) -> dict[str, Tensor]:
+    """Mean and first principal components of public features, each over its variance to the power ``WHITENING``.
+
+    Args:
+        features: ``(n, features)`` of public records.
+        count: components, at most n - 1 and at most features.
+
+    Raises:
+        InputError: there are not as many.
+    """
+    most = min(len(features) - 1, features.shape[1])
+    if not 1 <= count <= most:
+        raise InputError(
+            f"--components: {count} is not from 1 to {most}, which {len(features)} public records of {features.shape[1]}"
+            " features have"
+        )
+    wide = features.double()
+    offset = wide.mean(0)
+    wide = wide - offset
+    if len(wide) >= wide.shape[1]:
+        variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
+    else:  # the same from the other side, where that is smaller
+        variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
+        vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
+    variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()  # of two signs, one
+    components = (vectors / variances.clamp_min(1e-12 * float(variances[0])) ** WHITENING).T
+    return {"offset": offset.float(), "components": components.contiguous().float()}
+
+
 def _channels(shape: tuple[int, ...]) -> int:
     return 1 if len(shape) == 2 else shape[2]
 
 
-__all__ = ["NORM", "FeatureMap", "parse", "scatter", "statistics"]
+__all__ = [
+    "CENTRE",
+    "NORM",
+    "PROJECTION",
+    "STATISTICS",
+    "Bands",
+    "FeatureMap",
+    "Pool",
+    "Scale",
+    "parse",
+    "principal_components",
+    "statistics",
+    "without_data",
+]

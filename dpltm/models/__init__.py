@@ -113,7 +113,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     """The network of ``spec``: Glorot normal weights and zero biases drawn from ``seed`` alone, or whatever weights.
 
     Glorot normal is the initialisation of the lottery-ticket experiments that DPLTM builds on (Frankle and Carbin
-    2019). The global random state is neither read nor changed.
+    2019). A network of a single layer starts at zero: its loss is convex, so random weights would be noise and no more.
+    The global random state is neither read nor changed.
     """
     import torch
     from torch import nn
@@ -126,8 +127,9 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
         model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)
+        linear = sum(parameter.ndim >= 2 for parameter in model.parameters()) == 1
         for parameter in model.parameters():
-            if parameter.ndim >= 2:
+            if parameter.ndim >= 2 and not linear:
                 nn.init.xavier_normal_(parameter, generator=generator)
             else:
                 nn.init.zeros_(parameter)

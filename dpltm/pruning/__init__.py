@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from dpltm.masks import Mask
 from dpltm.pruning.highest import Scope, keep_highest
-from dpltm.pruning.magnitude import prune_by_magnitude
+from dpltm.pruning.magnitude import prune_by_input, prune_by_magnitude
 from dpltm.pruning.synflow import prune_by_synflow
 
-Criterion = Literal["magnitude", "random", "init-magnitude", "synflow", "structured"]
+Criterion = Literal["magnitude", "inputs", "random", "init-magnitude", "synflow", "structured"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 
 DATA_FREE: tuple[Criterion, ...] = ("random", "init-magnitude", "synflow")
@@ -35,7 +35,8 @@ def next_mask(
     """The mask of the next round, nested in ``mask``, with as many live weights as ``live`` says.
 
     Args:
-        criterion: ``magnitude`` of the trained weights; ``random``; ``init-magnitude``, of the weights at initialisation;
+        criterion: ``magnitude`` of the trained weights; ``inputs``, the same but for the first layer, which loses whole
+            inputs; ``random``; ``init-magnitude``, of the weights at initialisation;
             ``synflow``; ``structured``, whole units by their trained weights.
         scope: whether ``live`` holds layer by layer or in sum; ``structured`` takes the sum.
         model: as trained under ``mask``.
@@ -49,6 +50,8 @@ def next_mask(
         from dpltm.pruning.structured import prune_units  # torch-pruning is not needed otherwise
 
         return prune_units(model, mask, sum(live.values()), example)
+    if criterion == "inputs":
+        return prune_by_input(dict(model.named_parameters()), mask, live, scope)
     if criterion == "synflow":
         return prune_by_synflow(model, initial, mask, live, scope, example)
     if criterion == "random":

@@ -28,9 +28,10 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError, DpltmError
+from dpltm.features import FeatureMap
 from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.models import ModelSpec
-from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent
+from dpltm.models import ModelSpec, build
+from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import TicketSet, load_ticket_set, save_ticket_set
@@ -39,7 +40,23 @@ from dpltm.tickets.winner import save_winner
 MOST_SECONDS, MOST_MEGABYTES = 20, 256
 TIME = "2026-01-01T00:00:00Z"
 LOCAL = ("selection.json", "ledger.jsonl")
-TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
+TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
+
+
+FEATURE_MAPS: list[tuple[str, Any]] = [
+    *(("id", value) for value in ("", "0" * 64, None, 7, [])),
+    *(("text", value) for value in ("scatter:2,8", "scatter", "none", "network:../x", "", None, 7, ["network"], "x" * 10_000)),
+    *(("shape", value) for value in ([], [4, 0], [-2, -2], [2, 2, 2], [2**40, 2], [2.0, 2.0], [True, 4], "22", None, 4, [[2, 2]])),
+    *(("bounds", value) for value in ([0], [1, 0], [0, 0], ["a", "b"], [0, 1e999], [-1e999, 1], None, 7, [0, 10**400], {})),
+    *(("statistics", value) for value in (True, None, 1.5, "no")),
+    *(("source", value) for value in (None, {}, "records", [], 7, {"name": "a"})),
+    *(("events", value) for value in (None, {}, "x", [7], [{}], [{"kind": "os"}], [None])),
+    *(("network", value) for value in (None, [], "mlp:12", {}, {"model": "mlp:12", "features": 4})),
+    *(("network", {"model": text, "features": 4, "classes": 3}) for text in ("mlp:99999,99999", "mlp:11", "os", None, 7)),
+    *(("network", {"model": "mlp:12", "features": size, "classes": 3}) for size in (0, -1, 2**63, "4", None, 5, True)),
+    ("more", 1),
+]
+"""A key of the description of a feature map, and a value that it must be refused for."""
 
 
 class Payload:
@@ -53,7 +70,9 @@ class Payload:
 
 
 def original(folder: Path) -> TicketSet:
-    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a selection and a ledger."""
+    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a selection, a ledger, and
+    a network in front, which was trained on these records.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -65,9 +84,13 @@ def original(folder: Path) -> TicketSet:
     drawn = SelectionEvent(
         source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, "ef" * 32, True
     )
+    front = ModelSpec("mlp:12", 4, 3)
+    trained = TrainingEvent(source, TIME, "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 99)
+    weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = save_ticket_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
         config={"rounds": 3}, events=[spent], draws=[drawn],
+        feature_map=FeatureMap("network", (2, 2), (0.0, 255.0), source, (trained,), weights, front),
     )  # fmt: skip
     drawn = replace(drawn, ticket_set=saved.id)
     ledger = open_ledger(saved.ledger_path)
@@ -262,6 +285,8 @@ class Attacker:
                        {"id": "a", "name": "b", "round": True, "how": "c"}],
             "config": [None, [], "x", 7],
             "card": ["", "0" * 64, 7, []],
+            "feature_map": [None, {}, [], "scatter", 7, True, {"id": document["feature_map"]["id"]},
+                            *({**document["feature_map"], key: value} for key, value in FEATURE_MAPS)],
             "tickets": [None, [], {}, document["tickets"][:2], document["tickets"][::-1], document["tickets"] * 5000],
         }  # fmt: skip
         key = self.random.choice([*wrong, "-", "+"])
@@ -323,7 +348,10 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
 def same(folder: Path, saved: TicketSet) -> bool:
     """Whether a folder that is not refused holds what was saved: a change that means nothing, such as of a blank."""
     found = load_ticket_set(folder)
-    return (found.id, found.name, found.provenance, found.source, found.events, found.draws, found.config) == (
+    assert found.feature_map is not None
+    assert saved.feature_map is not None
+    maps = [(one.id, one.source, one.events) for one in (found.feature_map, saved.feature_map)]
+    return maps[0] == maps[1] and (found.id, found.name, found.provenance, found.source, found.events, found.draws, found.config) == (
         saved.id, saved.name, saved.provenance, saved.source, saved.events, saved.draws, saved.config,
     )  # fmt: skip
 

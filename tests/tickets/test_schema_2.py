@@ -200,7 +200,7 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
     assert card_is_as_written(cwd / "dp")
 
 
-@pytest.mark.parametrize("key", ["events", "parent", "card"])
+@pytest.mark.parametrize("key", ["events", "parent", "card", "feature_map"])
 def test_schema_1_knew_no_keys_of_schema_2(cwd, raw, refused, key):
     make_schema_1(cwd / "dp", raw, **{key: None})
     assert refused("dp") == f"unknown or missing key {key!r}"

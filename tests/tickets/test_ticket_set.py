@@ -46,9 +46,11 @@ def test_document(tmp_path, tickets, save, raw):
     assert set(document) == {
         *("format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"),
         *("criterion", "provenance", "source", "events", "draws", "parent", "config", "card", "tickets", "digest"),
+        "feature_map",
     }
     assert (document["format"], document["schema"], document["name"]) == ("dpltm-ticket-set", 2, "a name")
     assert (document["events"], document["draws"], document["parent"]) == ([], [], None)
+    assert document["feature_map"] is None
     assert document["card"] == hashlib.sha256((tmp_path / "s/README.md").read_bytes()).hexdigest()
     assert document["digest"] == raw.digest(document)
     assert (document["model"], document["features"], document["classes"]) == ("mlp:8", 64, 10)

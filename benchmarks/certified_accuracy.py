@@ -1,0 +1,404 @@
+"""The best certified accuracy at tight budgets: every way to get there, tuned by one rule, on fresh seeds.
+
+A *cell* is a private dataset, an epsilon and an *arm*: what stands in front of the network, the network, its mask. Step
+size, number of steps, density and number of components are chosen on a public dataset, under the same budget, with each mean
+gradient as noisy as the private run's will be (as dpltm tune does): no private record decides them, so that the certified
+epsilon covers all. Five seeds of sampling and noise then train on all private records, and are scored on the
+test split. Prints one JSON object: per cell the settings, the mean and the half width of its 95 % confidence interval
+(Student's t over the seeds), and for masks the same of the paired difference to the dense network.
+
+    DPLTM_DATA=... python benchmarks/certified_accuracy.py [--datasets mnist ...] [--arms ...] [--cache FILE]
+
+Finished runs are kept in --cache (JSON Lines), so that an interrupted measurement goes on where it ended. Sampling and noise
+come from seeded generators here, which a real run never does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from dpltm.data import Dataset, load, scale
+from dpltm.features import FeatureMap, Scale, parse, principal_components, statistics, without_data
+from dpltm.features.centre import SENSITIVITY, release_mean
+from dpltm.features.scattering import Scattering
+from dpltm.filters import make_filter
+from dpltm.generation import GenerationConfig, accuracy, generate
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.noise import FastSource
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
+from dpltm.sampling import Records
+from dpltm.tickets.feature_cache import features_of
+from dpltm.training import TrainingConfig, train
+
+DELTA, SEEDS = 1e-5, range(10, 15)
+NOWHERE = DatasetRef("plan", "plan", "plan", 0, 1)
+DENSITIES = (0.4, 0.6)
+PUBLIC = 7000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to train.
+
+    Attributes:
+        features: what stands in front of the network.
+        masks: how weights are chosen: none, or by a linear network trained on the public records (``inputs``, whole ones;
+            ``weights``), or without data (``random``, ``random-inputs``, ``orders``: scattering of the lowest orders first).
+        components: numbers of public principal components to choose from.
+        centre: parts of the budget for the mean of the features to choose from.
+        model: behind the features; a single layer by default.
+    """
+
+    features: str = "scatter"
+    masks: str | None = None
+    components: tuple[int | None, ...] = (None,)
+    centre: tuple[float | None, ...] = (None,)
+    model: str = "mlp"
+
+
+ARMS = {
+    "pixels, 300-100": Arm("none", model="mlp:300,100"),
+    "pixels, 300-100, public ticket": Arm("none", "ticket", model="mlp:300,100"),
+    "pixels, linear": Arm("unit"),
+    "scatter": Arm(),
+    "scatter, public ticket of inputs": Arm(masks="inputs"),
+    "scatter, public ticket of weights": Arm(masks="weights"),
+    "scatter, random weights": Arm(masks="random"),
+    "scatter, random inputs": Arm(masks="random-inputs"),
+    "scatter, lowest orders": Arm(masks="orders"),
+    "scatter, components": Arm(components=(300, 700, 2000)),
+    "scatter, components, public ticket of inputs": Arm(masks="inputs", components=(300, 700, 2000)),
+    "scatter, centred": Arm(centre=(0.02, 0.05)),
+    "records, 300-100": Arm("none", model="mlp:300,100"),
+    "unit": Arm("unit"),
+    "unit, random weights": Arm("unit", "random"),
+    "unit:2": Arm("unit:2"),
+    "unit:2, centred": Arm("unit:2", centre=(0.02, 0.05)),
+    "unit, centred": Arm("unit", centre=(0.02, 0.05)),
+    "wavelets": Arm("wavelets"),
+    "wavelets, centred": Arm("wavelets", centre=(0.02, 0.05)),
+}
+
+IMAGES = tuple(name for name in ARMS if name.startswith(("pixels", "scatter")) and "centred" not in name)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What is measured on one dataset.
+
+    Attributes:
+        public: for statistics, components and tickets; None where no public records are of that kind.
+        tuned_on: public records that settings are chosen on: of another kind where need be, with ``unit`` in place of what
+            only suits the private ones.
+        epsilons: budgets.
+        batch: expected; at most the records.
+        steps: numbers of steps to choose from.
+        arms: by name.
+    """
+
+    public: str | None
+    tuned_on: str
+    epsilons: tuple[float, ...]
+    batch: float
+    steps: tuple[int, ...]
+    arms: tuple[str, ...]
+
+
+CELLS = {
+    "mnist": Cells("kmnist-7k", "kmnist-7k", (0.2, 0.5, 1.0, 2.4), 4096, (234,), IMAGES),
+    "kmnist-7k": Cells("mnist", "mnist", (0.2, 1.0, 3.0), 7011, (120,), IMAGES),
+    "isolet": Cells(
+        None, "mnist", (0.2, 1.0, 3.0), 6238, (10, 40, 80),
+        ("records, 300-100", "unit", "unit, random weights", "unit:2", "unit, centred", "unit:2, centred"),
+    ),
+    "har-signals": Cells(
+        None, "mnist", (0.2, 1.0, 3.0), 2400, (10, 40, 80),
+        ("records, 300-100", "unit", "wavelets", "wavelets, centred"),
+    ),
+    "cifar10-12k": Cells(
+        None, "mnist", (0.2, 1.0, 3.0), 2048, (49, 150),
+        ("pixels, 300-100", "unit", "unit, centred", "scatter", "scatter, centred"),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One choice of everything that is tuned. ``lr`` is the step size over the clip norm."""
+
+    lr: float
+    steps: int
+    components: int | None
+    centre: float | None
+    density: float | None
+
+
+def grid(name: str, arm: Arm, epsilon: float) -> Iterator[Setting]:
+    """Settings to choose from.
+
+    The noise sets the scale of steps behind features: all of them together may be as long as records times epsilon, within
+    a factor. A network on records as they are gets the usual step sizes, with clip norm 1.
+    """
+    cells, records = CELLS[name], len(dataset(name).train)
+    densities: tuple[float | None, ...] = (None,)
+    if arm.masks is not None:
+        densities = (0.05, 0.2) if arm.masks == "ticket" else DENSITIES
+    for steps, components, centre, density in itertools.product(cells.steps, arm.components, arm.centre, densities):
+        plain = arm.features == "none"
+        for part in (0.5, 1.0, 2.0, 4.0) if plain else (0.06, 0.12, 0.24, 0.48):
+            yield Setting(part if plain else part * records * epsilon / steps, steps, components, centre, density)
+
+
+@cache
+def dataset(name: str) -> Dataset:
+    return load(name)
+
+
+def feature_map(name: str, features: str, public: str | None, components: int | None) -> FeatureMap | None:
+    """What stands in front of the network for the records of ``name``."""
+    wanted = parse(features)
+    if wanted is None:
+        return None
+    assert not isinstance(wanted, str)
+    found = without_data(wanted, dataset(name).train.x.shape[1:], dataset(name).bounds)
+    if public is None or not isinstance(wanted, Scale):
+        return found
+    tensors = public_tensors(public, features, components)
+    return replace(found, source=NOWHERE, tensors=tensors)
+
+
+@cache
+def public_tensors(public: str, features: str, components: int | None) -> dict[str, torch.Tensor]:
+    records, wanted = dataset(public), parse(features)
+    assert isinstance(wanted, Scale)
+    some = np.linspace(0, len(records.train) - 1, min(PUBLIC, len(records.train))).astype(int)
+    rows = [records.train.x[some[start : start + 32]] for start in range(0, len(some), 32)]
+    plain = without_data(wanted, records.train.x.shape[1:], records.bounds)
+    tensors = statistics(plain, iter(rows))
+    if components is not None:
+        found = replace(plain, tensors=tensors)
+        tensors |= principal_components(torch.cat([found(x) for x in rows]), components)
+    return tensors
+
+
+@cache
+def inputs(name: str, features: str, public: str | None, components: int | None) -> tuple[Any, ...]:
+    """Training and test inputs and labels, and the map; training inputs stay on disk where they are features."""
+    records, found = dataset(name), feature_map(name, features, public, components)
+    assert records.test is not None
+    x, test = (
+        scale(split.x, records.bounds) if found is None else features_of(records, split, found)
+        for split in (records.train, records.test)
+    )
+    test = torch.from_numpy(np.asarray(test, dtype="f4"))
+    return x, torch.from_numpy(records.train.y), test, torch.from_numpy(records.test.y), found
+
+
+@cache
+def mask_of(
+    kind: str, density: float, spec: ModelSpec, public: tuple[Any, ...], seed: int
+) -> tuple[Mask, dict[str, torch.Tensor] | None]:
+    """The mask, and starting weights where it comes with some."""
+    model = build(spec, seed)
+    weight = "fc1.weight"
+    live = round(density * model.fc1.weight.numel())  # type: ignore[union-attr, operator]
+    ones = {name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()}
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "random":
+        order = torch.rand(ones[weight].shape, generator=generator)
+    elif kind == "random-inputs":
+        order = torch.rand(ones[weight].shape[1], generator=generator).expand(ones[weight].shape)
+    elif kind == "orders":
+        scattering = Scattering(Scale(), 28, 28)
+        paths = torch.arange(scattering.channels, 0, -1).repeat(spec.features // scattering.channels)
+        order = paths.float().expand(ones[weight].shape)
+    else:
+        x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])
+        if len(x) > PUBLIC:
+            some = torch.linspace(0, len(x) - 1, PUBLIC).long()
+            x, y = x[some], y[some]
+        ticket = kind == "ticket"
+        config = GenerationConfig(
+            rounds=1 if not ticket else 10 if density < 0.1 else 5,
+            prune=(1 - density,) if not ticket else None,
+            iterations=1500,
+            batch_size=400,
+            lr=0.1,
+            seed=seed,
+            criterion="inputs" if kind == "inputs" else "magnitude",
+        )
+        made = generate(spec, x, y, config)
+        return made.tickets[-1].mask, made.theta0
+    kept = order.flatten().topk(live).indices
+    ones[weight] = torch.zeros(ones[weight].numel(), dtype=torch.bool).index_fill(0, kept, True).view_as(ones[weight])
+    return Mask(ones), None
+
+
+@cache
+def noise(epsilon: float, rate: float, steps: int, centre: float | None) -> tuple[float, float]:
+    """Noise multipliers of training and of the mean, together within the budget."""
+    plan = TrainingEvent(NOWHERE, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
+    before: tuple[Event, ...] = ()
+    if centre is not None:
+        alone = calibrate_noise(epsilon, DELTA, replace(plan, sampling_rate=1.0, steps=1)).noise_multiplier
+        before = (
+            GaussianEvent(NOWHERE, now(), "add-remove", "record", "mean", SENSITIVITY, alone / math.sqrt(centre)),
+        )
+    mean = before[0].noise_multiplier if before else 0.0  # type: ignore[attr-defined]
+    return calibrate_noise(epsilon, DELTA, plan, before).noise_multiplier, mean
+
+
+def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Setting, seed: int) -> float:
+    """Accuracy on the test split of ``on``, trained on its records with the noise that ``name`` calls for."""
+    features = arm.features
+    if on != name and features.startswith(("wavelets", "unit:")):
+        features = "unit"  # images are no signals, and their pixels have other neighbours
+    public = cells.public if cells.public is not None else None
+    x, y, test, labels, _ = inputs(on, features, public, setting.components)
+    private, count = len(dataset(name).train), len(y)
+    batch = min(cells.batch, private)
+    taking = min(batch, count)
+    training_noise, mean_noise = noise(epsilon, batch / private, setting.steps, setting.centre)
+    prepare = torch.Tensor.float
+    source = FastSource(seed)
+    if setting.centre is not None:
+        rows = (torch.from_numpy(np.array(x[start : start + 1000])) for start in range(0, count, 1000))
+        centre = release_mean(rows, x.shape[1], count, mean_noise * SENSITIVITY * count / private, source)
+        found = inputs(on, features, public, setting.components)[4].at(centre)
+        test = found.centred(test)
+
+        def prepare(rows: torch.Tensor) -> torch.Tensor:
+            return found.centred(rows.float())
+
+    spec = ModelSpec(arm.model, x.shape[1], int(dataset(on).classes))
+    model = build(spec, seed)
+    mask = Mask.dense(model)
+    if arm.masks is not None:
+        theirs = inputs(cells.public, features, public, setting.components) if cells.public else ()
+        mask, theta0 = mask_of(arm.masks, setting.density or 1.0, spec, _Same(theirs), seed)
+        if theta0 is not None:
+            model.load_state_dict(theta0)
+        if arm.masks in ("inputs", "random-inputs", "orders"):
+            model, mask, keep = without_dropped(spec, mask)
+            x, test = _Columns(x, keep), test[:, torch.from_numpy(keep)]
+    clip = 1.0 if arm.features == "none" else 0.2
+    config = TrainingConfig(
+        make_filter("clip", clip_norm=clip), taking / count, setting.steps, taking, training_noise * clip * taking / batch,
+        setting.lr * (1.0 if arm.features == "none" else clip), "sgd" if arm.features == "none" else "momentum",
+        average="ema" if arm.features == "none" else "none",
+    )  # fmt: skip
+    records = (
+        x.records(y, prepare)
+        if isinstance(x, _Columns)
+        else Records(x, y, prepare=None if x.dtype == np.float32 else prepare)
+    )
+    train(model, mask, records, config, sampling=FastSource(seed + 1000), noise=source)
+    return accuracy(model, test, labels)
+
+
+class _Same:
+    """Public records as an argument of a cached function: told apart by what they are, not by every value."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+    def __getitem__(self, place: int) -> Any:
+        return self.values[place]
+
+    def __hash__(self) -> int:
+        return id(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.values is self.values
+
+
+class _Columns:
+    """Inputs of which only some are looked at: what is dropped whole need not be read again."""
+
+    def __init__(self, x: np.ndarray, keep: np.ndarray) -> None:
+        self._x = np.ascontiguousarray(x[:, keep])
+
+    def records(self, y: torch.Tensor, prepare: Any) -> Records:
+        return Records(self._x, y, prepare=prepare)
+
+
+def without_dropped(spec: ModelSpec, mask: Mask) -> tuple[torch.nn.Module, Mask, np.ndarray]:
+    """The same network with dropped inputs left out: they have no weight, so that nothing changes but the work."""
+    keep = mask["fc1.weight"].any(0)
+    small = build(replace(spec, features=int(keep.sum())), 0)
+    return small, Mask({**mask, "fc1.weight": mask["fc1.weight"][:, keep]}), keep.numpy()
+
+
+class Cache:
+    """Results of finished runs, one JSON line each."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._known = path, {}
+        if path is not None and path.exists():
+            self._known = dict(map(json.loads, path.read_text().splitlines()))
+
+    def score(self, name: str, on: str, label: str, epsilon: float, setting: Setting, seed: int) -> float:
+        key = json.dumps([name, on, label, epsilon, vars(setting), seed])
+        if key not in self._known:
+            self._known[key] = run(name, on, CELLS[name], ARMS[label], epsilon, setting, seed)
+            print(key, self._known[key], file=sys.stderr, flush=True)
+            if self._path is not None:
+                with self._path.open("a") as stream:
+                    stream.write(json.dumps([key, self._known[key]]) + "\n")
+        return self._known[key]
+
+
+def interval(values: np.ndarray) -> dict[str, float]:
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return {"mean": float(values.mean()), "half": float(half)}
+
+
+def measure(name: str, epsilon: float, labels: list[str], known: Cache) -> list[dict[str, Any]]:
+    """One row an arm: tuned on public records, then five seeds on the private ones."""
+    cells, rows, scores = CELLS[name], [], {}
+    for label in labels:
+        tried = list(grid(name, ARMS[label], epsilon))
+        best = max(tried, key=lambda setting: known.score(name, cells.tuned_on, label, epsilon, setting, 0))
+        scores[label] = np.array([known.score(name, name, label, epsilon, best, seed) for seed in SEEDS])
+        row = {"dataset": name, "epsilon": epsilon, "arm": label, **vars(best), **interval(scores[label])}
+        for dense in ("pixels, 300-100", "scatter", "scatter, components", "unit"):
+            if label.startswith(f"{dense}, ") and ARMS[label].masks and dense in scores:
+                row["difference"] = {"to": dense, **interval(scores[label] - scores[dense])}
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=list(CELLS), choices=list(CELLS))
+    parser.add_argument("--epsilons", nargs="+", type=float)
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS))
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    known, rows = Cache(options.cache), []
+    for name in options.datasets:
+        for epsilon in options.epsilons or CELLS[name].epsilons:
+            labels = [label for label in CELLS[name].arms if options.arms is None or label in options.arms]
+            rows += measure(name, epsilon, labels, known)
+    print(json.dumps({"rows": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Scattering: as a peer computes it, as a naive loop computes it, and what follows from its definition."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dpltm.errors import InputError
+from dpltm.features.scattering import Scale, Scattering
+
+
+def images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
+    return torch.rand(count, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+# A peer
+
+
+@pytest.fixture(scope="module")
+def peer() -> types.ModuleType:
+    """kymatio 0.3.0. Its three-dimensional part imports a function that scipy has removed since."""
+    pytest.importorskip("kymatio")
+    import scipy.special
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(scipy.special, "sph_harm", None, raising=False)
+        import kymatio.torch
+    return kymatio.torch
+
+
+@pytest.mark.parametrize(
+    ("scales", "angles", "height", "width"),
+    [
+        (1, 8, 8, 8),
+        (2, 8, 28, 28),
+        (2, 8, 32, 32),
+        (2, 8, 8, 8),
+        (2, 5, 13, 9),
+        (2, 1, 11, 11),
+        (2, 2, 5, 7),
+        (3, 6, 28, 33),
+        (3, 3, 9, 17),
+        (4, 4, 40, 17),
+    ],
+)
+def test_the_same_as_kymatio(peer, scales: int, angles: int, height: int, width: int):
+    found = Scattering(Scale(scales, angles), height, width)
+    x = images(3, height, width)
+    x[2] = (x[2] > 0.5).float() * 7 - 3
+    expected = peer.Scattering2D(scales, (height, width), L=angles)(x)
+    assert expected[2, 1:].abs().max() > 0.05
+    assert found(x).shape == expected.shape == (3, found.channels, found.height, found.width)
+    torch.testing.assert_close(found(x), expected, rtol=0, atol=1e-4)
+
+
+# The definition, in space, one product at a time (Bruna and Mallat 2013, equations 3 and 4; Andreux et al. 2020)
+
+
+def on_torus(sizes: tuple[int, int], function) -> np.ndarray:
+    """The sum of a function over all points that are one on a torus."""
+    total = np.zeros(sizes, dtype=complex)
+    for row, column in itertools.product(range(sizes[0]), range(sizes[1])):
+        for up, left in itertools.product(range(-4, 5), repeat=2):
+            total[row, column] += function(row + up * sizes[0], column + left * sizes[1])
+    return total
+
+
+def gabor(sizes: tuple[int, int], sigma: float, theta: float, xi: float, slant: float) -> np.ndarray:
+    turn = np.array([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]])
+    form = turn @ np.diag([1, slant**2]) @ turn.T / (2 * sigma**2)
+
+    def value(row: int, column: int) -> complex:
+        point = np.array([row, column])
+        phase = xi * (row * math.cos(theta) + column * math.sin(theta))
+        return np.exp(-point @ form @ point + 1j * phase) * slant / (2 * math.pi * sigma**2)
+
+    return on_torus(sizes, value)
+
+
+def wavelet(sizes: tuple[int, int], j: int, theta: float, angles: int) -> np.ndarray:
+    """A Gabor function less as much of its envelope as makes the mean zero."""
+    shape = 0.8 * 2**j, theta
+    wave, envelope = gabor(sizes, *shape, 3 * math.pi / 4 / 2**j, 4 / angles), gabor(sizes, *shape, 0, 4 / angles)
+    return wave - envelope * wave.sum() / envelope.sum()
+
+
+def convolved(values: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    return sum(kernel[place] * np.roll(values, place, (0, 1)) for place in np.ndindex(kernel.shape))
+
+
+def naive(image: np.ndarray, scales: int, angles: int) -> dict[tuple[int, ...], np.ndarray]:
+    """Coefficients by path, with nothing sampled but the averages in the end."""
+    step = 2**scales
+    sizes = tuple(((size + step) // step + 1) * step for size in image.shape)
+    before = [(whole - size) // 2 for whole, size in zip(sizes, image.shape, strict=True)]
+    margins = [(first, whole - size - first) for first, whole, size in zip(before, sizes, image.shape, strict=True)]
+    values = np.pad(image, margins, mode="reflect")
+    low = gabor(sizes, 0.8 * 2 ** (scales - 1), 0, 0, 1).real
+    theta = [(angles // 2 - 1 - k) * math.pi / angles for k in range(angles)]
+    found = {(): values}
+    for j, k in itertools.product(range(scales), range(angles)):
+        found[j, k] = np.abs(convolved(values, wavelet(sizes, j, theta[k], angles)))
+    for (j, k), (other, turn) in itertools.product(itertools.product(range(scales), range(angles)), repeat=2):
+        if other > j:
+            found[j, k, other, turn] = np.abs(convolved(found[j, k], wavelet(sizes, other, theta[turn], angles)))
+    return {path: convolved(value, low).real[::step, ::step][1:-1, 1:-1] for path, value in found.items()}
+
+
+@pytest.mark.parametrize(("angles", "height", "width"), [(3, 5, 6), (4, 4, 3)])
+def test_one_scale_is_the_definition(angles: int, height: int, width: int):
+    """Nothing is sampled before the average, so that it holds exactly."""
+    x = images(1, height, width)
+    expected = naive(x[0].double().numpy(), 1, angles)
+    found = Scattering(Scale(1, angles), height, width)(x)[0]
+    assert list(expected) == list(Scale(1, angles).paths)
+    torch.testing.assert_close(
+        found, torch.from_numpy(np.stack(list(expected.values()))).float(), rtol=0, atol=1e-5
+    )
+
+
+def test_two_scales_are_the_definition_but_for_sampling():
+    """Moduli of coarse wavelets are sampled every other pixel, which folds a little of what is finer back."""
+    x = images(1, 7, 6)
+    expected, paths = naive(x[0].double().numpy(), 2, 2), Scale(2, 2).paths
+    found = dict(zip(paths, Scattering(Scale(2, 2), 7, 6)(x)[0].double().numpy(), strict=True))
+    assert set(found) == set(expected)
+    for path in paths:
+        exact = len(path) < 2 or (len(path) == 2 and path[0] == 0)
+        size = np.abs(expected[path]).max()
+        assert np.abs(found[path] - expected[path]).max() < (1e-5 if exact else 0.05 * size), path
+    second = [path for path in paths if len(path) == 4]
+    apart = np.abs(expected[second[0]] - expected[second[-1]]).max() / np.abs(expected[second[0]]).max()
+    assert apart > 0.2, "paths in another order would pass as well"
+
+
+# What follows from it
+
+
+def test_paths():
+    assert Scale(1, 2).paths == ((), (0, 0), (0, 1))
+    assert Scale(2, 2).paths == (
+        *((), (0, 0), (0, 1), (1, 0), (1, 1)),
+        *((0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 1, 1)),
+    )
+    three = [path for path in Scale(3, 1).paths if len(path) == 4]
+    assert three == [(0, 0, 1, 0), (0, 0, 2, 0), (1, 0, 2, 0)]
+
+
+@pytest.mark.parametrize("scales", [1, 2, 3])
+@pytest.mark.parametrize("angles", [1, 4, 7])
+def test_number_of_channels(scales: int, angles: int):
+    found = Scattering(Scale(scales, angles), 20, 23)
+    assert found.channels == 1 + scales * angles + scales * (scales - 1) * angles**2 // 2
+    assert found(images(1, 20, 23)).shape[1] == found.channels == len(Scale(scales, angles).paths)
+
+
+@pytest.mark.parametrize("j", [0, 1, 2])
+@pytest.mark.parametrize("k", [0, 1, 2, 3])
+def test_a_plane_wave_is_loudest_on_its_own_path(j: int, k: int):
+    """A wave of the frequency and direction of a wavelet: the channel that ``paths`` names, and no other."""
+    scale, turn = Scale(3, 4), (1 - k) * math.pi / 4
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    wave = torch.cos(0.75 * math.pi / 2**j * (rows * math.cos(turn) + columns * math.sin(turn)))
+    first = Scattering(scale, 64, 64)(wave[None])[0, 1:13, 3:5, 3:5].mean((1, 2))
+    loudest = int(first.argmax())
+    assert scale.paths[1 + loudest] == (j, k)
+    assert float(first[loudest]) > 1.5 * float(first.sort().values[-2])
+
+
+@pytest.mark.parametrize("value", [1.0, -0.25])
+def test_a_constant_image_has_a_mean_and_nothing_else(value: float):
+    found = Scattering(Scale(2, 8), 10, 12)(torch.full((1, 10, 12), value))[0]
+    torch.testing.assert_close(found[0], torch.full_like(found[0], value), rtol=1e-4, atol=0)
+    assert found[1:].abs().max() < 1e-5
+
+
+def test_moduli_see_neither_sign_nor_offset_and_scale_along():
+    x, transform = images(2, 11, 9), Scattering(Scale(2, 5), 11, 9)
+    plain = transform(x)
+    assert plain[:, 1:].abs().max() > 0.02
+    torch.testing.assert_close(transform(-x)[:, 1:], plain[:, 1:], rtol=0, atol=1e-6)
+    torch.testing.assert_close(transform(x + 2)[:, 1:], plain[:, 1:], rtol=0, atol=1e-5)
+    torch.testing.assert_close(transform(4 * x), 4 * plain, rtol=0, atol=1e-5)
+
+
+def test_a_transposed_image_turns_the_angles():
+    """Its waves run at pi / 2 less their angle: of eight angles, number k becomes number 2 - k, around the circle."""
+    scale, x = Scale(2, 8), images(2, 12, 12)
+    transform = Scattering(scale, 12, 12)
+    plain, turned = transform(x), transform(x.transpose(1, 2))
+    place = {path: number for number, path in enumerate(scale.paths)}
+    order = [
+        place[tuple((2 - part) % 8 if number % 2 else part for number, part in enumerate(path))]
+        for path in scale.paths
+    ]
+    torch.testing.assert_close(turned, plain[:, order].transpose(2, 3), rtol=0, atol=1e-6)
+    assert (turned - plain.transpose(2, 3)).abs().max() > 0.01
+
+
+def test_every_image_by_itself_whatever_the_batch():
+    x, transform = images(7, 13, 10), Scattering(Scale(2, 8), 13, 10)
+    whole = transform(x)
+    for rows in (1, 2, 3):
+        parts = torch.cat([transform(x[start : start + rows]) for start in range(0, 7, rows)])
+        torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
+    other = torch.cat([x[:3], images(4, 13, 10, seed=1)])
+    assert torch.equal(transform(other)[:3], whole[:3])
+    assert len(transform(x[:0])) == 0
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize(
+    ("scales", "height", "width", "message"),
+    [
+        (2, 4, 9, "of 4 x 9 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
+        (2, 9, 3, "of 9 x 3 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
+        (3, 8, 8, "of 8 x 8 pixels are too small for J = 3, which averages over windows of 8; take scatter:2"),
+        (8, 200, 256, "of 200 x 256 pixels are too small for J = 8, which averages over windows of 256; take scatter:7"),
+        (1, 2, 9, "of 2 x 9 pixels are too small to scatter; take --features none"),
+        (2, 1, 1, "of 1 x 1 pixels are too small to scatter; take --features none"),
+    ],
+)
+def test_images_that_are_too_small(scales: int, height: int, width: int, message: str):
+    with pytest.raises(InputError) as error:
+        Scattering(Scale(scales, 4), height, width)
+    assert str(error.value) == f"--features: images {message}"
+    if "take scatter:" in message:
+        assert Scattering(Scale(int(message[-1]), 1), height, width).height >= 1  # what it says to take can be taken
+
+
+@pytest.mark.parametrize(("scales", "height", "width"), [(1, 3, 3), (2, 5, 8), (3, 9, 9)])
+def test_the_smallest_images(scales: int, height: int, width: int):
+    found = Scattering(Scale(scales, 2), height, width)
+    assert found(images(1, height, width)).isfinite().all()
+
+
+@pytest.mark.parametrize(("scales", "angles"), [(0, 8), (9, 8), (2, 0), (2, 65), (-1, -1)])
+def test_scales_that_are_none(scales: int, angles: int):
+    with pytest.raises(InputError) as error:
+        Scale(scales, angles)
+    assert str(error.value) == (
+        f"--features: scatter:{scales},{angles}: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
+    )
