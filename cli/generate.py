@@ -56,7 +56,7 @@ class GenerateOptions(FeatureOptions):
         choices=("public", "private", "data-free", "dp"),
         metavar="public|private|data-free|dp",
     )
-    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...|cnn")
+    model: str = option("mlp:300,100", "Network.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]")
     rounds: int = option(15, "Pruning rounds.", metavar="N")
     prune: str | None = option(
         None,

@@ -110,7 +110,7 @@ def _shape(run: Run) -> tuple[int, ...]:
 
     if run.feature_map is not None:
         return run.feature_map.shape
-    name = str(run.config["model"])
+    name = str(run.config["model"]).replace("cnn-tanh", "cnn")
     return image(name) if name.startswith("cnn:") else (int(run.config["features"]),)
 
 

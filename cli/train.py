@@ -42,7 +42,7 @@ class TrainOptions(FeatureOptions):
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
     model: str | None = option(
-        None, "Network for --dense without SET.", metavar="mlp:W,W,...|cnn", shown="mlp:300,100"
+        None, "Network for --dense without SET.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]", shown="mlp:300,100"
     )
     filter: str = option(
         "clip",

@@ -56,7 +56,9 @@ class TuneOptions(FeatureOptions):
         None, "Ticket set to tune for; without it, the whole network.", metavar="SET", argument=True
     )
     rounds: str | None = option(None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one")
-    model: str | None = option(None, "Network where there is no SET.", metavar="mlp:W,W,...|cnn", shown="mlp:300,100")
+    model: str | None = option(
+        None, "Network where there is no SET.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]", shown="mlp:300,100"
+    )
     for_records: int | None = option(
         None, "Public number of private records that the settings are for.", metavar="N", required=True
     )

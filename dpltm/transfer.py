@@ -181,5 +181,5 @@ def retarget(spec: ModelSpec, shape: tuple[int, ...], features: int, classes: in
         classes: number of outputs.
     """
     kind, *rest = spec.text.split(":")
-    text = ":".join([resolve(kind, shape), *rest[1:]]) if kind == "cnn" else spec.text
+    text = ":".join([resolve(kind, shape), *rest[1:]]) if kind.startswith("cnn") else spec.text
     return ModelSpec(text, features, classes)

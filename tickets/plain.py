@@ -55,7 +55,7 @@ def _call(module: nn.Module) -> str:
             return f"torch.nn.MaxPool2d({module.kernel_size}, stride={module.stride})"
         case Images():
             return "Images({}, {}, {})".format(*module.size)
-        case nn.ReLU() | nn.Flatten():
+        case nn.ReLU() | nn.Tanh() | nn.Flatten():
             return f"torch.nn.{type(module).__name__}()"
         case _:
             raise NotImplementedError(f"no plain form of {type(module).__name__}")

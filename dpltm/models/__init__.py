@@ -1,5 +1,8 @@
 """Networks by name: ``mlp:300,100`` is fully connected, ``cnn`` the convolutional network of Bu et al.; one kind a file.
 
+``mlp-tanh`` and ``cnn-tanh`` are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
+training rewards (Papernot et al. 2021).
+
 A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes, and ``renamed``,
 the name of the same network in other widths.
 """
@@ -7,6 +10,7 @@ the name of the same network in other widths.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 LARGEST = 500_000_000
 """Most weights of a network; the same guard, for memory."""
 
+TANH = "-tanh"
+"""Behind a kind: tanh in place of ReLU."""
+
 LONGEST_NAME = 1000
 """Most characters of a name; the same guard, for names out of files."""
 
@@ -33,8 +40,8 @@ class ModelSpec:
     """A network, fully determined: what is built from it has fixed parameter names and shapes.
 
     Attributes:
-        text: the name, e.g. ``mlp:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone is a linear classifier,
-            ``mlp:project64,300,100`` has a projection in front and ``cnn:28x28x1:7,20,15`` other widths.
+        text: the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
+            is a linear classifier, ``mlp:project64,300,100`` has a projection in front and ``cnn:28x28x1:7,20,15`` other widths.
         features: input size of one flattened record.
         classes: number of outputs.
     """
@@ -55,7 +62,7 @@ class ModelSpec:
         for name, size in (("features", self.features), ("classes", self.classes)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
                 raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {WIDEST}")
-        kind.check(self.text, self.features)
+        kind.check(_plain(self.text), self.features)
         if self.parameters > LARGEST:
             raise InputError(
                 f"--model: {self.text} has {self.parameters:,} weights, more than the {LARGEST:,} that are taken"
@@ -68,7 +75,7 @@ class ModelSpec:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
-        return _kind(self.text).shapes(self.text, self.features, self.classes)
+        return _kind(self.text).shapes(_plain(self.text), self.features, self.classes)
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
@@ -78,7 +85,10 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
         InputError: there is none, since more than the widths of layers differs.
     """
     try:
-        found = ModelSpec(_kind(spec.text).renamed(spec.text, shapes), spec.features, spec.classes)
+        name = _kind(spec.text).renamed(_plain(spec.text), shapes)
+        head, colon, rest = name.partition(":")
+        suffix = TANH if spec.text != _plain(spec.text) else ""
+        found = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
     except (KeyError, IndexError):
         found = None
     if found is None or list(found.shapes().items()) != list(shapes.items()):
@@ -98,13 +108,19 @@ def resolve(text: str, shape: tuple[int, ...]) -> str:
     Raises:
         InputError: a network of images, and the records are none.
     """
-    return cnn.resolve(text, shape) if text == "cnn" else text
+    return cnn.resolve(text, shape) if _plain(text) == "cnn" else text
+
+
+def _plain(text: str) -> str:
+    """The name of the same network with ReLU."""
+    name, colon, rest = text.partition(":")
+    return f"{name.removesuffix(TANH)}{colon}{rest}"
 
 
 def _kind(text: str) -> ModuleType:
-    name = text.partition(":")[0]
+    name = text.partition(":")[0].removesuffix(TANH)
     if name not in _KINDS:
-        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"
+        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh"
         raise InputError(f"--model: unknown network {text!r:.80}; known: {known}")
     return _KINDS[name]
 
@@ -124,7 +140,10 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model: nn.Sequential = _kind(spec.text).network(spec.text, spec.features, spec.classes)
+        model: nn.Sequential = _kind(spec.text).network(_plain(spec.text), spec.features, spec.classes)
+    if spec.text != _plain(spec.text):
+        layers = ((name, nn.Tanh() if isinstance(layer, nn.ReLU) else layer) for name, layer in model.named_children())
+        model = nn.Sequential(OrderedDict((name.replace("relu", "tanh"), layer) for name, layer in layers))
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)
         linear = sum(parameter.ndim >= 2 for parameter in model.parameters()) == 1

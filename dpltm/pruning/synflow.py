@@ -31,6 +31,11 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
         A score of at least zero per weight, float64.
     """
     flow = copy.deepcopy(model).double()
+    for name, layer in flow.named_children():
+        if isinstance(
+            layer, nn.Tanh
+        ):  # everything flows, as it does through a ReLU; where tanh saturates nothing would
+            setattr(flow, name, nn.Identity())
     with torch.no_grad():
         for name, value in flow.named_parameters():
             value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))

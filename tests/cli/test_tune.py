@@ -99,21 +99,11 @@ def test_mean_gradients_are_as_noisy_as_the_private_ones(cli, cwd, trained, publ
     inputs, classes, batch, lr, clip = 700, 10, 1000, 3.0, 0.95
     labels = np.arange(public) % classes
     labels[: public // 2] = 0
-    np.savez(cwd / "zeros.npz", x_train=np.zeros((public, inputs), np.uint8), y_train=labels, x_test=np.ones((10, inputs), np.uint8), y_test=np.arange(10))  # fmt: skip # noqa: E501
-    options = (
-        "--for-records",
-        "5000",
-        "--epsilon",
-        "1",
-        "--epochs",
-        "0.2",
-        "--batch-size",
-        str(batch),
-        "--lr",
-        str(lr),
-    )
+    held_out = {"x_test": np.ones((10, inputs), np.uint8), "y_test": np.arange(10)}
+    np.savez(cwd / "zeros.npz", x_train=np.zeros((public, inputs), np.uint8), y_train=labels, **held_out)
+    budget = ("--for-records", "5000", "--epsilon", "1", "--epochs", "0.2", "--batch-size", str(batch))
     more = ("--clip-norm", str(clip), "--optimizer", optimizer, "--model", "mlp", "--seed", "3")
-    row = cli("tune", "--dataset", "zeros.npz", *options, *more, "--json").json["best"]
+    row = cli("tune", "--dataset", "zeros.npz", *budget, "--lr", str(lr), *more, "--json").json["best"]
     assert row["steps"] == 1
     from dpltm.models import ModelSpec, build
 
@@ -291,16 +281,15 @@ def test_the_configuration_of_a_ticket_trains(cli, scores):
     assert (plan["ticket_set"], plan["round"], plan["lr"]) == ("pub", 2, 1)
 
 
-def test_features_are_remembered(cli, tmp_path, monkeypatch, scores):
+def test_features_are_remembered(cli, tmp_path, monkeypatch):
     """By a ticket set, so that its configuration need not name them; by the configuration where there is no set."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tiny = ("--model", "mlp", "--rounds", "1", "--prune", "0.5", "--iterations", "2", "--batch-size", "32")
     scattered = ("--features", "scatter:1,4")
-    cli("generate", *PUBLIC, *tiny, *scattered, "--provenance", "public", "--out", "f", "--quiet")
+    assert cli("generate", *PUBLIC, *tiny, *scattered, "--provenance", "public", "--out", "f", "--quiet").code == 0
     features = 4 * 4 * (1 + 4)
     for start, out in ((("f",), "set.toml"), (("--model", "mlp", *scattered), "dense.toml")):
-        scores += [0.5]
-        cli(*TUNE, *start, "--out", out, "--quiet")
+        assert cli(*TUNE, *start, "--out", out, "--quiet").code == 0
         plan = cli("train", *PRIVATE, "--config", out, "--dry-run", "--json").json
         assert plan["features"] == "scatter:1,4"
         live = (features * 10 // 2 if start == ("f",) else features * 10) + 10
@@ -340,7 +329,10 @@ def test_words_for_people(cli, scores):
 # --- refusals ---
 
 REFUSED = {
-    "no records": (("tune", *QUICK), "--dataset is missing: name the records to use (dpltm datasets ls lists what is at hand)"),
+    "no records": (
+        ("tune", *QUICK),
+        "--dataset is missing: name the records to use (dpltm datasets ls lists what is at hand)",
+    ),
     "no number": (
         ("tune", *PUBLIC, "--epsilon", "1"),
         "--for-records is missing: Public number of private records that the settings are for.",
@@ -375,8 +367,8 @@ REFUSED = {
         "--trials: 10,100 combinations; try at most 10,000 of them",
     ),
     "too small a budget": (
-        (*TUNE, "--epsilon", "1e-7"),
-        "--epsilon: 1e-07 is too small to calibrate: even noise multiplier 16384 over 7 steps at sampling rate 0.143 spends"
+        (*TUNE, "--epsilon", "1e-6", "--delta", "1e-12"),
+        "--epsilon: 1e-06 is too small to calibrate: even noise multiplier 16384 over 7 steps at sampling rate 0.143 spends"
         " more; raise --epsilon or take fewer steps",
     ),
     "network beside a set": (
@@ -391,11 +383,12 @@ REFUSED = {
     "rounds": ((*TUNE, "pub", "--rounds", "1,x"), "--rounds: '1,x' is not a list of rounds, such as 0,3,6"),
     "a round that is not there": (
         (*TUNE, "pub", "--rounds", "1,7"),
-        "pub: has no round 7; its rounds are 0, 1, 2",
+        "pub@7: no such round; it has rounds 0 to 2",
     ),
     "network": (
         (*TUNE, "--model", "gpt"),
-        "--model: unknown network 'gpt'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn",
+        "--model: unknown network 'gpt'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:...,"
+        " cnn, cnn-tanh",
     ),
     "set": ((*TUNE, "nowhere"), "nowhere: no ticket set there; make one with dpltm generate --out nowhere"),
     "no configuration": (
@@ -437,3 +430,45 @@ def test_an_error_while_training_leaves_no_configuration(refused, monkeypatch):
 
     monkeypatch.setattr(training, "train", fail)
     assert refused(*TUNE, "--model", "mlp", "--out", "new/best.toml") == "no memory"
+
+
+# --- faults that were found while these tests were written ---
+
+
+@pytest.mark.xfail(strict=True, reason="no record is held out of fewer than five: division by zero, exit code 1")
+def test_fewer_than_five_records(cwd, refused):
+    np.savez(cwd / "four.npz", x_train=np.zeros((4, 3), np.uint8), y_train=np.array([0, 1, 0, 1]))
+    assert "four" in refused("tune", "--dataset", "four.npz", *QUICK, "--model", "mlp", "--out", "best.toml")
+
+
+@pytest.mark.xfail(strict=True, reason="a clip norm out of range is met when its turn comes, after hours of training")
+def test_a_clip_norm_that_no_filter_takes(refused, monkeypatch):
+    from dpltm import training
+
+    trainings = []
+    monkeypatch.setattr(training, "train", lambda *_, **__: trainings.append(1))
+    assert refused(*TUNE, "--model", "mlp", "--clip-norm", "1,1e9").startswith("--clip-norm: 1000000000.0 is not")
+    assert not trainings
+
+
+@pytest.mark.xfail(strict=True, reason="train refuses more than MOST_STEPS, tune sets out on them")
+def test_more_steps_than_train_takes(refused, monkeypatch):
+    from dpltm.privacy import calibration
+
+    monkeypatch.setattr(calibration, "calibrate_noise", lambda *_: pytest.fail("calibrates for minutes"))
+    assert refused(*TUNE, "--model", "mlp", "--epochs", "1e12").startswith("--epochs")
+
+
+@pytest.mark.xfail(strict=True, reason="records that SET was made from as private ones pass for public")
+def test_the_private_records_of_a_set_are_not_public(refused):
+    """``pri`` says of the same records that they are private: searching on them is not free."""
+    assert "pri" in refused("tune", "pri", "--dataset", "digits", "--subset", "0.5:1.0", *QUICK)
+
+
+@pytest.mark.xfail(strict=True, reason="json.dumps writes surrogate pairs, which are no TOML")
+def test_a_configuration_names_any_folder(cli, cwd, scores):
+    (cwd / "pub").rename(cwd / "pub\N{ADMISSION TICKETS}")
+    scores += [0.5]
+    assert cli(*TUNE, "pub\N{ADMISSION TICKETS}", "--rounds", "1", "--out", "best.toml", "--quiet").code == 0
+    written = tomllib.loads(Path("best.toml").read_text(encoding="utf-8"))
+    assert written["train"]["ticket"] == "pub\N{ADMISSION TICKETS}@1"

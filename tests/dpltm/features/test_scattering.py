@@ -25,7 +25,10 @@ def images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
 
 @pytest.fixture(scope="module")
 def peer() -> types.ModuleType:
-    """kymatio 0.3.0. Its three-dimensional part imports a function that scipy has removed since."""
+    """kymatio 0.3.0. Its three-dimensional part imports a function that scipy has removed since.
+
+    It takes pi for 3.1415 in the norms of filters, which moves everything by some 0.006 %.
+    """
     pytest.importorskip("kymatio")
     import scipy.special
 
@@ -54,7 +57,7 @@ def peer() -> types.ModuleType:
 def test_the_same_as_kymatio(peer, scales: int, angles: int, height: int, width: int):
     found = Scattering(Scale(scales, angles), height, width)
     x = images(3, height, width)
-    x[2] = (x[2] > 0.5).float() * 7 - 3
+    x[2] = (x[2] > 0.5).float() * 2 - 1
     expected = peer.Scattering2D(scales, (height, width), L=angles)(x)
     assert expected[2, 1:].abs().max() > 0.05
     assert found(x).shape == expected.shape == (3, found.channels, found.height, found.width)
@@ -96,49 +99,56 @@ def convolved(values: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return sum(kernel[place] * np.roll(values, place, (0, 1)) for place in np.ndindex(kernel.shape))
 
 
+def averages(values: np.ndarray, every: int, step: int, spread: float) -> np.ndarray:
+    """Averages at every ``step`` pixels of values that are known at every ``every`` pixels, without the outermost ones.
+
+    The Gaussian has lost the frequencies that such a grid cannot tell apart.
+    """
+    for axis in (0, 1):
+        count = values.shape[axis]
+        u, f = np.arange(count * every), np.arange(-count / 2, count / 2) if every > 1 else np.arange(count)
+        bell = sum(np.exp(-((u + shift * len(u)) ** 2) / (2 * spread**2)) for shift in range(-4, 5))
+        bell = bell / (math.sqrt(2 * math.pi) * spread)
+        spectrum = (bell * np.cos(2 * math.pi * np.outer(f, u) / len(u))).sum(1)
+        kernel = (spectrum * np.cos(2 * math.pi * np.outer(np.arange(count), f) / count)).sum(1) / count
+        rows = np.array([[kernel[(at - n) % count] for n in range(count)] for at in range(0, count, step // every)])
+        values = np.moveaxis(np.tensordot(rows[1:-1], values, (1, axis)), 0, axis)
+    return values
+
+
 def naive(image: np.ndarray, scales: int, angles: int) -> dict[tuple[int, ...], np.ndarray]:
-    """Coefficients by path, with nothing sampled but the averages in the end."""
+    """Coefficients by path: of the moduli, every 2^j-th is kept for the average behind wavelets of scale j."""
     step = 2**scales
     sizes = tuple(((size + step) // step + 1) * step for size in image.shape)
     before = [(whole - size) // 2 for whole, size in zip(sizes, image.shape, strict=True)]
     margins = [(first, whole - size - first) for first, whole, size in zip(before, sizes, image.shape, strict=True)]
     values = np.pad(image, margins, mode="reflect")
-    low = gabor(sizes, 0.8 * 2 ** (scales - 1), 0, 0, 1).real
     theta = [(angles // 2 - 1 - k) * math.pi / angles for k in range(angles)]
-    found = {(): values}
-    for j, k in itertools.product(range(scales), range(angles)):
-        found[j, k] = np.abs(convolved(values, wavelet(sizes, j, theta[k], angles)))
-    for (j, k), (other, turn) in itertools.product(itertools.product(range(scales), range(angles)), repeat=2):
+    first = list(itertools.product(range(scales), range(angles)))
+    moduli = {(): values}
+    for j, k in first:
+        moduli[j, k] = np.abs(convolved(values, wavelet(sizes, j, theta[k], angles)))
+    for (j, k), (other, turn) in itertools.product(first, repeat=2):
         if other > j:
-            found[j, k, other, turn] = np.abs(convolved(found[j, k], wavelet(sizes, other, theta[turn], angles)))
-    return {path: convolved(value, low).real[::step, ::step][1:-1, 1:-1] for path, value in found.items()}
+            assert j == 0, "those behind coarser wavelets would be sampled first"
+            moduli[j, k, other, turn] = np.abs(convolved(moduli[j, k], wavelet(sizes, other, theta[turn], angles)))
+    found = {}
+    for path, value in moduli.items():
+        every = 2 ** path[-2] if path else 1
+        found[path] = averages(value[::every, ::every], every, step, 0.8 * 2 ** (scales - 1))
+    return found
 
 
-@pytest.mark.parametrize(("angles", "height", "width"), [(3, 5, 6), (4, 4, 3)])
-def test_one_scale_is_the_definition(angles: int, height: int, width: int):
-    """Nothing is sampled before the average, so that it holds exactly."""
+@pytest.mark.parametrize(
+    ("scales", "angles", "height", "width"), [(1, 3, 5, 6), (1, 4, 4, 3), (2, 2, 7, 6), (2, 3, 5, 6)]
+)
+def test_the_definition_one_product_at_a_time(scales: int, angles: int, height: int, width: int):
     x = images(1, height, width)
-    expected = naive(x[0].double().numpy(), 1, angles)
-    found = Scattering(Scale(1, angles), height, width)(x)[0]
-    assert list(expected) == list(Scale(1, angles).paths)
-    torch.testing.assert_close(
-        found, torch.from_numpy(np.stack(list(expected.values()))).float(), rtol=0, atol=1e-5
-    )
-
-
-def test_two_scales_are_the_definition_but_for_sampling():
-    """Moduli of coarse wavelets are sampled every other pixel, which folds a little of what is finer back."""
-    x = images(1, 7, 6)
-    expected, paths = naive(x[0].double().numpy(), 2, 2), Scale(2, 2).paths
-    found = dict(zip(paths, Scattering(Scale(2, 2), 7, 6)(x)[0].double().numpy(), strict=True))
-    assert set(found) == set(expected)
-    for path in paths:
-        exact = len(path) < 2 or (len(path) == 2 and path[0] == 0)
-        size = np.abs(expected[path]).max()
-        assert np.abs(found[path] - expected[path]).max() < (1e-5 if exact else 0.05 * size), path
-    second = [path for path in paths if len(path) == 4]
-    apart = np.abs(expected[second[0]] - expected[second[-1]]).max() / np.abs(expected[second[0]]).max()
-    assert apart > 0.2, "paths in another order would pass as well"
+    expected = naive(x[0].double().numpy(), scales, angles)
+    found = Scattering(Scale(scales, angles), height, width)(x)[0]
+    assert list(expected) == list(Scale(scales, angles).paths)
+    torch.testing.assert_close(found, torch.from_numpy(np.stack(list(expected.values()))).float(), rtol=0, atol=1e-5)
+    assert found[1:].abs().max() > 0.02
 
 
 # What follows from it
@@ -213,7 +223,6 @@ def test_every_image_by_itself_whatever_the_batch():
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
     other = torch.cat([x[:3], images(4, 13, 10, seed=1)])
     assert torch.equal(transform(other)[:3], whole[:3])
-    assert len(transform(x[:0])) == 0
 
 
 # What it refuses
@@ -225,7 +234,7 @@ def test_every_image_by_itself_whatever_the_batch():
         (2, 4, 9, "of 4 x 9 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
         (2, 9, 3, "of 9 x 3 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
         (3, 8, 8, "of 8 x 8 pixels are too small for J = 3, which averages over windows of 8; take scatter:2"),
-        (8, 200, 256, "of 200 x 256 pixels are too small for J = 8, which averages over windows of 256; take scatter:7"),
+        (8, 40, 256, "of 40 x 256 pixels are too small for J = 8, which averages over windows of 256; take scatter:5"),
         (1, 2, 9, "of 2 x 9 pixels are too small to scatter; take --features none"),
         (2, 1, 1, "of 1 x 1 pixels are too small to scatter; take --features none"),
     ],
