@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpltm.cli.console import Console
-    from dpltm.data import Dataset, Split
+    from dpltm.data import Augmentation, Dataset, Split
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
@@ -108,20 +108,26 @@ def tensors(
     return ready.to(device), torch.from_numpy(split.y).to(device)
 
 
-def records(split: Split, dataset: Dataset, device: str, console: Console | None = None) -> Records:
-    """The same a batch at a time, made ready as it is read."""
+def records(
+    split: Split, dataset: Dataset, device: str, console: Console | None = None, augment: Augmentation = "none"
+) -> Records:
+    """The same a batch at a time, made ready as it is read; ``(n, copies, features)`` if records are augmented."""
     import torch
 
     from dpltm.cli.features import inputs
     from dpltm.data import scale
     from dpltm.sampling import Records
 
-    x, found = inputs(split, dataset, console), dataset.feature_map
-    if found is not None:
-        return Records(x, split.y, device=device, prepare=lambda rows: found.centred(rows.float()))
-    return Records(
-        x, split.y, device=device, prepare=lambda rows: torch.from_numpy(scale(rows.numpy(), dataset.bounds))
-    )
+    x, found = inputs(split, dataset, console, augment), dataset.feature_map
+    copies = () if augment == "none" else (x.shape[1],)
+
+    def prepare(rows: Tensor) -> Tensor:
+        each = rows if augment == "none" else rows.flatten(0, 1)
+        scaled = torch.from_numpy(scale(each.numpy(), dataset.bounds)) if found is None else each.float()
+        ready = scaled if found is None else found.centred(scaled)
+        return ready.view(len(rows), *copies, -1)
+
+    return Records(x, split.y, device=device, prepare=prepare)
 
 
 def public_input_notes(dataset: Dataset) -> list[str]:

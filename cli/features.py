@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dpltm.cli.console import Console
-    from dpltm.data import Dataset, Split
+    from dpltm.data import Augmentation, Dataset, Split
     from dpltm.features import Bands, FeatureMap, Pool, Scale
     from dpltm.privacy.events import DatasetRef, Event
 
@@ -216,15 +216,19 @@ def tells_of(event: Event, found: FeatureMap | None) -> bool:
     return isinstance(event, ProvenanceEvent) and found is not None and event.ticket_set == found.uncentred.label
 
 
-def inputs(split: Split, dataset: Dataset, console: Console | None = None) -> np.ndarray:
-    """The records of a split as stored, or their cached features, which are not centred yet."""
+def inputs(
+    split: Split, dataset: Dataset, console: Console | None = None, augment: Augmentation = "none"
+) -> np.ndarray:
+    """The records of a split as stored, or their cached features, which are not centred yet; or those of copies."""
     if dataset.feature_map is None:
-        return split.x
+        from dpltm.data import copies_of
+
+        return split.x if augment == "none" else copies_of(split.x, augment)
     found = dataset.feature_map.uncentred
     from dpltm.tickets.feature_cache import features_of, is_cached
 
-    if console is None or is_cached(dataset, split, found):
-        return features_of(dataset, split, found)
+    if console is None or is_cached(dataset, split, found, augment):
+        return features_of(dataset, split, found, augment=augment)
     part = "test" if split is dataset.test else "training"
     with console.progress(f"features of the {part} records of {dataset.name}", len(split)) as step:
-        return features_of(dataset, split, found, step)
+        return features_of(dataset, split, found, step, augment)

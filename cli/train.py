@@ -22,6 +22,7 @@ from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_pl
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from dpltm.data import Augmentation
     from dpltm.privacy.events import Event, GaussianEvent
     from dpltm.privacy.ledger import Ledger, PrivacyReport
     from dpltm.training import NoisyGradients
@@ -92,6 +93,11 @@ class TrainOptions(FeatureOptions):
         None, "Measure accuracy on the private records instead of the test split, for this epsilon.", metavar="E"
     )
     stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", metavar="X")
+    augment: str = option(
+        "none",
+        "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
+        choices=("none", "flip", "shift", "shift-flip"),
+    )
     centre: float | None = option(
         None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
     )
@@ -170,16 +176,16 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
 def _prepare(plan: Plan, options: TrainOptions, console: Console) -> NoisyGradients:
     """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
     from dpltm.noise import FastSource, SecureSource
-    from dpltm.training import NoisyGradients, cross_entropy
+    from dpltm.training import NoisyGradients, cross_entropy, mean_cross_entropy
 
     model = plan.start.model.to(options.device)
     if plan.dataset.test is not None and not plan.evaluations:
         inputs(plan.dataset.test, plan.dataset, console)  # features that cannot be had are missed now
-    source = records(plan.dataset.train, plan.dataset, options.device, console)
+    augment: Augmentation = options.augment  # type: ignore[assignment]
+    source = records(plan.dataset.train, plan.dataset, options.device, console, augment)
+    loss = cross_entropy if augment == "none" else mean_cross_entropy
     noise = FastSource() if options.noise == "fast" else SecureSource()
-    return NoisyGradients(
-        model, plan.start.mask, cross_entropy, source, plan.config, sampling=SecureSource(), noise=noise
-    )
+    return NoisyGradients(model, plan.start.mask, loss, source, plan.config, sampling=SecureSource(), noise=noise)
 
 
 def _centred(plan: Plan, event: GaussianEvent, options: TrainOptions, console: Console) -> Plan:
@@ -327,6 +333,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "schedule": plan.config.schedule,
         "average": plan.config.average,
         "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.noise_multiplier},
+        "augment": plan.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
     }
 

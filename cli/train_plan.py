@@ -78,6 +78,7 @@ class Plan:
         notes: sentences for the report.
         evaluations: how many evaluations on the records are paid for.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
+        augment: copies of a record that its gradient is averaged over.
     """
 
     start: Start
@@ -89,6 +90,7 @@ class Plan:
     notes: tuple[str, ...]
     evaluations: int = 0
     centre: GaussianEvent | None = None
+    augment: str = "none"
 
 
 def check_options(options: TrainOptions) -> None:
@@ -206,6 +208,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         tanh_range=options.tanh_range,
         pre_clip=not options.no_pre_clip,
     )
+    _check_augmented(options, start, dataset)
     rate, steps, batch = _schedule(options, dataset)
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
     nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
@@ -244,7 +247,16 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     check_budgets(before, planned)
     config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps)
     return Plan(
-        start, dataset, records, (*lineage, *evaluations), event, config, tuple(notes), len(evaluations), *centre
+        start,
+        dataset,
+        records,
+        (*lineage, *evaluations),
+        event,
+        config,
+        tuple(notes),
+        len(evaluations),
+        next(iter(centre), None),
+        options.augment,
     )
 
 
@@ -276,6 +288,17 @@ def _lineage(
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
     events = (*events, *draws_to_enter(draws, records, (*before, *events)))
     return events, [*notes, *provenance_notes(start.tickets, dataset)]
+
+
+def _check_augmented(options: TrainOptions, start: Start, dataset: Dataset) -> None:
+    """Raises InputError for records, or a network, that copies of a record cannot go through."""
+    from dpltm.data import copies_of
+
+    copies_of(dataset.train.x[:1], options.augment)  # type: ignore[arg-type]
+    if options.augment != "none" and not start.spec.text.startswith("mlp"):
+        raise InputError(
+            f"--augment: {options.augment} goes with an mlp, not with {start.spec.text}; take --augment none"
+        )
 
 
 def _centre(

@@ -109,6 +109,12 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
+def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    copies = outputs.shape[1]
+    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
+
+
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
     """Certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one."""
     return filter.certified_bound(live) * (2.0 if adjacency == "replace-one" else 1.0)

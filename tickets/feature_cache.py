@@ -10,12 +10,13 @@ import hashlib
 import hmac
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
-from dpltm.data import Dataset, Split, cache_home
+from dpltm.data import Augmentation, Dataset, Split, cache_home, copies_of
 from dpltm.errors import ArtifactError
 from dpltm.features import FeatureMap
 from dpltm.tickets.identity import load_key
@@ -28,50 +29,67 @@ TRIED = 8
 
 
 def features_of(
-    dataset: Dataset, split: Split, found: FeatureMap, progress: Callable[[int], None] | None = None
+    dataset: Dataset,
+    split: Split,
+    found: FeatureMap,
+    progress: Callable[[int], None] | None = None,
+    augment: Augmentation = "none",
 ) -> np.ndarray:
     """Features of all records of a split, ``(n, features)`` float16, mapped from the cache; made first where they are not.
+
+    Of copies of the records, ``(n, copies, features)``, if they are augmented.
 
     Args:
         dataset: it belongs to.
         split: ``dataset.train`` or ``dataset.test``.
         found: the map, without a centre.
         progress: called with the number of records done.
+        augment: copies of each record (see ``copies_of``).
 
     Raises:
         ArtifactError: the cache cannot be written, or what lies there is not what its name says.
     """
-    path = cache_path(dataset, split, found)
+    path, copies = cache_path(dataset, split, found, augment), copies_of(split.x[:1], augment).shape[1]
     if not path.exists():
-        _make(path, split, found, progress)
-    return _opened(path, split, found)
+        _make(path, split, found, copies, augment, progress)
+    values = _opened(path, split, found, copies, augment)
+    return values if augment == "none" else values.reshape(len(split), copies, found.features)
 
 
-def is_cached(dataset: Dataset, split: Split, found: FeatureMap) -> bool:
+def is_cached(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmentation = "none") -> bool:
     """Whether they were made before."""
-    return cache_path(dataset, split, found).exists()
+    return cache_path(dataset, split, found, augment).exists()
 
 
-def cache_path(dataset: Dataset, split: Split, found: FeatureMap) -> Path:
+def cache_path(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmentation = "none") -> Path:
     """Where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     held_out = split is dataset.test
     content = dataset.test_digest if held_out else dataset.source_digest
     part = "test" if held_out else f"{dataset.subset[0]}:{dataset.subset[1]}"
-    name = hmac.new(load_key(), f"features {content} {part} {found.id}".encode(), hashlib.sha256).hexdigest()[:40]
+    what = f"features {content} {part} {found.id} {augment}"
+    name = hmac.new(load_key(), what.encode(), hashlib.sha256).hexdigest()[:40]
     return cache_home() / "features" / f"{name}.npy"
 
 
-def _make(path: Path, split: Split, found: FeatureMap, progress: Callable[[int], None] | None) -> None:
+def _make(
+    path: Path,
+    split: Split,
+    found: FeatureMap,
+    copies: int,
+    augment: Augmentation,
+    progress: Callable[[int], None] | None,
+) -> None:
     """Writes the cache whole or not at all, a few rows at a time."""
     staging = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner alone
         with os.fdopen(handle, "wb") as stream:
-            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), found.features)}
+            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), copies * found.features)}
             np.lib.format.write_array_header_1_0(stream, header)
-            for done, rows in _rows(split, found):
-                stream.write(rows.tobytes())
+            for done in (*range(ROWS, len(split), ROWS), len(split)):
+                rows = _rows(split.x[(done - 1) // ROWS * ROWS : done], found, augment)
+                stream.write(rows.numpy().astype("<f2").tobytes())
                 if progress is not None:
                     progress(done)
         os.replace(staging, path)
@@ -84,22 +102,22 @@ def _make(path: Path, split: Split, found: FeatureMap, progress: Callable[[int],
             Path(staging).unlink(missing_ok=True)
 
 
-def _rows(split: Split, found: FeatureMap) -> Iterator[tuple[int, np.ndarray]]:
-    for start in range(0, len(split), ROWS):
-        rows = found(split.x[start : start + ROWS]).numpy().astype("<f2")
-        yield min(start + ROWS, len(split)), rows
+def _rows(x: np.ndarray, found: FeatureMap, augment: Augmentation) -> Tensor:
+    """Features of some records, those of all copies of a record in one row."""
+    copies = copies_of(x, augment)
+    return found(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)
 
 
-def _opened(path: Path, split: Split, found: FeatureMap) -> np.ndarray:
+def _opened(path: Path, split: Split, found: FeatureMap, copies: int, augment: Augmentation) -> np.ndarray:
     wrong = f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         raise ArtifactError(wrong) from None
-    if values.shape != (len(split), found.features) or values.dtype != np.dtype("<f2"):
+    if values.shape != (len(split), copies * found.features) or values.dtype != np.dtype("<f2"):
         raise ArtifactError(wrong)
     tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-    expected = found(split.x[tried]).numpy()
+    expected = _rows(split.x[tried], found, augment).numpy()
     if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
         raise ArtifactError(wrong)
     return values

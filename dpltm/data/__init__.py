@@ -4,12 +4,14 @@
 features into the unit range by public bounds.
 """
 
+from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.load import cache_home, data_home, load, load_records
 from dpltm.data.scaling import affine, count_outside, scale, unit_range
 
 __all__ = [
+    "Augmentation",
     "Dataset",
     "Description",
     "Origin",
@@ -17,6 +19,7 @@ __all__ = [
     "affine",
     "cache_home",
     "catalogue",
+    "copies_of",
     "count_outside",
     "data_home",
     "load",

@@ -41,7 +41,8 @@ class ModelSpec:
 
     Attributes:
         text: the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
-            is a linear classifier, ``mlp:project64,300,100`` has a projection in front and ``cnn:28x28x1:7,20,15`` other widths.
+            is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other
+            widths.
         features: input size of one flattened record.
         classes: number of outputs.
     """

@@ -253,14 +253,14 @@ def test_a_file_of_tensors_that_a_map_does_not_have(there, raw):
 # --- hostile values ---
 
 BAD = {
-    "text": ["", None, 7, [], {}, "none", "network", "network:x", "scatter:", "scatter:99", "scatter:2,3,4", "x" * 10_000],
+    "text": ["", None, 7, [], {}, "network", "scatter:99", "scatter:2,3,4", "x" * 10_000],
     "shape": [None, {}, "8x10", 80, [], [8, 10, 3, 1], [0, 10], [-8, 10], [8.0, 10.0], ["8", "10"], [True, 10], [2**70, 2]]
     + [[10_001, 8], [[8], 10], [4, 10], [8, 10, 5], [80]],
     "bounds": [None, {}, "", 7, [], [0], [0, 1, 2], [1, 0], [0, 0], ["a", "b"], [None, 1], [0, 1e999], [-1e999, 0], [0, 10**400]]
     + [[float("nan"), 1]],
-    "source": [{}, [], "other", 7, {"name": "a"}, {**asdict(SOURCE), "more": 1}, {**asdict(SOURCE), "start": 500}]
+    "source": [{}, [], "other", 7, {"name": "a"}, {**asdict(SOURCE), "more": 1}]
     + [{**asdict(SOURCE), "start": "3"}, {**asdict(SOURCE), "stop": None}],
-    "events": [None, {}, "x", 7, [7], [{}], [None], [[]], [{"kind": "os"}], [{"kind": "training"}]],
+    "events": [None, {}, "x", 7],
     "network": [[], "mlp:7", 7, {}, {"model": "mlp:7"}, {"model": "mlp:7", "features": 80, "classes": 4, "more": 1}]
     + [{"model": name, "features": 80, "classes": 4} for name in ("os", "", None, 7, "mlp:0", "mlp:99999,99999", "cnn")]
     + [{"model": "mlp:7", "features": size, "classes": 4} for size in (0, -1, 2**63, "80", None, 79, True, 80.0)],
@@ -268,19 +268,37 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", BAD)
-@pytest.mark.parametrize("kind", ["plain", "statistics", "network"])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    # a network has no statistics, and that key decides nothing
+    [(kind, key) for kind in ("plain", "statistics", "network") for key in BAD if (kind, key) != ("network", "statistics")],
+)
 def test_hostile_values(there, kind, key):
-    if (kind, key) == ("network", "statistics"):
-        pytest.skip("a network has none, and the key decides nothing")
     body = write_map(there, maps()[kind])
     for value in BAD[key]:
-        if body[key] == value or (key == "text" and kind == "plain" and value == "scatter:"):
+        if body[key] == value and type(body[key]) is type(value):
             continue
-        if key == "shape" and value == [80] and kind == "network":
-            continue  # as many values
         message = refused({**body, key: value})
-        assert message in (NO_MAP, NO_MATCH) or message.startswith((f"x/{NAME}: ", "event", "dataset reference")), value
+        assert message in (NO_MAP, NO_MATCH) or message.startswith(f"x/{NAME}: "), value
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: an assertion of FeatureMap, which read_map does not catch", raises=AssertionError)
+@pytest.mark.parametrize("text", ["none", "network:x"])
+@pytest.mark.parametrize("kind", ["plain", "statistics"])
+def test_texts_of_another_kind(there, kind, text):
+    with pytest.raises((ArtifactError, AssertionError)) as caught:
+        read_map(there, WHERE, {**write_map(there, maps()[kind]), "text": text})
+    assert isinstance(caught.value, ArtifactError)
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: errors of events and references pass without the name of the file")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("events", [7]), ("events", [{}]), ("events", [None]), ("events", [{"kind": "os"}]), ("events", [{"kind": "training"}])]
+    + [("source", {**asdict(SOURCE), "start": 500}), ("source", {**asdict(SOURCE), "stop": -1})],
+)
+def test_a_refusal_names_the_file(there, key, value):
+    assert refused({**write_map(there, maps()["network"]), key: value}).startswith(f"{WHERE}: ")
 
 
 @pytest.mark.parametrize(
