@@ -1,4 +1,4 @@
-"""What every test gets: folders of its own for configuration and for what is cached, one thread, and the data home where there is one."""
+"""What every test gets: configuration and cache folders of its own, one thread, and the data home where there is one."""
 
 from __future__ import annotations
 

@@ -45,14 +45,26 @@ TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", 
 
 FEATURE_MAPS: list[tuple[str, Any]] = [
     *(("id", value) for value in ("", "0" * 64, None, 7, [])),
-    *(("text", value) for value in ("scatter:2,8", "scatter", "none", "network:../x", "", None, 7, ["network"], "x" * 10_000)),
-    *(("shape", value) for value in ([], [4, 0], [-2, -2], [2, 2, 2], [2**40, 2], [2.0, 2.0], [True, 4], "22", None, 4, [[2, 2]])),
-    *(("bounds", value) for value in ([0], [1, 0], [0, 0], ["a", "b"], [0, 1e999], [-1e999, 1], None, 7, [0, 10**400], {})),
+    *(
+        ("text", value)
+        for value in ("scatter:2,8", "scatter", "none", "network:../x", "", None, 7, ["network"], "x" * 10_000)
+    ),
+    *(
+        ("shape", value)
+        for value in ([], [4, 0], [-2, -2], [2, 2, 2], [2**40, 2], [2.0, 2.0], [True, 4], "22", None, 4, [[2, 2]])
+    ),
+    *(
+        ("bounds", value)
+        for value in ([0], [1, 0], [0, 0], ["a", "b"], [0, 1e999], [-1e999, 1], None, 7, [0, 10**400], {})
+    ),
     *(("statistics", value) for value in (True, None, 1.5, "no")),
     *(("source", value) for value in (None, {}, "records", [], 7, {"name": "a"})),
     *(("events", value) for value in (None, {}, "x", [7], [{}], [{"kind": "os"}], [None])),
     *(("network", value) for value in (None, [], "mlp:12", {}, {"model": "mlp:12", "features": 4})),
-    *(("network", {"model": text, "features": 4, "classes": 3}) for text in ("mlp:99999,99999", "mlp:11", "os", None, 7)),
+    *(
+        ("network", {"model": text, "features": 4, "classes": 3})
+        for text in ("mlp:99999,99999", "mlp:11", "os", None, 7)
+    ),
     *(("network", {"model": "mlp:12", "features": size, "classes": 3}) for size in (0, -1, 2**63, "4", None, 5, True)),
     ("more", 1),
 ]
@@ -351,9 +363,10 @@ def same(folder: Path, saved: TicketSet) -> bool:
     assert found.feature_map is not None
     assert saved.feature_map is not None
     maps = [(one.id, one.source, one.events) for one in (found.feature_map, saved.feature_map)]
-    return maps[0] == maps[1] and (found.id, found.name, found.provenance, found.source, found.events, found.draws, found.config) == (
-        saved.id, saved.name, saved.provenance, saved.source, saved.events, saved.draws, saved.config,
-    )  # fmt: skip
+    whole = [
+        (one.id, one.name, one.provenance, one.source, one.events, one.draws, one.config) for one in (found, saved)
+    ]
+    return maps[0] == maps[1] and whole[0] == whole[1]
 
 
 def memory() -> float:

@@ -22,11 +22,11 @@ from dpltm.tickets.identity import load_key
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
 LINEAR = ("--model", "mlp", "--rounds", "2", "--prune", "0.3", "--iterations", "30", "--batch-size", "32")
 SCATTERED = 81 * 2 * 2
-"""Features of an image of 8 x 8: 1 + 2 * 8 + 8^2 channels, two windows of 4 pixels down and across."""
+"""Features of an image of 8 x 8: 1 + 2 * 8 + 8^2 channels in two windows of 4 pixels down and two across."""
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory, _own_config_home) -> Path:  # noqa: ARG001 - the key and the cache lie in it
+def sets(tmp_path_factory, _own_config_home) -> Path:
     """``sc``, linear tickets on scatter features of public records; ``net``, a run on A; ``same``, one on B."""
     folder = tmp_path_factory.mktemp("sets")
     with pytest.MonkeyPatch.context() as patch:
@@ -220,12 +220,23 @@ def test_its_events_count_wherever_a_set_behind_it_goes(cli, events):
         assert theirs[0] in trainings(entered)
         costs = [from_json(event) for event in entered if event["kind"] != "provenance"]
         assert certified(body) == epsilon(costs, 1e-5) > epsilon(trainings(entered), 1e-5)
-        assert [event for event in costs if not isinstance(event, TrainingEvent)][0].adaptive
+        assert next(event for event in costs if not isinstance(event, TrainingEvent)).adaptive
 
 
 @pytest.mark.usefixtures("work")
 def test_a_ledger_that_holds_its_events_already_does_not_get_them_twice(cli, events):
-    options = ("--dense", "--model", "mlp", *B, "--features", "network:same", "--noise-multiplier", "2", "--steps", "4")
+    options = (
+        "--dense",
+        "--model",
+        "mlp",
+        *B,
+        "--features",
+        "network:same",
+        "--noise-multiplier",
+        "2",
+        "--steps",
+        "4",
+    )
     for name in ("r1", "r2"):
         cli("train", *options, "--ledger", "l.jsonl", "--out", name, "--quiet")
     kinds = [event["kind"] for event in events("l.jsonl")]
@@ -240,7 +251,10 @@ BUGS = pytest.mark.xfail(strict=True, reason="BUG: see the name of the test")
 def test_a_network_from_tickets_made_of_these_records_certifies_nothing(cli):
     """``pri`` was made from B with no mechanism; its ticket is trained on A, and that network stands in front on B."""
     cli("train", "pri@1", *A, "--epsilon", "3", "--steps", "4", "--out", "through", "--quiet")
-    assert certified(cli("train", "pri@1", *B, "--noise-multiplier", "2", "--steps", "4", "--dry-run", "--json").json) == "inf"
+    assert (
+        certified(cli("train", "pri@1", *B, "--noise-multiplier", "2", "--steps", "4", "--dry-run", "--json").json)
+        == "inf"
+    )
     done = cli(
         "train", "--dense", "--model", "mlp", *B, "--features", "network:through", "--noise-multiplier", "2", "--steps", "4",
         "--out", "r", "--json",
@@ -308,7 +322,9 @@ LITTLE = ("--dense", "--model", "mlp", "--epsilon", "3", "--steps", "3", "--delt
 
 @pytest.mark.usefixtures("pictures")
 def test_statistics_are_entered_as_public(cli, events):
-    body = cli("train", *LITTLE, *OWN, "--features", "scatter:1,3", "--public", "public.npz", "--out", "r", "--json").json
+    body = cli(
+        "train", *LITTLE, *OWN, "--features", "scatter:1,3", "--public", "public.npz", "--out", "r", "--json"
+    ).json
     told, trained = events("r/ledger.jsonl")
     assert (told["kind"], told["provenance"], told["dataset"]["name"]) == ("provenance", "public", "public")
     fingerprint = load("public.npz", classes=3).fingerprint(load_key())
@@ -351,12 +367,14 @@ def test_the_same_records_are_not_public_and_private(turned_away, cli):
     message = turned_away("train", *options, *B, "--epsilon", "1", "--out", "r")
     assert message == same_records("digits[0:1438]", "digits[719:1438]")
     for way in (("--provenance", "private"), ("--criterion", "dp-train", "--epsilon", "1")):
-        message = turned_away("generate", *B, *LINEAR, *way, "--features", "scatter", "--public", "digits", "--out", "s")
+        message = turned_away(
+            "generate", *B, *LINEAR, *way, "--features", "scatter", "--public", "digits", "--out", "s"
+        )
         assert message == same_records("digits[0:1438]", "digits[719:1438]")
     made = ("--criterion", "random", "--model", "mlp", "--rounds", "1", "--features", "scatter", "--public", "digits")
     cli("generate", "--dataset", "digits", *made, "--out", "free", "--quiet")
-    for command in (("train", "free@1", "--epsilon", "1", "--out", "r"),):
-        assert turned_away(*command, *B) == same_records("digits[0:1438]", "digits[719:1438]")
+    message = turned_away("train", "free@1", *B, "--epsilon", "1", "--out", "r")
+    assert message == same_records("digits[0:1438]", "digits[719:1438]")
 
 
 @pytest.mark.usefixtures("pictures")
@@ -377,19 +395,19 @@ def test_digits_by_features_that_characters_normalise(cli, events, data_home, wo
     """Public tickets on features of Kuzushiji characters; one is trained, and measured, on some of MNIST."""
     shutil.copy(data_home / "kmnist-7k.npz", "kmnist.npz")
     with np.load(data_home / "mnist.npz") as mnist:
-        train, test = slice(0, 1200), slice(0, 300)
+        train, test = slice(0, 800), slice(0, 200)
         np.savez(
             "mnist-part.npz", x_train=mnist["x_train"][train], y_train=mnist["y_train"][train],
             x_test=mnist["x_test"][test], y_test=mnist["y_test"][test],
         )  # fmt: skip
     with np.load("kmnist.npz") as kmnist:
-        np.savez("kmnist.npz", **{key: kmnist[key][:500] for key in ("x_train", "y_train", "x_test", "y_test")})
+        np.savez("kmnist.npz", **{key: kmnist[key][:300] for key in ("x_train", "y_train", "x_test", "y_test")})
     described = ("--bounds", "0,255", "--classes", "10")
     made = ("--dataset", "kmnist.npz", *described, "--provenance", "public", *LINEAR)
     cli("generate", *made, "--features", "scatter", "--public", "kmnist.npz", "--out", "k", "--quiet")
     mnist = ("--dataset", "mnist-part.npz", *described)
     body = cli("train", "k@1", *mnist, "--epsilon", "3", "--epochs", "10", "--out", "r", "--json").json
-    assert body["accuracy"] > 0.75
+    assert body["accuracy"] > 0.6
     assert cli("evaluate", "r", *mnist, "--json").json["accuracy"] == body["accuracy"]
     told = [event for event in events("r/ledger.jsonl") if event["kind"] == "provenance"]
     assert [(event["provenance"], event["dataset"]["name"]) for event in told] == [("public", "kmnist")]
@@ -401,10 +419,11 @@ def test_digits_by_features_that_characters_normalise(cli, events, data_home, wo
 DENSE = ("train", "--dense", "--model", "mlp", *B, "--epsilon", "1", "--steps", "2", "--out", "r")
 
 
-@pytest.mark.parametrize("text", ["scattering", "scatter:2,8,9", "network:", ""])
+@pytest.mark.parametrize("text", ["scattering", "scatter:2,8,9", "network:"])
 def test_options_that_are_none(turned_away, text):
-    message = turned_away(*DENSE, "--features", text)
-    assert message.startswith(f"--features: {text!r} is not none, scatter, scatter:J, scatter:J,L")
+    assert turned_away(*DENSE, "--features", text) == (
+        f"--features: {text!r} is not none, scatter, scatter:J,L, wavelets, wavelets:J,Q, unit, unit:K or network:RUN"
+    )
 
 
 @pytest.mark.parametrize(
@@ -434,13 +453,17 @@ def test_features_that_are_none(turned_away, options, message):
 
 @pytest.mark.parametrize("features", [(), ("--features", "none"), ("--features", "network:net")])
 def test_public_records_without_scatter(turned_away, features):
-    message = turned_away(*DENSE, *features, "--public", "digits")
-    assert message.startswith("--public: its statistics normalise scatter features")
+    assert turned_away(*DENSE, *features, "--public", "digits") == (
+        "--public: its statistics normalise scatter features, its principal components (--components) any but those of a"
+        " network; add --features, or leave it out"
+    )
 
 
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("name", ["sc", "pub"])
-@pytest.mark.parametrize(("flag", "value"), [("--features", "scatter"), ("--features", "none"), ("--public", "digits")])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--features", "scatter"), ("--features", "none"), ("--public", "digits")]
+)
 def test_a_set_decides_its_features(turned_away, name, flag, value):
     message = turned_away("train", f"{name}@1", *B, flag, value, "--epsilon", "1", "--steps", "2", "--out", "r")
     assert message == f"{flag}: {name} remembers what stands in front of its network; leave {flag} out"
@@ -448,9 +471,7 @@ def test_a_set_decides_its_features(turned_away, name, flag, value):
 
 @pytest.mark.usefixtures("pictures")
 def test_public_images_of_other_colours(turned_away):
-    message = turned_away(
-        "train", *LITTLE, *OWN, "--features", "scatter:1,3", "--public", "colours.npz", "--out", "r"
-    )
+    message = turned_away("train", *LITTLE, *OWN, "--features", "scatter:1,3", "--public", "colours.npz", "--out", "r")
     assert message == (
         "--public: images of colours are of shape (9, 9, 3), those of private of shape (9, 9); statistics need as many"
         " colours, so name another dataset or leave --public out"
@@ -471,16 +492,18 @@ def test_records_of_other_colours_than_a_set_knows(cli, turned_away):
     )
 
 
-@pytest.mark.usefixtures("pictures")
+@pytest.mark.usefixtures("work")
 def test_records_of_another_size_than_a_set_takes(turned_away):
+    """13 pixels are three windows of 4; a pixel more than 8 changes nothing."""
+    draw = np.random.default_rng(0)
+    write("large.npz", draw.integers(0, 256, (300, 13, 13)).astype(np.uint8), draw.integers(0, 10, 300))
     message = turned_away(
-        "train", "sc@1", "--dataset", "private.npz", "--bounds", "0,255", "--classes", "10", "--epsilon", "1",
+        "train", "sc@1", "--dataset", "large.npz", "--bounds", "0,255", "--classes", "10", "--epsilon", "1",
         "--delta", "1e-4", "--steps", "2", "--out", "r",
     )  # fmt: skip
     assert message == (
-        f"sc: its network takes {SCATTERED} features, but private has {81 * 2 * 2}; use records of the same shape"
-        if SCATTERED != 81 * 2 * 2
-        else message
+        "sc: its network takes 324 features, but large has 729; use records of the same shape, or carry it over with dpltm"
+        " tickets transfer"
     )
 
 
@@ -523,18 +546,28 @@ def test_a_table_is_no_image(turned_away):
     draw = np.random.default_rng(0)
     write("table.npz", draw.random((300, 6)), draw.integers(0, 2, 300))
     message = turned_away(
-        "train", *LITTLE, "--dataset", "table.npz", "--bounds", "0,1", "--classes", "2", "--features", "scatter", "--out", "r"
+        "train",
+        *LITTLE,
+        "--dataset",
+        "table.npz",
+        "--bounds",
+        "0,1",
+        "--classes",
+        "2",
+        "--features",
+        "scatter",
+        "--out",
+        "r",
     )
     assert message == (
         "--features: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
-        " (6,); take --features none"
+        " (6,); take unit"
     )
 
 
-def test_records_known_to_be_no_images(turned_away, data_home, monkeypatch):  # noqa: ARG001 - there are some
+def test_records_known_to_be_no_images(turned_away, data_home):  # noqa: ARG001 - there are some
     message = turned_away(*DENSE[:4], "--dataset", "a9a", "--features", "scatter", *DENSE[8:])
-    assert message.startswith("--features")
-    assert "a9a holds tables of shape (123,), not images; take --features" in message or "tabular" in message
+    assert message == "--features: a9a holds vectors of shape (123,), not images; take --features unit"
 
 
 @pytest.mark.usefixtures("work")

@@ -203,9 +203,11 @@ def test_a_run_behind_scattering(cli, cwd, tmp_path, monkeypatch):
     cached = sorted(cache.rglob("*"))
     assert cached, "training keeps its features there"
     np.savez("x.npz", x=X)
+    np.savez("channel.npz", x=X[..., None])
     rows = [NAMES, *X.reshape(37, 64).tolist()]
     (cwd / "x.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
-    for name in ("x.npz", "x.csv"):
+    names = ("x.npz", "channel.npz", "x.csv")
+    for name in names:
         cli("predict", "s", "--input", name, "-o", f"{name}.out.npz", "--quiet")
     assert sorted(cache.rglob("*")) == cached
     run = load_run(Path("s"))
@@ -213,7 +215,7 @@ def test_a_run_behind_scattering(cli, cwd, tmp_path, monkeypatch):
     with torch.no_grad():
         expected = run.model(run.feature_map(X)).softmax(1).numpy()
     assert np.ptp(expected[:, 0]) > 1e-3
-    for name in ("x.npz", "x.csv"):
+    for name in names:
         with np.load(f"{name}.out.npz") as archive:
             np.testing.assert_allclose(archive["probabilities"], expected, rtol=1e-4)
 

@@ -196,7 +196,7 @@ def test_rounds_of_a_set(cli, trained, rounds, expected):
 
 def test_it_finds_what_trains(cli):
     """A step size of next to nothing leaves a network at chance; a usual one does not."""
-    options = ("--lr", "1e-6,1", "--epochs", "5", "--epsilon", "8", "--model", "mlp:16")
+    options = ("--lr", "1e-6,1", "--epochs", "10", "--epsilon", "100", "--model", "mlp:16")
     best, worst = cli(*TUNE, *options, "--json").json["trials"]
     assert (best["lr"], worst["lr"]) == (1, 1e-6)
     assert best["accuracy"] > 0.5 > 0.3 > worst["accuracy"]

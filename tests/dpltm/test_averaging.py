@@ -41,7 +41,9 @@ def exponential(values: Tensor) -> Tensor:
 def polynomial(values: Tensor) -> Tensor:
     """Shamir and Zhang 2013, section 4, as a sum: step t of T weighs 9 / (t + 8) times what later steps leave of it."""
     steps = len(values) - 1
-    shares = [9 / (t + 8) * math.prod(1 - 9 / (later + 8) for later in range(t + 1, steps + 1)) for t in range(1, steps + 1)]
+    shares = [
+        9 / (t + 8) * math.prod(1 - 9 / (later + 8) for later in range(t + 1, steps + 1)) for t in range(1, steps + 1)
+    ]
     assert sum(shares) == pytest.approx(1)
     return sum((share * value.double() for share, value in zip(shares, values[1:], strict=True)), torch.zeros(2, 3))
 
@@ -116,7 +118,7 @@ def test_several_parameters_keep_their_places():
 
 SPEC = ModelSpec("mlp:6", 5, 3)
 MULTIPLIERS: dict[str, Callable[[int], float]] = {
-    "constant": lambda step: 1.0,
+    "constant": lambda _: 1.0,
     "linear": lambda step: (12 - step) / 12,
     "cosine": lambda step: math.cos(math.pi * step / 24) ** 2,
 }
@@ -135,10 +137,14 @@ def settings(**changes) -> TrainingConfig:
 
 def some_mask(model: nn.Module) -> Mask:
     generator = torch.Generator().manual_seed(4)
-    return Mask({
-        name: torch.rand(p.shape, generator=generator) < 0.6 if p.ndim > 1 else torch.ones(p.shape, dtype=torch.bool)
-        for name, p in model.named_parameters()
-    })
+    return Mask(
+        {
+            name: torch.rand(p.shape, generator=generator) < 0.6
+            if p.ndim > 1
+            else torch.ones(p.shape, dtype=torch.bool)
+            for name, p in model.named_parameters()
+        }
+    )
 
 
 def flat(model: nn.Module) -> Tensor:

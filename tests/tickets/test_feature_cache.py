@@ -82,7 +82,8 @@ def test_progress_counts_records(home, digits):  # noqa: ARG001 - nothing is cac
     assert done
 
 
-def test_readable_by_its_owner_alone(home, digits):
+@pytest.mark.usefixtures("home")
+def test_readable_by_its_owner_alone(digits):
     mask = os.umask(0)
     try:
         features_of(digits, digits.train, FOUND)
@@ -112,10 +113,7 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     theirs = load("digits", subset="600:1200")
     maps = [FOUND, FeatureMap("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
     paths = [
-        cache_path(data, split, found)
-        for data in (whole, digits, theirs)
-        for split in (data.train,)
-        for found in maps
+        cache_path(data, split, found) for data in (whole, digits, theirs) for split in (data.train,) for found in maps
     ]
     paths += [cache_path(digits, digits.test, found) for found in maps]
     assert len(set(paths)) == len(paths)
@@ -148,7 +146,7 @@ def test_equal_names_of_files_do_not_share(home, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
 def test_what_is_interrupted_leaves_nothing(home, digits, error):
-    def stop(done: int) -> None:
+    def stop(_: int) -> None:
         assert [path.suffix for path in files(home)] != [".npy"], "half of it stands under its name"
         raise error
 
