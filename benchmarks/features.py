@@ -3,8 +3,8 @@
     DPLTM_DATA=... python benchmarks/features.py [--images 70000] [--repeats 5]
 
 Prints one JSON object: seconds and the most memory for the features of all images, written to a file of half precision
-as ``dpltm train --features scatter`` does; then milliseconds a step, medians over interleaved repeats, of DP-SGD (Poisson sample,
-clip, secure noise) and of ordinary SGD on batches of the same size read from the same file, and their ratio.
+as ``dpltm train --features scatter`` does; then milliseconds a step, medians over interleaved repeats, of DP-SGD (Poisson
+sample, clip, secure noise) and of ordinary SGD on batches of that size read from the same file, and their ratio.
 """
 
 from __future__ import annotations

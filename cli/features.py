@@ -53,7 +53,7 @@ def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -
     """
     from dpltm.features import Scale, parse, without_data
 
-    wanted = parse(options.features or "none")
+    wanted = parse("none" if options.features is None else options.features)
     if options.components is not None and options.public is None:
         raise InputError("--components: of public features; name their dataset with --public")
     plain = wanted is None or isinstance(wanted, str)
@@ -145,7 +145,7 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     """The network of a run without its last layer, with what its training spent."""
     from dpltm.features import FeatureMap
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, ProvenanceEvent
+    from dpltm.privacy.events import DatasetRef, GuaranteeEvent, TrainingEvent
     from dpltm.tickets.ledger_file import open_ledger
     from dpltm.tickets.run import load_run
 
@@ -153,6 +153,11 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     if run.feature_map is not None:
         raise InputError(
             f"--features: {name} stands behind {run.feature_map.text} features itself; take a run on records as they are"
+        )
+    if run.config.get("ticket_set_id") is not None:
+        raise InputError(
+            f"--features: {name} was trained from a ticket set, and a run does not keep what its masks and starting weights"
+            " depend on; take one of dpltm train --dense without SET"
         )
     if not run.config["model"].partition(":")[2]:
         raise InputError(f"--features: the network of {name} is one layer, with nothing in front of it to take")
@@ -162,13 +167,16 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     except (KeyError, TypeError):
         raise InputError(f"--features: {name}: its config.json does not say what it was trained on") from None
     events = open_ledger(run.path / "ledger.jsonl").events
-    spent = tuple(event for event in events if event.dataset.may_overlap(source))
-    if not any(not isinstance(event, ProvenanceEvent) for event in spent):
+    # a dense run depends on the training, and on evaluations that may have ended it, and on no draw or ticket
+    trained = (event for event in events if isinstance(event, (TrainingEvent, GuaranteeEvent)))
+    spent = tuple(event for event in trained if event.dataset.may_overlap(source))
+    if not any(isinstance(event, TrainingEvent) for event in spent):
         raise InputError(
             f"--features: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
         )
     parameters = {key: value.detach().clone() for key, value in run.model.named_parameters()}
-    return FeatureMap("network", dataset.train.x.shape[1:], run.bounds, source, spent, parameters, spec)
+    found = FeatureMap("network", dataset.train.x.shape[1:], run.bounds, source, spent, parameters, spec)
+    return found.carried(dataset.train.x.shape[1:], dataset.bounds)
 
 
 def _check_kind(dataset: Dataset, wanted: object, flag: str) -> None:
@@ -192,6 +200,7 @@ def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
         InputError: records declared public for its statistics would now be treated as private.
     """
     from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.tickets.identity import PUBLIC_KEY, key_id, reference
 
     found = dataset.feature_map
     if found is None:
@@ -201,6 +210,8 @@ def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
         return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
     if found.network is not None:
         return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
+    if found.source.key_id == key_id(PUBLIC_KEY):
+        records = reference(dataset, key=PUBLIC_KEY)
     if found.source.key_id == records.key_id and found.source.may_overlap(records):
         raise InputError(
             f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"

@@ -134,6 +134,7 @@ def _from_synthetic(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
     from dpltm.cli.generate import by_round
     from dpltm.data import unit_range
+    from dpltm.features import NORM
     from dpltm.generation import generate
     from dpltm.noise import SecureSource
     from dpltm.privacy.events import GaussianEvent
@@ -146,7 +147,8 @@ def _from_synthetic(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
         x, y, plan.spec.classes, noise_multiplier=plan.event.noise_multiplier, noise=SecureSource()
     )
     count = max(SYNTHETIC, plan.config.batch_size)
-    made = synthetic_records(moments, count, plan.config.seed, value_range=unit_range(plan.dataset.bounds))
+    value_range = unit_range(plan.dataset.bounds) if plan.dataset.feature_map is None else (-NORM, NORM)
+    made = synthetic_records(moments, count, plan.config.seed, value_range=value_range)
     test = None if plan.dataset.test is None else tensors(plan.dataset.test, plan.dataset, console=console)
     with console.progress(
         f"generating {plan.config.rounds} tickets from synthetic records", plan.config.steps

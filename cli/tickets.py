@@ -186,6 +186,10 @@ def _export_notes(tickets: TicketSet, form: str) -> list[str]:
             "a winner was drawn from this set, and which round that was is a release of its own that the copy does not know"
             f" of: so train the winner from {tickets.label}, where its cost is counted"
         )
+    if tickets.feature_map is not None and form != "set":
+        notes.append(
+            f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
+        )
     if tickets.provenance == "dp":
         goes = "does not go into ONNX" if form == "onnx" else "goes with the copy"
         notes.append(f"made under differential privacy from {tickets.source}: what that spent {goes}")

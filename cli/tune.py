@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
-    check_accountant,
+    MOST_STEPS,
     check_delta_alone,
     check_epsilon,
     check_same_network,
     load_dataset,
     model_spec,
     parse_numbers,
+    source_relation,
     steps_of,
     tensors,
 )
@@ -40,7 +41,7 @@ MOST_TRIALS = 10_000
 """Most settings that a search tries."""
 
 HELD_OUT = 5
-"""Where the public dataset has no test split, every fifth record is held out to score on."""
+"""Where the public dataset has no test split, a fifth of its records, drawn by --seed, is held out to score on."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def run(options: TuneOptions, console: Console) -> dict[str, Any]:
         raise InputError(f"--trials: {len(tried):,} combinations; try at most {MOST_TRIALS:,} of them")
     spec = model_spec(options.model or "mlp:300,100", dataset) if tickets is None else tickets.body.spec
     events = {setting: _event(options, setting) for setting in tried}
-    start = _start(dataset, tickets, spec, console)
+    start = _start(dataset, tickets, spec, options.seed, console)
     rows: list[dict[str, Any]] = []
     with console.progress(f"tuning on {dataset.name}", len(tried) * options.repeats) as step:
         for setting in tried:
@@ -146,9 +147,10 @@ def run(options: TuneOptions, console: Console) -> dict[str, Any]:
 
 def _settings(options: TuneOptions) -> list[Setting]:
     """Every combination, of no round yet; everything about the options that can be refused is."""
+    from dpltm.filters import make_filter
+
     check_epsilon("--epsilon", options.epsilon)
     check_delta_alone(options.delta)
-    check_accountant(options.accountant)
     for flag, number in (
         ("--for-records", options.for_records),
         ("--repeats", options.repeats),
@@ -171,6 +173,12 @@ def _settings(options: TuneOptions) -> list[Setting]:
         for value in lists[flag]:
             if not 0 < value < math.inf:
                 raise InputError(f"{flag}: {value:g} is not a positive number")
+    for value in lists["--clip-norm"]:
+        make_filter("clip", clip_norm=value)
+    if math.prod(map(len, lists.values())) > MOST_TRIALS:
+        raise InputError(
+            f"--lr, --clip-norm, --epochs, --batch-size: more than {MOST_TRIALS:,} combinations; name fewer"
+        )
     largest = max(lists["--batch-size"])
     if largest > (options.for_records or 0):
         raise InputError(f"--batch-size: {largest:g} is more than the {options.for_records} records of --for-records")
@@ -187,7 +195,25 @@ def _dataset(options: TuneOptions, console: Console) -> tuple[Dataset, TicketSet
     tickets = find_set(options.set)
     dataset = carried(dataset, tickets.feature_map, options, tickets.label)
     check_same_network(tickets, dataset)
+    _check_public(tickets, dataset)
     return dataset, tickets
+
+
+def _check_public(tickets: TicketSet, dataset: Dataset) -> None:
+    """Raises InputError if these records are known to be private: the search would declare them public."""
+    from dpltm.privacy.events import ProvenanceEvent
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ledger_file import open_ledger
+
+    records = reference(dataset, make_key=False)
+    spent = open_ledger(tickets.ledger_path).touching(records) if tickets.ledger_path.exists() else ()
+    private = [event for event in spent if not (isinstance(event, ProvenanceEvent) and event.provenance == "public")]
+    made = tickets.provenance in ("private", "dp") and source_relation(tickets, dataset) == "same"
+    if made or private:
+        raise InputError(
+            f"--dataset: {records} is private to {tickets.label} (its ledger or its provenance says so), and a search"
+            " declares its records public; take others"
+        )
 
 
 def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
@@ -203,13 +229,20 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
     return [tickets.ticket(int(number)).round for number in numbers]
 
 
-def _start(dataset: Dataset, tickets: TicketSet | None, spec: ModelSpec, console: Console) -> Start:
+def _start(dataset: Dataset, tickets: TicketSet | None, spec: ModelSpec, seed: int, console: Console) -> Start:
     import torch
 
     train = tensors(dataset.train, dataset, console=console)
     if dataset.test is not None:
         return Start(spec, tickets, train, tensors(dataset.test, dataset, console=console))
-    out = torch.arange(len(train[1])) % HELD_OUT == HELD_OUT - 1
+    count = len(train[1]) // HELD_OUT
+    if not count:
+        raise InputError(
+            f"--dataset: {dataset.name} has no test split and {len(train[1])} records, too few to hold some out; name a"
+            " --test file"
+        )
+    out = torch.zeros(len(train[1]), dtype=torch.bool)
+    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(seed))[:count]] = True
     return Start(spec, tickets, (train[0][~out], train[1][~out]), (train[0][out], train[1][out]))
 
 
@@ -219,10 +252,11 @@ def _event(options: TuneOptions, setting: Setting) -> TrainingEvent:
     from dpltm.privacy.events import OPEN_END, DatasetRef, TrainingEvent, now
 
     rate = setting.batch_size / (options.for_records or 1)
+    steps = steps_of(setting.epochs, rate)
+    if steps > MOST_STEPS:
+        raise InputError(f"--epochs: {setting.epochs:g} are {steps:,} steps, more than {MOST_STEPS:,}; ask for fewer")
     private = DatasetRef("planned", "planned", "planned", 0, OPEN_END)
-    draft = TrainingEvent(
-        private, now(), "add-remove", "record", rate, steps_of(setting.epochs, rate), 1.0, 1.0, None, "clip", 1
-    )
+    draft = TrainingEvent(private, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
@@ -302,14 +336,15 @@ def _lines(options: TuneOptions, best: dict[str, Any]) -> Iterator[str]:
     yield "[train]"
     start: dict[str, Any] = {"ticket": f"{options.set}@{best['round']}"}
     if options.set is None:
-        start = {"dense": True, "model": options.model, "features": options.features, "public": options.public}
+        given = {key: getattr(options, key) for key in ("model", "features", "public", "components")}
+        start = {"dense": True, **given}
     kept = {key.replace("_", "-"): best[key] for key in ("lr", "clip_norm", "epochs", "batch_size")}
     fixed = {
         key: getattr(options, key) for key in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
     }
     for key, value in {**start, **kept, **fixed}.items():
         if value is not None:
-            yield f"{key} = {json.dumps(value)}"  # texts, numbers and truth values are written alike in TOML
+            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
 
 
 def _answer(

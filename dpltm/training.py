@@ -203,9 +203,7 @@ class NoisyGradients:
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
-        if not self._masked:
-            self._mask.apply(self._model)
-            self._masked = True
+        self.apply_mask()
         config, gradients = self.config, self.gradients
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
         total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
@@ -223,6 +221,12 @@ class NoisyGradients:
         self._flat[self._live] = mean.to(self._flat.dtype)
         for parameter, part in zip(self.parameters, self._parts, strict=True):
             parameter.grad = part
+
+    def apply_mask(self) -> None:
+        """Sets pruned weights to zero, once; ``backward`` does it where nobody did."""
+        if not self._masked:
+            self._mask.apply(self._model)
+            self._masked = True
 
     def _precision(self) -> torch.autocast:
         """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
@@ -273,6 +277,7 @@ def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | 
     """
     config = gradients.config
     optimizer = _OPTIMIZERS[config.optimizer](gradients.parameters, config.lr)
+    gradients.apply_mask()  # or the average would begin with weights that are pruned
     average = WeightAverage(config.average, gradients.parameters)
     for step in range(config.steps):
         gradients.backward()

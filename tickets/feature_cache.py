@@ -111,7 +111,7 @@ def _rows(x: np.ndarray, found: FeatureMap, augment: Augmentation) -> Tensor:
 def _opened(path: Path, split: Split, found: FeatureMap, copies: int, augment: Augmentation) -> np.ndarray:
     wrong = f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError):
         raise ArtifactError(wrong) from None
     if values.shape != (len(split), copies * found.features) or values.dtype != np.dtype("<f2"):

@@ -13,13 +13,16 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import CENTRE, PROJECTION, STATISTICS, FeatureMap, Scale, parse
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import from_json, to_json
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.events import DatasetRef, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 NAME = "features.safetensors"
 
 _KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
 _LARGEST_SIDE = 10_000
+
+RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
+"""What a network in front may have been trained by."""
 
 
 def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
@@ -52,18 +55,25 @@ def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
         ArtifactError: description or tensors are not those of a map, or not of this one.
     """
     if body is None:
-        if (folder / NAME).exists() or (folder / NAME).is_symlink():
-            raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no features; remove it")
+        _check_none(folder, where)
         return None
     try:
         found = _read(folder, body)
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, ArtifactError):
-            raise
+            told = str(error)
+            raise ArtifactError(told if told.startswith(str(folder)) else f"{where}: feature_map: {told}") from None
         raise ArtifactError(f"{where}: feature_map is not the description of a feature map") from None
+    if not found.tensors:
+        _check_none(folder, where)
     if found.id != body["id"]:  # type: ignore[index]
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
     return found
+
+
+def _check_none(folder: Path, where: Path) -> None:
+    if (folder / NAME).exists() or (folder / NAME).is_symlink():
+        raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
 
 
 def _read(folder: Path, body: Any) -> FeatureMap:
@@ -77,6 +87,8 @@ def _read(folder: Path, body: Any) -> FeatureMap:
         raise ValueError("bounds")
     network = None if body["network"] is None else ModelSpec(**_network(body["network"]))
     events = tuple(from_json(event) for event in body["events"])
+    if not all(isinstance(event, RELEASES) for event in events):
+        raise ValueError("events")
     source = None if body["source"] is None else DatasetRef(**body["source"])
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
     if components is not None and not (type(components) is int and 1 <= components <= _LARGEST_SIDE):

@@ -81,6 +81,9 @@ class FeatureMap:
     network: ModelSpec | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", tuple(float(bound) for bound in self.bounds))  # an id is of 0.0, never of 0
+        if (self.network is not None) != (self.text == "network"):
+            raise InputError(f"--features: {self.text!r:.40} and a network in front do not go together")
         if self.network is not None and self.network.features != math.prod(self.shape):
             raise InputError(
                 f"--features: the network takes {self.network.features} features, but the records have"
@@ -133,7 +136,7 @@ class FeatureMap:
                         f"--features: unit:{width} averages more values than the {math.prod(self.shape)} of a record"
                     )
                 return (-(-math.prod(self.shape) // width),)
-        raise AssertionError(self.text)
+        raise InputError(f"--features: {self.text!r:.40} is no map")
 
     @property
     def label(self) -> str:
@@ -159,6 +162,11 @@ class FeatureMap:
         """
         if (self.shape, self.bounds) == (shape, bounds):
             return self
+        if self.network is not None and bounds != self.bounds:
+            raise InputError(
+                f"--features: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
+                f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say --bounds"
+            )
         found = replace(self, shape=shape, bounds=bounds)
         if "mean" in self.tensors and found.plain_shape[-1] != len(self.tensors["mean"]):
             raise InputError(
@@ -258,7 +266,7 @@ def parse(text: str) -> Scale | Bands | Pool | str | None:
         return None
     if kind == "network" and rest:
         return rest
-    numbers = rest.split(",") if rest else []
+    numbers = rest.split(",") if ":" in text else []
     if all(number.isascii() and number.isdecimal() and len(number) < 4 for number in numbers):
         if kind == "scatter" and len(numbers) <= 2:
             return Scale(*map(int, numbers))

@@ -267,9 +267,13 @@ def test_maps_for_other_records():
     x = np.random.default_rng(0).random((2, 12, 10))
     assert other(x).shape == (2, other.features)
     network = of_network()
-    moved = network.carried((72,), (0.0, 1.0))
+    moved = network.carried((72,), network.bounds)
     x = records(network, 4)
-    torch.testing.assert_close(moved((x / 255).reshape(4, 72)), network(x), rtol=0, atol=1e-5)
+    torch.testing.assert_close(moved(x.reshape(4, 72)), network(x), rtol=0, atol=1e-5)
+    assert refusal(network.carried, (72,), (0.0, 1.0)) == (
+        "--features: the network in front was trained on values from 0 to 255, and these go from 0 to 1; rescale them, or"
+        " say --bounds"
+    )
     assert plain().carried((9, 8, 3), (0.0, 255.0)).features == 3 * plain().features
 
 

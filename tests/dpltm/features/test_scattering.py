@@ -71,7 +71,7 @@ def on_torus(sizes: tuple[int, int], function) -> np.ndarray:
     """The sum of a function over all points that are one on a torus."""
     total = np.zeros(sizes, dtype=complex)
     for row, column in itertools.product(range(sizes[0]), range(sizes[1])):
-        for up, left in itertools.product(range(-4, 5), repeat=2):
+        for up, left in itertools.product(range(-2, 3), repeat=2):
             total[row, column] += function(row + up * sizes[0], column + left * sizes[1])
     return total
 
