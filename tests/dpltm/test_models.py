@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, build, resolve
+from dpltm.models import ModelSpec, build, renamed, resolve
 
 
 @settings(max_examples=40)
@@ -106,7 +106,7 @@ def test_unknown_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
-        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"
+        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh"
     )
 
 
@@ -451,3 +451,40 @@ def test_networks_too_large_for_memory_are_refused():
     assert (
         str(error.value) == "--model: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
     )
+
+
+# tanh in place of ReLU
+
+
+@pytest.mark.parametrize(
+    ("text", "features"), [("mlp-tanh:30,20", 64), ("mlp-tanh:project8,30", 64), ("cnn-tanh:28x28x1:3,4,5", 784)]
+)
+def test_tanh_networks_are_the_same_but_for_it(text, features):
+    relu, tanh = (build(ModelSpec(name, features, 10), 4) for name in (text.replace("-tanh", ""), text))
+    assert [(name, value.tolist()) for name, value in relu.named_parameters()] == [
+        (name, value.tolist()) for name, value in tanh.named_parameters()
+    ]
+    kinds = [type(layer).__name__ for layer in relu]
+    assert [type(layer).__name__ for layer in tanh] == [kind.replace("ReLU", "Tanh") for kind in kinds]
+    assert "Tanh" in {type(layer).__name__ for layer in tanh}
+    spec = ModelSpec(text, features, 10)
+    assert renamed(spec, spec.shapes()) == spec
+
+
+def test_tanh_between_layers_by_hand():
+    model = build(ModelSpec("mlp-tanh:3", 4, 2), 1)
+    x = torch.randn(5, 4)
+    expected = torch.tanh(x @ model.fc1.weight.T + model.fc1.bias) @ model.fc2.weight.T + model.fc2.bias
+    torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.parametrize("text", ["mlp-tan:3", "-tanh", "mlp-tanh-tanh:3", "tanh:3", "mlp:3-tanh"])
+def test_tanh_in_other_places(text):
+    with pytest.raises(InputError):
+        ModelSpec(text, 4, 2)
+
+
+def test_a_single_layer_starts_at_zero():
+    model = build(ModelSpec("mlp", 12, 3), 7)
+    assert not any(bool(value.any()) for value in model.parameters())
+    assert bool(build(ModelSpec("mlp:4", 12, 3), 7).fc1.weight.all())

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from dpltm.errors import InputError
 from dpltm.masks import Mask
-from dpltm.pruning.magnitude import prune_by_magnitude
+from dpltm.pruning.magnitude import prune_by_input, prune_by_magnitude
 from dpltm.pruning.schedule import layer_rates, live_schedule, prune_count
 
 rates = st.floats(0.01, 0.99)
@@ -187,3 +187,40 @@ def test_a_round_that_would_drop_nothing_is_refused():
     with pytest.raises(InputError) as error:
         live_schedule((10, 10), (0.2, 0.01), 7)
     assert str(error.value) == "--prune: the rates are too small: round 7 would drop no weight of any layer"
+
+
+# Whole inputs of the first layer
+
+
+def columns(mask: Mask, name: str = "fc1.weight") -> list[int]:
+    """Live weights of every input."""
+    return mask[name].sum(0).tolist()
+
+
+def test_inputs_go_whole_the_weakest_first():
+    weights = {
+        "fc1.weight": torch.tensor([[3.0, 0.1, 1.0, 5.0], [0.0, 0.1, 2.0, 0.0]]),
+        "fc2.weight": torch.tensor([[1.0, -4.0], [2.0, 3.0]]),
+    }
+    dense = Mask({name: torch.ones_like(value, dtype=torch.bool) for name, value in weights.items()})
+    found = prune_by_input(weights, dense, {"fc1.weight": 4, "fc2.weight": 3})
+    assert columns(found) == [2, 0, 0, 2]  # norms 3, 0.14, 2.24, 5: nought within a column saves no weight of it
+    assert found["fc2.weight"].tolist() == [[False, True], [True, True]]
+    further = prune_by_input(weights, found, {"fc1.weight": 3, "fc2.weight": 3})
+    assert columns(further) == [1, 0, 0, 2]
+    assert further.nested_in(found)
+    last = prune_by_input(weights, further, {"fc1.weight": 2, "fc2.weight": 3})
+    assert sum(columns(last)) == 2
+
+
+@pytest.mark.parametrize("live", [1, 7, 40, 99, 150])
+def test_inputs_in_part_are_at_most_one(live):
+    weights = {"fc1.weight": torch.randn(5, 30, generator=torch.Generator().manual_seed(live))}
+    dense = Mask({"fc1.weight": torch.ones(5, 30, dtype=torch.bool)})
+    found = columns(prune_by_input(weights, dense, {"fc1.weight": live}))
+    assert sum(found) == live
+    assert sum(0 < count < 5 for count in found) <= 1
+    norms = weights["fc1.weight"].norm(dim=0)
+    kept = [k for k, count in enumerate(found) if count == 5]
+    gone = [k for k, count in enumerate(found) if count == 0]
+    assert not kept or not gone or float(norms[kept].min()) > float(norms[gone].max())

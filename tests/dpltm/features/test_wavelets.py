@@ -1,0 +1,109 @@
+"""Wavelet moduli of signals, against sums written out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm.errors import InputError
+from dpltm.features import Bands, FeatureMap
+from dpltm.features.wavelets import Wavelets
+
+
+def naive(signal: np.ndarray, octaves: int, each: int) -> np.ndarray:
+    """The map of one signal ``(steps, channels)``, by convolutions in time with wavelets made by an inverse DFT sum."""
+    steps, channels = signal.shape
+    rows = list(signal.T)
+    if channels % 3 == 0:
+        rows += [np.sqrt(sum(rows[3 * k + axis] ** 2 for axis in range(3))) for k in range(channels // 3)]
+    n = 2 * steps
+    moduli = []
+    for row in rows:
+        mirrored = np.concatenate([row, row[::-1]])
+        for k in range(octaves * each):
+            xi = 0.75 * math.pi * 2 ** (-k / each)
+            s = 0.3 * xi
+            wavelet = np.zeros(n, dtype=complex)
+            for m in range(n):
+                omega = 2 * math.pi * (m if m < n / 2 else m - n) / n
+                gain = math.exp(-((omega - xi) ** 2) / (2 * s * s))
+                gain -= math.exp(-(xi**2) / (2 * s * s)) * math.exp(-(omega**2) / (2 * s * s))
+                wavelet += gain * np.exp(2j * math.pi * m * np.arange(n) / n) / n
+            out = [sum(mirrored[u] * wavelet[(t - u) % n] for u in range(n)) for t in range(steps)]
+            moduli.append(np.abs(out).mean())
+
+    def group(values: list[float]) -> np.ndarray:
+        centred = np.array(values) - np.mean(values)
+        return centred / (np.linalg.norm(centred) + 1e-3)
+
+    return np.concatenate([group([row.mean() for row in rows]), group(list(np.sqrt(moduli)))])
+
+
+@pytest.mark.parametrize(("channels", "octaves", "each"), [(2, 2, 1), (3, 3, 2), (6, 1, 1)])
+def test_against_convolutions_in_time(channels, octaves, each):
+    signals = np.random.default_rng(0).normal(size=(3, 12, channels))
+    wavelets = Wavelets(Bands(octaves, each), 12, channels)
+    found = wavelets(torch.from_numpy(signals).float()).numpy()
+    assert found.shape == (3, wavelets.features)
+    np.testing.assert_allclose(found, [naive(signal, octaves, each) for signal in signals], atol=2e-5)
+
+
+def test_a_wavelet_does_not_see_the_mean_and_a_shift_in_time_hardly_matters():
+    t = torch.arange(128)
+    wave = torch.sin(2 * math.pi * t / 16)[None, :, None].repeat(1, 1, 2)
+    wave[..., 1] *= 0.1
+    wavelets = Wavelets(Bands(5, 2), 128, 2)
+    raised, plain = wavelets(wave + 7.0), wavelets(wave)
+    torch.testing.assert_close(raised[:, 2:], plain[:, 2:], rtol=0, atol=1e-4)
+    shifted = wavelets(wave.roll(5, 1))
+    assert float((shifted - plain)[:, 2:].norm()) < 0.2  # of about 1: the mirrored ends are what moves
+
+
+def test_turning_a_device_changes_no_length():
+    """Of the triple, the mean and the moduli of its length stay as they are before they are centred among the others."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 40, 3, generator=generator)
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, generator=generator))
+    torch.testing.assert_close((x @ turn).norm(dim=2), x.norm(dim=2))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Bands(0, 1), "wavelets:0,1: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"),
+        (lambda: Bands(5, 17), "wavelets:5,17: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"),
+        (
+            lambda: FeatureMap("wavelets:5,2", (31, 2), (0.0, 1.0)),
+            "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31",
+        ),
+        (
+            lambda: FeatureMap("wavelets:5,2", (64,), (0.0, 1.0)),
+            "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take unit, or scatter for"
+            " images",
+        ),
+        (
+            lambda: FeatureMap("unit:65", (8, 8), (0.0, 1.0)),
+            "unit:65 averages more values than the 64 of a record",
+        ),
+        (
+            lambda: FeatureMap("unit:0", (8, 8), (0.0, 1.0)),
+            "unit:0: averages 1 to 999 neighbouring values; the usual is unit:1",
+        ),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == f"--features: {message}"
+
+
+def test_values_are_averaged_centred_and_scaled():
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 7))
+    found = FeatureMap("unit:3", (7,), (-1.0, 1.0))
+    means = np.stack([x[:, :3].mean(1), x[:, 3:6].mean(1), x[:, 6]], 1)
+    means -= means.mean(1, keepdims=True)
+    expected = 8 * means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(found(x).numpy(), expected, atol=1e-5)
