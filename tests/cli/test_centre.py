@@ -121,23 +121,17 @@ def test_copies_cost_nothing(cli, cwd, features):
 
 def test_copies_of_what_is_no_image_or_for_another_network(cli, cwd):
     np.savez("v.npz", x_train=np.zeros((60, 9), np.uint8), y_train=np.arange(60) % 2)
-    (cwd / "v.npz").rename(cwd.parent / "v.npz")
-    done = cli(
-        "train",
-        *LINEAR,
-        "--dataset",
-        "../v.npz",
-        "--epsilon",
-        "1",
-        "--delta",
-        "1e-3",
-        "--augment",
-        "flip",
-        "--out",
-        "r",
-    )
+    before = sorted(cwd.rglob("*"))
+    little = ("--epsilon", "1", "--delta", "1e-3", "--augment", "flip", "--out", "r")
+    done = cli("train", "--dense", "--model", "mlp", "--dataset", "v.npz", *little)
     assert (done.code, done.err.startswith("error: --augment: flip takes images")) == (2, True)
-    assert list(cwd.iterdir()) == []
+    images = np.zeros((60, 14, 14), np.uint8)
+    images[::2] = 9
+    np.savez("i.npz", x_train=images, y_train=np.arange(60) % 2)
+    done = cli("train", "--dense", "--model", "cnn", "--dataset", "i.npz", *little)
+    assert done.err == "error: --augment: flip goes with an mlp, not with cnn:14x14x1; take --augment none\n"
+    (cwd / "i.npz").unlink()
+    assert sorted(cwd.rglob("*")) == before
 
 
 def test_components_of_public_records(cli, cwd, events):
