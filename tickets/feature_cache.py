@@ -89,7 +89,7 @@ def _make(
             np.lib.format.write_array_header_1_0(stream, header)
             for done in (*range(ROWS, len(split), ROWS), len(split)):
                 rows = _rows(split.x[(done - 1) // ROWS * ROWS : done], found, augment)
-                stream.write(rows.numpy().astype("<f2").tobytes())
+                stream.write(rows.half().numpy().astype("<f2", copy=False).tobytes())
                 if progress is not None:
                     progress(done)
         os.replace(staging, path)

@@ -86,7 +86,12 @@ class Scattering:
         after = [whole - size - first for whole, size, first in zip(self._sizes, (height, width), before, strict=True)]
         self._margin = (before[1], after[1], before[0], after[0])
         self.height, self.width = (size // step - 2 for size in self._sizes)
-        self._wavelets = [torch.from_numpy(self._spectra(j)).float() for j in range(scale.scales)]
+        wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scale.scales)]
+        self._first = [_ready(one, 2**j) for j, one in enumerate(wavelets)]
+        self._second = {
+            (j1, j2): _ready(_folded(wavelets[j2], 2**j1), 2 ** (j2 - j1))
+            for j1, j2 in itertools.combinations(range(scale.scales), 2)
+        }
         self._averages = [
             tuple(torch.from_numpy(self._average(size, at)).float() for size in self._sizes)
             for at in range(scale.scales)
@@ -98,11 +103,11 @@ class Scattering:
         spectrum = torch.fft.fft2(images)
         found, second = [self._averaged(images, 0)], []
         for j1 in range(self.scale.scales):
-            one = _modulus(spectrum, self._wavelets[j1].to(images.device), 2**j1)
+            one = _modulus(spectrum, self._first[j1].to(images.device), 2**j1)
             found.append(self._averaged(one, j1))
             per_angle = []
             for j2 in range(j1 + 1, self.scale.scales):
-                wavelets = _folded(self._wavelets[j2], 2**j1).to(images.device)
+                wavelets = self._second[j1, j2].to(images.device)
                 two = _modulus(torch.fft.fft2(one)[:, :, None], wavelets, 2 ** (j2 - j1))
                 per_angle.append(self._averaged(two, j2))
             if per_angle:  # for every wavelet of the first order, those of the second by scale and angle
@@ -141,20 +146,29 @@ def _largest(size: int) -> int:
     return (size - 1).bit_length() - 1
 
 
-def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
-    """Moduli of convolutions every ``step`` pixels: ``(..., 1, h, w)`` and ``(L, h, w)`` to ``(..., L, h/step, w/step)``.
+def _ready(spectra: Tensor, step: int) -> Tensor:
+    """Real spectra ``(L, h, w)`` as factors of the real and the imaginary part, ``(L, h, w, 2)``, over ``step`` squared."""
+    return (spectra / step**2).float()[..., None].expand(*spectra.shape, 2).contiguous()
 
-    To sample every so many pixels is to fold the spectrum that many times.
+
+def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
+    """Moduli of convolutions every ``step`` pixels: ``(..., 1, h, w)`` to ``(..., L, h/step, w/step)``.
+
+    To sample every so many pixels is to fold the spectrum that many times, and to take the mean.
+
+    Args:
+        spectra: of what is convolved, complex.
+        wavelets: from ``_ready``, ``(L, h, w, 2)``.
+        step: pixels.
     """
-    height, width = (size // step for size in wavelets.shape[-2:])
-    folded: Tensor | None = None
+    height, width = (size // step for size in wavelets.shape[1:3])
+    parts, folded = torch.view_as_real(spectra), None
     for row, column in itertools.product(range(step), range(step)):
         rows, columns = slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
-        part = spectra[..., rows, columns] * wavelets[:, rows, columns]
-        folded = part if folded is None else folded.add_(part)
+        part, factor = parts[..., rows, columns, :], wavelets[:, rows, columns, :]
+        folded = part * factor if folded is None else folded.addcmul_(part, factor)
     assert folded is not None
-    values = torch.view_as_real(torch.fft.ifft2(folded.mul_(1 / step**2)))
-    return values.square().sum(-1).sqrt_()
+    return torch.fft.ifft2(torch.view_as_complex(folded)).abs()
 
 
 def _folded(spectra: Tensor, step: int) -> Tensor:
@@ -162,7 +176,7 @@ def _folded(spectra: Tensor, step: int) -> Tensor:
     if step == 1:
         return spectra
     angles, height, width = spectra.shape
-    keep = torch.ones(height, width)
+    keep = torch.ones(height, width, dtype=spectra.dtype)
     keep[height // (2 * step) : height - height // (2 * step)] = 0
     keep[:, width // (2 * step) : width - width // (2 * step)] = 0
     return (spectra * keep).view(angles, step, height // step, step, width // step).sum((1, 3))
