@@ -267,6 +267,22 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef) -> None:
             )
 
 
+def check_never_private(before: Iterable[Event], planned: Iterable[Event]) -> None:
+    """Raises InputError if records that a ledger has releases from would now be entered as public."""
+    from dpltm.privacy.events import BudgetEvent, ProvenanceEvent
+
+    said = [event for event in planned if isinstance(event, ProvenanceEvent) and event.provenance == "public"]
+    for event in before:
+        release = not isinstance(event, (BudgetEvent, ProvenanceEvent))
+        if release or (isinstance(event, ProvenanceEvent) and event.provenance in ("private", "dp")):
+            for public in said:
+                if _same_records(event.dataset, public.dataset):
+                    raise InputError(
+                        f"--dataset, --public: the ledger holds what was spent on {event.dataset}, so they are private, and"
+                        f" {public.dataset} would be declared public; take other records, or another --ledger"
+                    )
+
+
 def _same_records(one: DatasetRef, other: DatasetRef) -> bool:
     """Whether two references share records for certain; under different keys that cannot be told."""
     return one.key_id == other.key_id and one.may_overlap(other)

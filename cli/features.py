@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.cli.common import DataOptions
+from dpltm.cli.common import DataOptions, figure
 from dpltm.cli.options import option
 from dpltm.errors import InputError
 
@@ -36,7 +36,8 @@ class FeatureOptions(DataOptions):
     )
     public: str | None = option(
         None,
-        "Dataset declared public, whose channel means and deviations normalise scatter features.",
+        "Dataset declared public, known by name or a file of bytes: its channel means and deviations normalise scatter"
+        " features, and --components come from it.",
         metavar="NAME|FILE",
         shown="normalisation within each record",
     )
@@ -66,7 +67,7 @@ def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -
         return dataset
     if isinstance(wanted, str):
         return replace(dataset, feature_map=_network(dataset, wanted))
-    _check_kind(dataset, wanted, "--features")
+    check_kind(dataset, wanted, "--features")
     found = without_data(wanted, dataset.train.x.shape[1:], dataset.bounds)
     if options.public is not None:
         found = _from_public(found, dataset, wanted, options, console)
@@ -89,7 +90,7 @@ def _taken(dataset: Dataset, found: FeatureMap) -> FeatureMap:
     from dpltm.features import parse
 
     if found.network is None:
-        _check_kind(dataset, parse(found.text), "--dataset")
+        check_kind(dataset, parse(found.text), "--dataset")
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
 
 
@@ -104,7 +105,7 @@ def _from_public(
     from dpltm.tickets.identity import reference
 
     public = load(options.public or "")
-    _check_kind(public, wanted, "--public")
+    check_kind(public, wanted, "--public")
     theirs = without_data(wanted, public.train.x.shape[1:], public.bounds)
     if theirs.feature_shape[-1] != found.feature_shape[-1]:
         raise InputError(
@@ -179,7 +180,7 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
 
 
-def _check_kind(dataset: Dataset, wanted: object, flag: str) -> None:
+def check_kind(dataset: Dataset, wanted: object, flag: str, instead: str | None = None) -> None:
     """Raises InputError for records that are known to be something else than what the map takes."""
     from dpltm.data import catalogue
     from dpltm.features import Bands, Scale
@@ -189,12 +190,18 @@ def _check_kind(dataset: Dataset, wanted: object, flag: str) -> None:
         return
     better = {"image": "scatter", "signal": "wavelets"}.get(known.kind, "unit")
     raise InputError(
-        f"{flag}: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take --features {better}"
+        f"{flag}: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take"
+        f" {flag if instead else '--features'} {instead or better}"
     )
 
 
-def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
-    """What the map in front of the network says of itself in a ledger, and what it cost where that was on these records.
+def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) -> tuple[Event, ...]:
+    """What the map in front of the network says of itself in a ledger, and what it cost, on whatever records.
+
+    Args:
+        dataset: with its map.
+        records: that go through it.
+        private: whether they may be private, or are declared public themselves.
 
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
@@ -206,13 +213,15 @@ def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
     if found is None:
         return ()
     found = found.uncentred
+    if found.source is None and not private:
+        return ()
     if found.source is None:
         return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
     if found.network is not None:
         return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
     if found.source.key_id == key_id(PUBLIC_KEY):
         records = reference(dataset, key=PUBLIC_KEY)
-    if found.source.key_id == records.key_id and found.source.may_overlap(records):
+    if private and found.source.key_id == records.key_id and found.source.may_overlap(records):
         raise InputError(
             f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another --public, --subset or --dataset"
@@ -221,10 +230,36 @@ def feature_events(dataset: Dataset, records: DatasetRef) -> tuple[Event, ...]:
 
 
 def tells_of(event: Event, found: FeatureMap | None) -> bool:
-    """Whether an event says where this map comes from, on whatever records."""
-    from dpltm.privacy.events import ProvenanceEvent
+    """Whether an event says where settings or this map come from, or what the map cost, on whatever records."""
+    from dpltm.privacy.events import SETTINGS, ProvenanceEvent
 
-    return isinstance(event, ProvenanceEvent) and found is not None and event.ticket_set == found.uncentred.label
+    if isinstance(event, ProvenanceEvent) and event.ticket_set.startswith(SETTINGS):
+        return True
+    if found is None:
+        return False
+    said = isinstance(event, ProvenanceEvent) and event.ticket_set == found.uncentred.label
+    return said or event in found.events
+
+
+def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[str]:
+    """What a reader should know about where the map comes from."""
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.tickets.identity import PUBLIC_KEY, key_id
+
+    found = dataset.feature_map
+    if found is None or found.source is None:
+        return []
+    if found.network is not None and not found.source.may_overlap(records):
+        return [
+            f"the network in front was trained on other records, {found.source}, and what is handed on holds it: certified"
+            f" for those records is epsilon {figure(epsilon(found.events, delta))}"
+        ]
+    if found.network is None and found.source.key_id not in (records.key_id, key_id(PUBLIC_KEY)):
+        return [
+            f"features are normalised by {found.source}, under another fingerprint key, so whether it shares records with"
+            f" {dataset.name} cannot be checked here; it is taken as public, as declared"
+        ]
+    return []
 
 
 def inputs(

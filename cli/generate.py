@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import (
     check_delta,
     check_epsilon,
+    check_never_private,
     free_name,
     load_dataset,
     model_spec,
@@ -19,7 +20,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, feature_events, with_features
+from dpltm.cli.features import FeatureOptions, feature_events, feature_notes, with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -156,6 +157,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     if plan.provenance == "private":
         check_free(private_path(out))
     planned = _planned(plan)
+    check_never_private(before, planned)
     check_budgets(before, planned)  # what the ledger would refuse is refused before the work, not after it
     if options.dry_run:
         return _dry_run(options, plan, (*before, *planned), out)
@@ -165,6 +167,9 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     if own is None and plan.event is not None and not options.ledger:
         own = free_name(str(out), ".ledger.jsonl")
     ledger = open_ledger(own or Path(options.ledger or out / "ledger.jsonl"))
+    if plan.event is not None:  # what the network in front cost comes before what is released through it
+        for event in not_held(_feature_events(plan.dataset, plan.source, plan.provenance), ledger.events):
+            ledger.append(event)
     tickets = make_tickets(plan, options, ledger, console)
     if options.no_predictors:
         tickets = tickets.without_predictors()
@@ -322,8 +327,11 @@ def _planned(plan: Plan) -> tuple[Event, ...]:
 
 
 def _feature_events(dataset: Dataset, source: DatasetRef | None, provenance: ProvenanceKind) -> tuple[Event, ...]:
-    """What the map in front of the network says of itself, where records that may be private go through it."""
-    return feature_events(dataset, source) if source is not None and provenance in ("private", "dp") else ()
+    """What the map in front of the network says of itself, and what it cost."""
+    from dpltm.tickets.identity import reference
+
+    private = provenance in ("private", "dp")
+    return feature_events(dataset, source or reference(dataset, make_key=False), private)
 
 
 def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
@@ -357,6 +365,8 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
             f"accuracies are private and withheld; they are kept in {saved.path.name}.private.json (--reveal shows them)"
         )
     notes += _origin_notes(saved)
+    if saved.source is not None:
+        notes += feature_notes(plan.dataset, saved.source, options.delta)
     if saved.provenance == "dp" and plan.dataset.test is not None:
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
     touching = () if saved.source is None else ledger.touching(saved.source)

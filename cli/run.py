@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
+from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option, read_toml, resolve, table
 from dpltm.errors import BudgetError, CalibrationError, InputError
 
@@ -151,7 +152,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     origin = reference(source, make_key=False)
     before: list[Event] = []
     if stages.select.rule == "mechanism":
-        scored = _check_records(source, origin, load_dataset(stages.select), "select", options.delta, public)
+        scored = _check_records(source, origin, _behind(stages.select, source), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
         densities = scheduled_densities(spec, made.config)[1:]
         plan = select.make_plan(stages.select, scored, densities, made.provenance == "dp" or not shared)
@@ -161,16 +162,18 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         raise InputError(
             f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {made.provenance}"
         )
-    private = _check_records(source, origin, load_dataset(stages.train), "train", options.delta, public)
+    private = _check_records(source, origin, _behind(stages.train, source), "train", options.delta, public)
     records = reference(private, make_key=False)
     if not public and origin.may_overlap(records):
         before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", made.provenance, "planned"))
         if made.event is not None:
             before.insert(0, made.event)
     train_plan.check_options(stages.train)
+    carried(private, source.feature_map, stages.train, "[generate]")  # which decides, so [train] may not
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
+    start = replace(train_plan.fresh_start(spec, 0), dataset=private)
     try:
-        training = train_plan.make_plan(plain, train_plan.fresh_start(spec, 0), tuple(before), Console(quiet=True))
+        training = train_plan.make_plan(plain, start, tuple(before), Console(quiet=True))
     except (BudgetError, CalibrationError):
         raise InputError(
             f"--epsilon, --split: {options.split:g} of {options.epsilon:g} is too little for the training; raise --epsilon,"
@@ -178,6 +181,11 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         ) from None
     touching = (event for event in before if event.dataset.may_overlap(records))
     return (*touching, *training.lineage, training.event)
+
+
+def _behind(options: DataOptions, source: Dataset) -> Dataset:
+    """The private records of one stage, behind the map that the tickets are made with."""
+    return carried(load_dataset(options), source.feature_map, None, "[generate]")
 
 
 def _check_records(

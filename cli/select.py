@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import (
     DataOptions,
     check_delta,
+    check_never_private,
     check_not_public,
     check_same_network,
     draws_to_enter,
@@ -21,7 +22,7 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried, feature_events, inputs
+from dpltm.cli.features import carried, feature_events, feature_notes, inputs
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
 
@@ -131,11 +132,13 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     check_not_public(ledger.events, records)
     entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
     entered = (*entered, *draws_to_enter(tickets.draws, records, (*ledger.events, *entered)))
-    event = make_event(plan, records, tickets.id, (*ledger.touching(records), *entered))
+    theirs = tuple(event for event in entered if event.dataset.may_overlap(records))
+    event = make_event(plan, records, tickets.id, (*ledger.touching(records), *theirs))
+    check_never_private(ledger.events, entered)
     check_budgets(ledger.events, [*entered, event, *([_reveal_event(event)] if options.reveal else [])])
     _announce(ledger, event, options, console)
     if options.dry_run:
-        return _dry_run(options, (*ledger.touching(records), *entered, event))
+        return _dry_run(options, (*ledger.touching(records), *theirs, event))
     inputs(dataset.train, dataset, console)  # features that cannot be had are missed now
     for first in entered:
         ledger.append(first)
@@ -222,7 +225,11 @@ def _release(
         revealed = _revealed(candidates, plan, correct, len(dataset.train))
     save_winner(tickets, winner.round, plan.mechanism, entered)
     touching = ledger.touching(event.dataset)
-    notes = [*provenance_notes(tickets, dataset), *public_input_notes(dataset)]
+    notes = [
+        *provenance_notes(tickets, dataset),
+        *feature_notes(dataset, event.dataset, options.delta),
+        *public_input_notes(dataset),
+    ]
     draws = sum(isinstance(old, SelectionEvent) for old in touching)
     if draws > 1:
         notes.append(f"{draws} draws on these records are in the ledger; each spent its own eps1")

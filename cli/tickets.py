@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.cli.common import DataOptions, load_dataset, model_spec
+from dpltm.cli.common import DataOptions, figure, load_dataset, model_spec
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
@@ -135,6 +135,7 @@ def verify_command(options: VerifyOptions, call: Call) -> None:
 
 def export_command(options: ExportOptions, call: Call) -> None:
     """Runs ``dpltm tickets export`` and prints its answer."""
+    from dpltm.privacy.accountant import epsilon
     from dpltm.tickets import export
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.winner import draws_behind
@@ -153,6 +154,12 @@ def export_command(options: ExportOptions, call: Call) -> None:
     tickets = find_set(name)
     if tickets.provenance == "private" and not options.yes:
         raise DpltmError(f"{name}: {SHARING_PRIVATE}; if you mean to hand it on all the same, add --yes")
+    front = tickets.feature_map
+    if front is not None and front.events and not options.yes and options.to == "set":
+        raise DpltmError(
+            f"{name}: holds a network trained on {front.source}; certified for those records is epsilon"
+            f" {figure(epsilon(front.events, 1e-5))} at delta 1e-05; if you mean to hand it on, add --yes"
+        )
     if number is None:
         export.export_set(tickets, path, predictors=not options.no_predictors)
     else:
@@ -235,6 +242,7 @@ def import_command(options: ImportOptions, call: Call) -> None:
 
 def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
     from dpltm.privacy.event_json import to_json
+    from dpltm.tickets.feature_files import map_json
 
     return {
         "ticket_set": name,
@@ -250,6 +258,7 @@ def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
         "draws": [to_json(event) for event in tickets.draws],
         "parent": None if tickets.parent is None else asdict(tickets.parent),
         "predictors": tickets.scored,
+        "feature_map": map_json(tickets.feature_map),
         "config": dict(tickets.config),
     }
 
@@ -288,13 +297,15 @@ def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_pairs, show_tickets
     from dpltm.privacy.event_json import from_json
     from dpltm.privacy.words import describe
-    from dpltm.tickets.card import MEANING
+    from dpltm.tickets.card import MEANING, front
 
     pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
     if body["source"] is not None:
         pairs["made from"] = f"{body['source']['name']}, fingerprint {body['source']['fingerprint'][:12]}"
     if body["parent"] is not None:
         pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
+    if body["feature_map"] is not None:
+        pairs["in front"] = front(body["feature_map"])
     show_pairs(rich, body["ticket_set"], pairs)
     rich.print(f"id {body['id']}")
     rich.print(f"{body['provenance']}: {MEANING[body['provenance']]}")

@@ -101,6 +101,9 @@ class TrainOptions(FeatureOptions):
     centre: float | None = option(
         None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
     )
+    tuned_on: str | None = option(
+        None, "Public records that the settings were searched on, as dpltm tune writes it.", metavar="TEXT"
+    )
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     noise: str = option(
         "secure",
@@ -181,6 +184,8 @@ def _prepare(plan: Plan, options: TrainOptions, console: Console) -> NoisyGradie
     model = plan.start.model.to(options.device)
     if plan.dataset.test is not None and not plan.evaluations:
         inputs(plan.dataset.test, plan.dataset, console)  # features that cannot be had are missed now
+    if plan.centre is not None:
+        inputs(plan.dataset.train, plan.dataset, console)
     augment: Augmentation = options.augment  # type: ignore[assignment]
     source = records(plan.dataset.train, plan.dataset, options.device, console, augment)
     loss = cross_entropy if augment == "none" else mean_cross_entropy
@@ -290,7 +295,7 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
     if plan.centre is not None:
         notes.append(
-            f"features are centred at their noisy mean, which is released for {options.centre:.0%} of the budget"
+            f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
     if options.noise == "fast":
         notes.append("--noise fast draws noise from a generator that is not cryptographic")

@@ -12,6 +12,7 @@ from dpltm.cli.common import (
     check_accountant,
     check_delta,
     check_epsilon,
+    check_never_private,
     check_not_public,
     check_same_network,
     draws_to_enter,
@@ -24,7 +25,7 @@ from dpltm.cli.common import (
     steps_of,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried, feature_events, with_features
+from dpltm.cli.features import carried, feature_events, feature_notes, with_features
 from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     dataset = start.dataset or _records_of(options, start, console)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
-    lineage, notes = _lineage(start, dataset, records, before)
+    lineage, notes = _lineage(options, start, dataset, records, before)
     check_not_public(before, records)
     filter = make_filter(
         options.filter,
@@ -231,7 +232,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         options.schedule,  # type: ignore[arg-type]
         options.average,  # type: ignore[arg-type]
     )
-    touching = (*lineage, *(event for event in before if event.dataset.may_overlap(records)))
+    touching = tuple(event for event in (*lineage, *before) if event.dataset.may_overlap(records))
     centre = _centre(options, dataset, draft, touching)
     lineage, touching = (*lineage, *centre), (*touching, *centre)
     evaluations = _evaluations(options, dataset, draft)
@@ -244,6 +245,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     epsilon(
         (*touching, *evaluations, event), options.delta
     )  # refuses what the accountant cannot take, before it is spent
+    check_never_private(before, planned)
     check_budgets(before, planned)
     config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps)
     return Plan(
@@ -268,8 +270,34 @@ def _records_of(options: TrainOptions, start: Start, console: Console) -> Datase
     return carried(dataset, start.tickets.feature_map, options, start.tickets.label)
 
 
+def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
+    """That settings were searched on records declared public, which are not these.
+
+    Raises:
+        InputError: they are these, or some of them; or the text is not what ``dpltm tune`` writes.
+    """
+    from dpltm.privacy.events import SETTINGS, DatasetRef, ProvenanceEvent, now
+    from dpltm.tickets.ticket_set import check_text
+
+    if options.tuned_on is None:
+        return ()
+    try:
+        name, fingerprint, key, start, stop = options.tuned_on.rsplit(" ", 4)
+        source = DatasetRef(name, fingerprint, key, int(start), int(stop))
+        for text in (name, fingerprint, key):
+            check_text("--tuned-on", text)
+    except (ValueError, InputError):
+        raise InputError("--tuned-on: not as dpltm tune writes it: NAME FINGERPRINT KEY START STOP") from None
+    if source.key_id == records.key_id and source.may_overlap(records):
+        raise InputError(
+            f"--tuned-on: settings were searched on {source}, declared public, and {records} shares records with it; the"
+            " same records cannot be private here: take other settings, or another --subset or --dataset"
+        )
+    return (ProvenanceEvent(source, now(), "add-remove", "record", "public", f"{SETTINGS}of dpltm tune"),)
+
+
 def _lineage(
-    start: Start, dataset: Dataset, records: DatasetRef, before: tuple[Event, ...]
+    options: TrainOptions, start: Start, dataset: Dataset, records: DatasetRef, before: tuple[Event, ...]
 ) -> tuple[tuple[Event, ...], list[str]]:
     """What the ticket's origin means for these records; a fresh network comes from no data.
 
@@ -277,7 +305,8 @@ def _lineage(
     ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
     notes = public_input_notes(dataset)
-    features = feature_events(dataset, records)
+    features = (*feature_events(dataset, records), *_tuned_on(options, records))
+    notes += feature_notes(dataset, records, options.delta)
     if start.tickets is None:
         return not_held(features, before), notes
     check_same_network(start.tickets, dataset)
@@ -292,9 +321,13 @@ def _lineage(
 
 def _check_augmented(options: TrainOptions, start: Start, dataset: Dataset) -> None:
     """Raises InputError for records, or a network, that copies of a record cannot go through."""
+    from dpltm.cli.features import check_kind
     from dpltm.data import copies_of
+    from dpltm.features import Scale
 
     copies_of(dataset.train.x[:1], options.augment)  # type: ignore[arg-type]
+    if options.augment != "none":
+        check_kind(dataset, Scale(), "--augment", "none")
     if options.augment != "none" and not start.spec.text.startswith("mlp"):
         raise InputError(
             f"--augment: {options.augment} goes with an mlp, not with {start.spec.text}; take --augment none"
@@ -309,6 +342,7 @@ def _centre(
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     from dpltm.features.centre import SENSITIVITY
+    from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.calibration import calibrate_noise
     from dpltm.privacy.events import GaussianEvent
 
@@ -322,6 +356,11 @@ def _centre(
         )
     if options.epsilon is None:
         raise InputError("--centre: a part of a budget, so it needs --epsilon; --noise-multiplier states no budget")
+    if math.isinf(epsilon(before, options.delta)):
+        raise InputError(
+            "--centre: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
+            " it out"
+        )
     alone = replace(draft, sampling_rate=1.0, steps=1)
     found = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)

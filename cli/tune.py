@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import TrainingEvent
+    from dpltm.privacy.events import DatasetRef, TrainingEvent
     from dpltm.tickets.ticket_set import TicketSet
 
 MOST_TRIALS = 10_000
@@ -114,6 +114,7 @@ def run(options: TuneOptions, console: Console) -> dict[str, Any]:
         DpltmError: bad input, before the first training.
     """
     from dpltm.tickets.files import check_free, check_writable
+    from dpltm.tickets.identity import reference
 
     settings = _settings(options)
     if options.out is not None:
@@ -141,7 +142,7 @@ def run(options: TuneOptions, console: Console) -> dict[str, Any]:
             rows.append(_row(setting, events[setting], start, scores))
     rows.sort(key=lambda row: -row["accuracy"])
     if options.out is not None:
-        _write(Path(options.out), options, rows[0])
+        _write(Path(options.out), options, rows[0], reference(dataset))
     return _answer(options, dataset, tickets, rows)
 
 
@@ -321,15 +322,15 @@ def _row(setting: Setting, event: TrainingEvent, start: Start, scores: list[floa
     }
 
 
-def _write(path: Path, options: TuneOptions, best: dict[str, Any]) -> None:
+def _write(path: Path, options: TuneOptions, best: dict[str, Any], records: DatasetRef) -> None:
     """The best setting as a configuration file of ``dpltm train``."""
     from dpltm.tickets.files import new_file
 
     with new_file(path) as staging:
-        staging.write_text("".join(f"{line}\n" for line in _lines(options, best)), encoding="utf-8")
+        staging.write_text("".join(f"{line}\n" for line in _lines(options, best, records)), encoding="utf-8")
 
 
-def _lines(options: TuneOptions, best: dict[str, Any]) -> Iterator[str]:
+def _lines(options: TuneOptions, best: dict[str, Any], records: DatasetRef) -> Iterator[str]:
     import json
 
     yield f"# best of dpltm tune, {best['accuracy']:.4f} right on public records: dpltm train --dataset NAME --config FILE"
@@ -342,7 +343,8 @@ def _lines(options: TuneOptions, best: dict[str, Any]) -> Iterator[str]:
     fixed = {
         key: getattr(options, key) for key in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
     }
-    for key, value in {**start, **kept, **fixed}.items():
+    source = f"{records.name} {records.fingerprint} {records.key_id} {records.start} {records.stop}"
+    for key, value in {**start, **kept, **fixed, "tuned-on": source}.items():
         if value is not None:
             yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
 

@@ -18,6 +18,17 @@ MEANING = {
 }
 
 
+def front(features: dict[str, Any]) -> str:
+    """What stands in front of the network, and what that was made from."""
+    text = f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
+    if features["source"] is None:
+        return f"{text}, made from no records"
+    name = f"`{features['source']['name']}`"
+    if features["network"] is None:
+        return f"{text}, with statistics of {name}, declared public"
+    return f"{text}: a network trained on {name}, which goes with this folder, as does what that cost those records"
+
+
 def card(document: dict[str, Any]) -> str:
     """Markdown for ``README.md``, from the content of ``tickets.json``."""
     source, parent = document["source"], document["parent"]
@@ -29,7 +40,7 @@ def card(document: dict[str, Any]) -> str:
         f"- made by: {document['criterion']} pruning from {origin}",
     ]
     if (features := document["feature_map"]) is not None:
-        lines.insert(3, f"- in front of it: `{features['text']}` features of records of shape {features['shape']}")
+        lines.insert(3, f"- in front of it: {front(features)}")
     if parent is not None:
         taken = "" if parent["round"] is None else f", round {parent['round']}"
         lines.append(f"- from: the set {parent['name']} (`{parent['id'][:12]}`{taken}) by {parent['how']}")

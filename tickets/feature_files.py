@@ -27,10 +27,15 @@ RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
 
 def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
     """Writes what a map has of tensors into ``folder``; returns the rest, as JSON."""
+    if found is not None and found.tensors:
+        write_tensors(folder / NAME, {name: value.numpy() for name, value in found.tensors.items()})
+    return map_json(found)
+
+
+def map_json(found: FeatureMap | None) -> dict[str, Any] | None:
+    """All of a map but its tensors, as JSON; None for no map."""
     if found is None:
         return None
-    if found.tensors:
-        write_tensors(folder / NAME, {name: value.numpy() for name, value in found.tensors.items()})
     network = found.network
     return {
         "id": found.id,

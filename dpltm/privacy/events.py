@@ -30,6 +30,9 @@ def now() -> str:
 FEATURES = "features "
 """What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
 
+SETTINGS = "settings "
+"""The same where it tells what settings were searched on."""
+
 OPEN_END = 2**63 - 1
 """End of a range that goes to the end, where the number of records is private."""
 
@@ -93,7 +96,8 @@ class ProvenanceEvent(Event):
     Attributes:
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
-        ticket_set: content id of the ticket set; for a feature map, ``FEATURES`` and its name.
+        ticket_set: content id of the ticket set; for a feature map, ``FEATURES`` and its name; for
+            settings, ``SETTINGS`` and what chose them.
     """
 
     provenance: ProvenanceKind

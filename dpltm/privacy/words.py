@@ -6,6 +6,7 @@ import math
 
 from dpltm.privacy.events import (
     FEATURES,
+    SETTINGS,
     BudgetEvent,
     Event,
     GaussianEvent,
@@ -30,7 +31,7 @@ def describe(event: Event) -> str:
     """What ``event`` says, in one sentence without its dataset and time."""
     match event:
         case ProvenanceEvent():
-            if event.ticket_set.startswith(FEATURES):
+            if event.ticket_set.startswith((FEATURES, SETTINGS)):
                 return f"{event.ticket_set} {_PROVENANCE[event.provenance]}"
             return f"tickets {event.ticket_set[:8]} {_PROVENANCE[event.provenance]}"
         case SelectionEvent():

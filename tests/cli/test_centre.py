@@ -43,7 +43,7 @@ def test_the_mean_is_a_release_within_the_budget(cli, cwd, events, adjacency):
     # a fifth of the budget, where noise adds up by its inverse square
     one_shot = from_json({**mean, "noise_multiplier": mean["noise_multiplier"] * math.sqrt(0.2)})
     assert epsilon([one_shot], 1e-4) == pytest.approx(2, rel=5e-3)
-    assert any("20% of the budget" in note for note in body["privacy"]["notes"])
+    assert any("20 % of the budget" in note for note in body["privacy"]["notes"])
 
 
 def test_the_run_remembers_its_centre(cli, cwd):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from dpltm.cli.common import figure
 from dpltm.cli.main import run as dpltm
 from dpltm.data import load
 from dpltm.features import FeatureMap
@@ -169,9 +170,13 @@ def test_a_network_trained_on_other_records_costs_nothing_on_these(cli, events):
     body = cli("train", *options, "--out", "r", "--json").json
     config = json.loads(Path("r/config.json").read_text())
     assert (config["features"], body["features"]) == (12, "network")
-    spent = trainings(events("r/ledger.jsonl"))
-    assert len(spent) == 1
-    assert certified(body) == epsilon(spent, 1e-5)
+    theirs, own = trainings(events("r/ledger.jsonl"))
+    assert [theirs] == trainings(events("net/ledger.jsonl"))
+    assert certified(body) == epsilon([own], 1e-5)
+    # what is handed on holds that network, so the reader is told what is certified for its records
+    said = [note for note in body["privacy"]["notes"] if "trained on other records" in note]
+    assert len(said) == 1
+    assert said[0].endswith(f"certified for those records is epsilon {figure(epsilon([theirs], 1e-5))}")
     assert cli("evaluate", "r", "--dataset", "digits", "--json").json["accuracy"] == body["accuracy"]
     told = [event for event in events("r/ledger.jsonl") if event["kind"] == "provenance"]
     assert [(event["provenance"], event["dataset"]["start"]) for event in told] == [("dp", 0)]
@@ -210,7 +215,9 @@ def test_its_events_count_wherever_a_set_behind_it_goes(cli, events):
     options = (*LINEAR, "--provenance", "public", "--features", "network:same")
     cli("generate", *A, *options, "--out", "behind", "--quiet")
     assert cli("tickets", "verify", "behind", "--json").json["ok"]
-    cli("tickets", "export", "behind", "--out", "copy", "--quiet")
+    refused = cli("tickets", "export", "behind", "--out", "copy", "--quiet")
+    assert (refused.code, "holds a network trained on" in refused.err) == (1, True)
+    cli("tickets", "export", "behind", "--out", "copy", "--yes", "--quiet")
     theirs = trainings(events("same/ledger.jsonl"))
     for name in ("behind", "copy"):
         cli("select", name, *B, "--eps1", "0.1", "--quiet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from pathlib import Path
@@ -255,7 +256,9 @@ def test_the_configuration_trains(cli, cwd, scores, monkeypatch):
     more = ("--average", "ema", "--accountant", "rdp", "--delta", "2e-6", "--model", "mlp:12", "--out", "best.toml")
     body = cli(*TUNE, *options, *more, "--json").json
     assert (body["config"], body["best"]["lr"]) == ("best.toml", 0.75)
-    assert tomllib.loads(Path("best.toml").read_text(encoding="utf-8")) == {
+    found = tomllib.loads(Path("best.toml").read_text(encoding="utf-8"))
+    source = found["train"].pop("tuned-on")
+    assert found == {
         "train": {
             "dense": True, "model": "mlp:12", "lr": 0.75, "clip-norm": 0.5, "epochs": 1, "batch-size": 100, "epsilon": 2,
             "delta": 2e-6, "optimizer": "momentum", "schedule": "linear", "average": "ema", "accountant": "rdp",
@@ -264,6 +267,13 @@ def test_the_configuration_trains(cli, cwd, scores, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(cwd)
     run = cli("train", *PRIVATE, "--config", "best.toml", "--out", "r", "--json").json
+    told = json.loads(Path("r/ledger.jsonl").read_text(encoding="utf-8").splitlines()[1])["event"]
+    assert (told["provenance"], told["ticket_set"]) == ("public", "settings of dpltm tune")
+    assert source == " ".join(str(told["dataset"][key]) for key in ("name", "fingerprint", "key_id", "start", "stop"))
+    again = cli("train", *PUBLIC, "--config", "best.toml", "--out", "s", "--quiet")
+    assert again.code == 2
+    assert again.err.startswith("error: --tuned-on: settings were searched on ")
+    assert not Path("s").exists()
     assert run["noise_multiplier"] == body["best"]["noise_multiplier"]
     assert (run["lr"], run["steps"], run["optimizer"]) == (0.75, 7, "momentum")
     assert (run["schedule"], run["average"], run["sensitivity"]) == ("linear", "ema", 0.5)

@@ -120,7 +120,10 @@ def test_ticket_sets(there, kind):
     loaded = load_ticket_set(there / "s")
     assert loaded.feature_map.id == saved.feature_map.id == made.id
     assert (loaded.feature_map.source, loaded.feature_map.events) == (made.source, made.events)
-    assert f"`{made.text}` features of records of shape {list(made.shape)}" in (there / "s/README.md").read_text()
+    assert (
+        f"`{made.text}` features of records of shape {'x'.join(map(str, made.shape))}"
+        in (there / "s/README.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
