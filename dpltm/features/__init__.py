@@ -2,18 +2,18 @@
 
 from dpltm.features.feature_map import (
     CENTRE,
-    NORM,
     PROJECTION,
     STATISTICS,
-    Bands,
     FeatureMap,
     Pool,
-    Scale,
     parse,
     principal_components,
     statistics,
     without_data,
 )
+from dpltm.features.normalisation import NORM
+from dpltm.features.scattering import Scale
+from dpltm.features.wavelets import Bands
 
 __all__ = [
     "CENTRE",

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from dpltm.data.scaling import scale
 from dpltm.errors import InputError
-from dpltm.features.normalisation import GROUPS, NORM, by_channel, by_group, of_norm
+from dpltm.features.normalisation import GROUPS, by_channel, by_group, of_norm
 from dpltm.features.scattering import Scale, Scattering
 from dpltm.features.wavelets import Bands, Wavelets
 from dpltm.models import ModelSpec, build
@@ -342,19 +342,3 @@ def principal_components(features: Tensor, count: int) -> dict[str, Tensor]:
 
 def _channels(shape: tuple[int, ...]) -> int:
     return 1 if len(shape) == 2 else shape[2]
-
-
-__all__ = [
-    "CENTRE",
-    "NORM",
-    "PROJECTION",
-    "STATISTICS",
-    "Bands",
-    "FeatureMap",
-    "Pool",
-    "Scale",
-    "parse",
-    "principal_components",
-    "statistics",
-    "without_data",
-]

@@ -239,7 +239,7 @@ def test_bad_data_options(refused, options, message):
         (("--seed", "9223372036854775808"), "--seed: 9223372036854775808 is not between 0 and 2^63 - 1"),
         (
             ("--model", "vgg"),
-            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn",
+            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh",
         ),
         (
             ("--model", "mlp:8,0"),
@@ -251,7 +251,7 @@ def test_bad_data_options(refused, options, message):
         ),
         (
             ("--criterion", "best"),
-            "--criterion: 'best' is not one of magnitude, random, init-magnitude, synflow, structured, dp-train,"
+            "--criterion: 'best' is not one of magnitude, inputs, random, init-magnitude, synflow, structured, dp-train,"
             " dp-synthetic",
         ),
         (("--provenance", "secret"), "--provenance: 'secret' is not one of public, private, data-free, dp"),

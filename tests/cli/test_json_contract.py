@@ -95,7 +95,9 @@ def test_train(cli):
         *("seconds", "accuracy", "privacy"),
     }
     assert wanted <= set(body)
-    assert set(body) - wanted == {"ticket_set", "round", "noise_std", "optimizer", "lr", "steps_taken"}
+    more = {"ticket_set", "round", "noise_std", "optimizer", "lr", "schedule", "average", "steps_taken"}
+    assert set(body) - wanted == more | {"features", "centre", "augment"}
+    assert [body[key] for key in ("features", "centre", "augment")] == [None, None, "none"]
     assert (body["run"], body["ticket_set"], body["round"]) == ("r", "pub", 2)
     assert (body["steps"], body["sampling_rate"]) == (3, 100 / 719)
     assert (body["live"], body["density"]) == (308, 0.48986486486486486)
