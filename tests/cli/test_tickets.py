@@ -152,7 +152,7 @@ def test_ls_elsewhere(cli, cwd, refused):
 
 FACTS = {
     *("ticket_set", "id", "name", "model", "features", "classes", "criterion", "provenance", "source", "events"),
-    *("draws", "parent", "predictors", "config", "tickets"),
+    *("draws", "parent", "predictors", "feature_map", "config", "tickets"),
 }
 
 
