@@ -283,10 +283,10 @@ def test_a_budget_is_not_raised_by_that_of_a_network(cli):
 @pytest.mark.usefixtures("work")
 def test_a_network_from_a_ledger_with_a_draw_goes_into_one_with_other_releases(cli, events):
     """The draw was the first of its ledger; a dense network does not depend on it, so it stays there."""
+    cli("train", "pub@1", *B, "--epsilon", "1", "--steps", "4", "--ledger", "l.jsonl", "--out", "n1", "--quiet")
     cli("select", "pub", *B, "--eps1", "0.1", "--ledger", "drawn.jsonl", "--quiet")
     whole = ("train", "--dense", "--model", "mlp:8", *B, "--epsilon", "1", "--steps", "4", "--out", "n", "--quiet")
     assert cli(*whole, "--ledger", "drawn.jsonl").code == 0
-    cli("train", "pub@1", *B, "--epsilon", "1", "--steps", "4", "--ledger", "l.jsonl", "--out", "n1", "--quiet")
     done = cli(
         "train", "--dense", "--model", "mlp", *B, "--features", "network:n", "--epsilon", "5", "--steps", "4",
         "--ledger", "l.jsonl", "--out", "r", "--quiet",
