@@ -417,7 +417,10 @@ def test_rows(folder, edit, rows):
         ({"more": 1}, "unknown or missing key 'more'"),
         ({"name": None}, f"name: {TEXT}"),
         ({"model": 5}, "model 5 is not a text"),
-        ({"model": "vgg"}, "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), cnn"),
+        (
+            {"model": "vgg"},
+            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh",
+        ),
         ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),
         ({"features": 64.0}, "model mlp:8: features 64.0 is not between 1 and 100000"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
