@@ -273,7 +273,7 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
         ({"scope": "net"}, "--scope: unknown scope 'net'; known: layer, global"),
         (
             {"criterion": "grasp"},
-            "--criterion: unknown criterion 'grasp'; known: magnitude, random, init-magnitude, synflow, structured",
+            "--criterion: unknown criterion 'grasp'; known: magnitude, inputs, random, init-magnitude, synflow, structured",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_scores_are_sums_over_paths(seed, part):
         assert (scores[name][~mask[name]] == 0).all()
 
 
-@pytest.mark.parametrize("text", ["mlp", "mlp:9", "mlp:20,30,10"])
+@pytest.mark.parametrize("text", ["mlp:5", "mlp:9", "mlp:20,30,10"])
 def test_flow_is_conserved(text):
     """Tanaka et al., theorems 1 and 2: the scores into a unit add up to those out of it, and those of any layer to R."""
     spec = ModelSpec(text, 6, 4)
