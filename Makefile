@@ -1,5 +1,6 @@
 # Set-up lives in scripts/setup.sh, which does nothing where .venv is already up to date.
 # The interpreter that makes .venv: make demo PYTHON=python3.12. More for pytest: make test ARGS='-k ledger -x'.
+# Two processes share the tests; a debugger needs one: make test ARGS='-n 0 --pdb'.
 PYTHON = python3
 ARGS =
 
@@ -20,7 +21,7 @@ demo:
 
 test:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest $(ARGS)
+	.venv/bin/pytest -n 2 --dist loadfile $(ARGS)
 
 check:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev

@@ -259,7 +259,7 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef) -> None:
         if (
             isinstance(event, ProvenanceEvent)
             and event.provenance == "public"
-            and _same_records(event.dataset, records)
+            and same_records(event.dataset, records)
         ):
             raise InputError(
                 f"--dataset: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
@@ -276,14 +276,14 @@ def check_never_private(before: Iterable[Event], planned: Iterable[Event]) -> No
         release = not isinstance(event, (BudgetEvent, ProvenanceEvent))
         if release or (isinstance(event, ProvenanceEvent) and event.provenance in ("private", "dp")):
             for public in said:
-                if _same_records(event.dataset, public.dataset):
+                if same_records(event.dataset, public.dataset):
                     raise InputError(
                         f"--dataset, --public: the ledger holds what was spent on {event.dataset}, so they are private, and"
                         f" {public.dataset} would be declared public; take other records, or another --ledger"
                     )
 
 
-def _same_records(one: DatasetRef, other: DatasetRef) -> bool:
+def same_records(one: DatasetRef, other: DatasetRef) -> bool:
     """Whether two references share records for certain; under different keys that cannot be told."""
     return one.key_id == other.key_id and one.may_overlap(other)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.cli.common import DataOptions, figure
+from dpltm.cli.common import DataOptions, figure, same_records
 from dpltm.cli.options import option
 from dpltm.errors import InputError
 
@@ -29,7 +29,7 @@ class FeatureOptions(DataOptions):
 
     features: str | None = option(
         None,
-        "In front of the network, at no cost: scatter for images, wavelets for signals, unit for any records (of norm 4, K"
+        "In front of the network, at no cost: scatter for images, wavelets for signals, unit for any records (K"
         " neighbours averaged), or network:RUN.",
         metavar="none|scatter[:J,L]|wavelets[:J,Q]|unit[:K]|network:RUN",
         shown="none; a ticket set remembers its own",
@@ -221,7 +221,7 @@ def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) 
         return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
     if found.source.key_id == key_id(PUBLIC_KEY):
         records = reference(dataset, key=PUBLIC_KEY)
-    if private and found.source.key_id == records.key_id and found.source.may_overlap(records):
+    if private and same_records(found.source, records):
         raise InputError(
             f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another --public, --subset or --dataset"

@@ -100,7 +100,8 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         section = table(path, body, name)
         clash = sorted(key for key in section if decided[name].get(key.replace("-", "_")) is not None)
         if clash:
-            raise InputError(f"--config {path}: [{name}] {clash[0]}: decided by [run] here; set it there")
+            otherwise = "" if "run" in body else f", or take dpltm {name} --config {path}"
+            raise InputError(f"--config {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
         if name == "select" and not public_rule:
             section = {**records, **section}
         stages[name] = resolve(cls, decided[name], section, str(path))

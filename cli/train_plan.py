@@ -22,6 +22,7 @@ from dpltm.cli.common import (
     origin_events,
     provenance_notes,
     public_input_notes,
+    same_records,
     steps_of,
 )
 from dpltm.cli.console import Console
@@ -288,7 +289,7 @@ def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
             check_text("--tuned-on", text)
     except (ValueError, InputError):
         raise InputError("--tuned-on: not as dpltm tune writes it: NAME FINGERPRINT KEY START STOP") from None
-    if source.key_id == records.key_id and source.may_overlap(records):
+    if same_records(source, records):
         raise InputError(
             f"--tuned-on: settings were searched on {source}, declared public, and {records} shares records with it; the"
             " same records cannot be private here: take other settings, or another --subset or --dataset"

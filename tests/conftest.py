@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Test processes run side by side (make test), and the programs that they start would each take every core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Examples are slow on a busy machine, which says nothing about the code.
 settings.register_profile("dpltm", deadline=None)
 settings.load_profile("dpltm")

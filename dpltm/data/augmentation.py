@@ -15,7 +15,7 @@ from dpltm.errors import DataError
 Augmentation = Literal["none", "flip", "shift", "shift-flip"]
 
 MOST_CHANNELS = 4
-"""Whatever has more in its last dimension is no image."""
+"""Most colour channels of an image; whatever has more in its last dimension is none."""
 
 
 def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.data.augmentation import MOST_CHANNELS
 from dpltm.data.scaling import scale
 from dpltm.errors import InputError
 from dpltm.features.normalisation import GROUPS, by_channel, by_group, of_norm
@@ -31,9 +32,6 @@ VERSION = 1
 
 ROWS = 32
 """Images at a time: what fits the caches of a processor."""
-
-MOST_CHANNELS = 4
-"""Most colour channels of an image; whatever has more in its last dimension is none."""
 
 STATISTICS, PROJECTION, CENTRE = ("mean", "deviation"), ("offset", "components"), "centre"
 """Names of tensors: of channels of public images, of principal components, and of the point that features are centred at."""

@@ -66,7 +66,7 @@ def attacks(draw, values):
     return model, Mask(tensors), torch.from_numpy(x), torch.from_numpy(y)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(attacks(anything), filters)
 def test_no_record_contributes_more_than_the_bound(attack, filter):
     model, mask, x, y = attack
@@ -80,7 +80,7 @@ def test_no_record_contributes_more_than_the_bound(attack, filter):
         assert result.values.count_nonzero() == 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(attacks(anything), filters, st.integers(0, 4))
 def test_nor_does_it_with_cross_entropy(attack, filter, label):
     model, mask, x, y = attack
