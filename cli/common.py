@@ -341,14 +341,14 @@ def provenance_notes(tickets: TicketSet, dataset: Dataset) -> list[str]:
     return []
 
 
-def figure(value: float | str) -> str:
-    """An epsilon for people: four digits, rounded up so that it is never printed too small; or inf, as a text too."""
+def figure(value: float | str, digits: int = 4) -> str:
+    """An epsilon for people: so many digits, rounded up so that it is never printed too small; or inf, as a text too."""
     if isinstance(value, str):
         return value
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     exact = Decimal(repr(float(value)))
-    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), rounding=ROUND_CEILING).normalize():f}"
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), rounding=ROUND_CEILING).normalize():f}"
 
 
 def free_name(stem: str, suffix: str) -> Path:

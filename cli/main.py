@@ -14,6 +14,7 @@ from dpltm.cli import (
     demo,
     evaluate,
     generate,
+    latent,
     predict,
     privacy,
     privacy_ledger,
@@ -59,6 +60,9 @@ register(accountant, "curve", privacy.CurveOptions, privacy.curve_command)
 register(accountant, "ledger", privacy_ledger.LedgerOptions, privacy_ledger.ledger_command)
 register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budget_command)
 app.add_typer(accountant, name="privacy")
+local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
+register(local, "epsilon", latent.EpsilonOptions, latent.epsilon_command)
+app.add_typer(local, name="latent")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", datasets.ListOptions, datasets.list_command)
 register(data, "info", datasets.InfoOptions, datasets.info_command)

@@ -1,0 +1,226 @@
+"""Binary channels: every bit of a record is sent with a chance of being another (PRIVACY.md section 6).
+
+A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. Probabilities
+are whole multiples of 2^-64, so that what is certified is what the coins do, to the last bit of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from dpltm.errors import InputError
+from dpltm.noise import RandomSource
+
+Protocol = Literal["ue", "oue", "rappor", "moue", "moue-hs", "uer"]
+
+PROTOCOLS: tuple[Protocol, ...] = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
+
+ONE_HOT: tuple[Protocol, ...] = ("ue", "oue", "moue")
+"""Protocols whose epsilon is claimed for strings with a single one."""
+
+WITH_ALPHA: tuple[Protocol, ...] = ("moue", "moue-hs", "uer")
+
+WHOLE = 1 << 64
+
+MOST_BITS, LARGEST_EPSILON, LARGEST_ALPHA = 10**9, 1e4, 1e6
+
+BLOCK = 1 << 14
+"""Words at a time: what fits the caches."""
+
+
+@dataclass(frozen=True)
+class Bit:
+    """What happens to a bit. ``one`` and ``zero`` are p and q, P(1 -> 1) and P(0 -> 1), in units of 2^-64."""
+
+    one: int
+    zero: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.one < WHOLE and 0 < self.zero < WHOLE):
+            raise InputError(f"Expected chances strictly between 0 and 2^64, not {self.one} and {self.zero}")
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """p and q."""
+        return self.one / WHOLE, self.zero / WHOLE
+
+    @property
+    def likelier(self) -> tuple[float, float]:
+        """Largest log of P(output | 1) / P(output | 0), and of its inverse, over the two outputs."""
+        as_one = _log_ratio(self.one, self.zero)
+        as_zero = _log_ratio(WHOLE - self.one, WHOLE - self.zero)
+        return max(as_one, as_zero), max(-as_one, -as_zero)
+
+    @property
+    def epsilon(self) -> float:
+        """What this bit alone is worth, whichever two inputs are compared: at most |ln| of either ratio."""
+        return max(self.likelier)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Independent channels of the bits of one record.
+
+    Attributes:
+        bits: number of bits, l r in LATENT's terms.
+        pattern: what happens to each bit; repeated where there are more bits.
+    """
+
+    bits: int
+    pattern: tuple[Bit, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bits <= MOST_BITS:
+            raise InputError(f"--bits: {self.bits} is not a whole number from 1 to {MOST_BITS:,}")
+        if not self.pattern:
+            raise InputError("Expected a pattern of one bit at least")
+
+    def certified(self, one_hot: bool = False) -> float:
+        """Least epsilon for which the channel is locally private: exact, since the bits are independent.
+
+        Args:
+            one_hot: whether only strings with a single one are ever sent; any string otherwise.
+        """
+        counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
+        present = [(bit, count) for bit, count in zip(self.pattern, counts, strict=True) if count]
+        if not one_hot:  # all bits may differ, each in the direction that tells more
+            return math.fsum(bit.epsilon * count for bit, count in present)
+        pairs = [
+            left.likelier[0] + right.likelier[1]
+            for i, (left, count) in enumerate(present)
+            for j, (right, _) in enumerate(present)
+            if i != j or count > 1
+        ]
+        return max(pairs, default=0.0)  # of one bit there is only one such string
+
+    def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        """p and q of every bit, float64 ``(bits,)``: what a server needs to know."""
+        found = np.array([bit.chances for bit in self.pattern]).T
+        return np.resize(found[0], self.bits), np.resize(found[1], self.bits)
+
+    def send(self, packed: np.ndarray, source: RandomSource) -> np.ndarray:
+        """Bits as they arrive, fresh coins for each.
+
+        Args:
+            packed: ``(n, ceil(bits / 8))`` uint8, first bit highest (``numpy.packbits``).
+            source: coins; secret.
+
+        Returns:
+            The same shape; bits that only fill up the last byte are 0.
+
+        Guarantees:
+            A bit comes out as 1 with probability exactly one / 2^64 or zero / 2^64, whatever the others do.
+
+        Raises:
+            InputError: rows of another length, or bits set beyond the last one.
+        """
+        width, beyond = -(-self.bits // 8), -self.bits % 8
+        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
+            raise InputError(f"Expected packed bits (n, {width}) uint8, not {packed.shape} {packed.dtype}")
+        if beyond and len(packed) and (packed[:, -1] & ((1 << beyond) - 1)).any():
+            raise InputError(f"Expected {self.bits} bits a record, and there are more")
+        wide = -(-width // 8)
+        words = np.zeros((len(packed), wide * 8), dtype=np.uint8)
+        words[:, :width] = packed
+        found, at_a_time = np.empty_like(packed), max(1, BLOCK // wide)
+        columns = self._columns(wide)
+        for start in range(0, len(packed), at_a_time):
+            block = words[start : start + at_a_time].view(np.uint64)
+            sent = _below(block, columns, source).view(np.uint8)
+            found[start : start + at_a_time] = sent[:, :width]
+        if beyond:
+            found[:, -1] &= 256 - (1 << beyond)
+        return found
+
+    def _columns(self, wide: int) -> list[tuple[np.ndarray, int, int]]:
+        """Where each bit of the pattern stands in the words of a record, and its two thresholds."""
+        place = np.arange(wide * 64) % len(self.pattern)
+        return [
+            (np.packbits(place == each).view(np.uint64), bit.one, bit.zero) for each, bit in enumerate(self.pattern)
+        ]
+
+
+def channel(protocol: Protocol, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
+    """The channel of a protocol as its paper defines it, with chances rounded to multiples of 2^-64.
+
+    Args:
+        protocol: ``ue`` and ``oue`` (Wang et al. 2017); ``rappor`` (LATENT Eq. 6); ``moue``, ``moue-hs`` and ``uer``
+            (LATENT, Eq. 9 for the last).
+        bits: of one record.
+        epsilon: what the protocol claims: the nominal figure.
+        alpha: of the last three.
+
+    Raises:
+        InputError: an epsilon or alpha that is not positive, an alpha too many or missing.
+    """
+    if protocol not in PROTOCOLS:
+        raise InputError(f"--protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise InputError(f"--epsilon: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    if (alpha is not None) != (protocol in WITH_ALPHA):
+        raise InputError(
+            f"--alpha is missing: {protocol} needs one, such as 7"
+            if alpha is None
+            else f"--alpha: {protocol} has none; leave it out"
+        )
+    if alpha is not None and not 0 < alpha <= LARGEST_ALPHA:
+        raise InputError(f"--alpha: {alpha:g} is not a positive number up to {LARGEST_ALPHA:g}")
+    if not 0 < bits <= MOST_BITS:
+        raise InputError(f"--bits: {bits} is not a whole number from 1 to {MOST_BITS:,}")
+    with localcontext() as context:  # far more digits than the 20 of 2^-64
+        context.prec = 60
+        all_of_it, a = Decimal(epsilon), Decimal(alpha or 0)
+        each = all_of_it / bits
+        match protocol:
+            case "ue" | "rappor":
+                p = 1 / (1 + (-(all_of_it / 2 if protocol == "ue" else each)).exp())
+                pairs = [(p, 1 - p)]
+            case "oue":
+                pairs = [(Decimal("0.5"), 1 / (1 + all_of_it.exp()))]
+            case "moue" | "moue-hs":
+                pairs = [(1 / (1 + a), 1 / (1 + a * (all_of_it if protocol == "moue" else each).exp()))]
+            case "uer":  # positions are counted from 0
+                q = 1 / (1 + a * each.exp())
+                pairs = [(a / (1 + a), q), (1 / (1 + a**3), q)]
+        return Channel(bits, tuple(Bit(_chance(p), _chance(q)) for p, q in pairs))
+
+
+def _chance(value: Decimal) -> int:
+    """The nearest multiple of 2^-64 that is neither 0 nor 1."""
+    return min(max(int((value * WHOLE).to_integral_value()), 1), WHOLE - 1)
+
+
+def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source: RandomSource) -> np.ndarray:
+    """One where a uniform number of 64 bits is below its bit's threshold, for 64 of them in a word: ``(n, words)``.
+
+    Numbers are drawn from their highest bit on, all of a word at once, and only as far as it takes to tell them from the
+    thresholds: some eight random bits each, for words of 64.
+    """
+    flat = bits.reshape(-1)
+    places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask, _, _ in columns]
+    found, left, at = np.zeros_like(flat), np.full_like(flat, ~np.uint64(0)), np.arange(len(flat))
+    for height in range(63, -1, -1):
+        threshold = np.zeros_like(flat)
+        for place, (_, one, zero) in zip(places, columns, strict=True):
+            if one >> height & 1:
+                threshold |= place & flat
+            if zero >> height & 1:
+                threshold |= place & ~flat
+        drawn = np.frombuffer(source.random_bytes(8 * len(flat)), dtype=np.uint64)
+        found[at] |= left & threshold & ~drawn
+        left &= ~(threshold ^ drawn)
+        if height % 8 == 0:  # go on with the words that hold an open number
+            still = np.flatnonzero(left)
+            at, flat, left, places = at[still], flat[still], left[still], [place[still] for place in places]
+    return found.reshape(bits.shape)
+
+
+def _log_ratio(a: int, b: int) -> float:
+    """ln(a / b) to float64's precision, close to 0 and far from it."""
+    return math.log1p(float(Fraction(a - b, b))) if abs(a - b) < b // 2 else math.log(a) - math.log(b)

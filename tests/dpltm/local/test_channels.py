@@ -1,0 +1,189 @@
+"""Binary channels: what they do to bits, and what that is worth (PRIVACY.md section 6)."""
+
+import functools
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpltm.errors import InputError
+from dpltm.local.channels import ONE_HOT, PROTOCOLS, WHOLE, WITH_ALPHA, Bit, Channel, channel
+from dpltm.noise import FastSource, SecureSource
+
+
+def made(protocol, bits, epsilon, alpha=7.0):
+    return channel(protocol, bits, epsilon, alpha if protocol in WITH_ALPHA else None)
+
+
+def brute_force(found: Channel, one_hot: bool) -> float:
+    """Largest log-ratio over all pairs of inputs and all outputs, all of them written out."""
+    p, q = found.probabilities()
+    strings = list(itertools.product((0, 1), repeat=found.bits))
+    sent = [string for string in strings if sum(string) == 1] if one_hot else strings
+    chances = [[np.array([1 - c, c]) for c in np.where(x, p, q)] for x in sent]
+    logs = np.log([functools.reduce(np.kron, bits) for bits in chances])  # a row an input, a column an output
+    return float((logs.max(0) - logs.min(0)).max())
+
+
+def test_figures_of_the_specification():
+    assert channel("uer", 92160, 0.5, 7.0).certified() == pytest.approx(262983.6, abs=0.05)
+    assert channel("moue-hs", 92160, 0.5, 7.0).certified() == pytest.approx(0.4375, rel=1e-6)
+    assert channel("rappor", 92160, 0.5).certified() == pytest.approx(0.5, rel=1e-12)
+    even, odd = channel("uer", 92160, 0.5, 7.0).pattern
+    assert even.epsilon == pytest.approx(1.946, abs=5e-4)
+    assert odd.epsilon == pytest.approx(3.761, abs=5e-4)
+    assert channel("rappor", 92160, 0.5).pattern[0].chances[0] - 0.5 == pytest.approx(1.4e-6, rel=0.05)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_chances_are_those_of_the_table(epsilon):
+    each, whole = math.exp(epsilon / 10), math.exp(epsilon)
+    half = math.exp(epsilon / 2)
+    table = {
+        "ue": (half / (1 + half), 1 / (1 + half)),
+        "oue": (0.5, 1 / (1 + whole)),
+        "rappor": (each / (1 + each), 1 / (1 + each)),
+        "moue": (1 / 8, 1 / (1 + 7 * whole)),
+        "moue-hs": (1 / 8, 1 / (1 + 7 * each)),
+        "uer": ([7 / 8, 1 / 344], 1 / (1 + 7 * each)),
+    }
+    for protocol, (p, q) in table.items():
+        ones, zeros = made(protocol, 10, epsilon).probabilities()
+        np.testing.assert_allclose(ones, np.resize(p, 10), rtol=1e-14)
+        np.testing.assert_allclose(zeros, np.resize(q, 10), rtol=1e-14)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+@pytest.mark.parametrize("bits", [1, 2, 3, 8])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_certified_is_the_largest_ratio_there_is(protocol, bits, one_hot):
+    found = made(protocol, bits, 1.3, 2.5)
+    assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_certified_is_the_largest_ratio_of_ten_bits(protocol):
+    found = made(protocol, 10, 0.5, 7.0)
+    assert found.certified() == pytest.approx(brute_force(found, False), rel=1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, WHOLE - 1), st.integers(1, WHOLE - 1)), min_size=1, max_size=5), st.booleans()
+)
+def test_certified_is_exact_for_any_pattern(chances, one_hot):
+    found = Channel(5, tuple(Bit(*pair) for pair in chances))
+    if all(1e-12 < chance < 1 - 1e-9 for bit in found.pattern for chance in bit.chances):
+        assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("protocol", ONE_HOT)
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_one_hot_protocols_keep_their_claim_on_one_hot_strings_alone(protocol, epsilon):
+    found = made(protocol, 12, epsilon)
+    assert found.certified(one_hot=True) == pytest.approx(epsilon, rel=1e-9)
+    assert found.certified() > epsilon
+
+
+@pytest.mark.parametrize("protocol", ["rappor", "moue-hs"])
+@given(bits=st.integers(1, 10**6), epsilon=st.floats(0.01, 100))
+def test_protocols_for_any_bits_keep_their_claim(protocol, bits, epsilon):
+    assert made(protocol, bits, epsilon).certified() <= epsilon * (1 + 1e-6) + bits * 2.0**-60
+
+
+@given(st.integers(1, 200), st.floats(0.01, 50), st.floats(1.01, 50))
+def test_what_the_two_reversed_positions_claim_does_not_hold(bits, epsilon, alpha):
+    """One even bit of UER alone is worth about ln(alpha), whatever epsilon is."""
+    assert channel("uer", bits, epsilon, alpha).certified() >= math.log(alpha) - 1e-9
+
+
+@pytest.mark.parametrize("bits", [1, 7, 64, 77, 200])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bits_flip_as_often_as_the_channel_says(protocol, bits):
+    """A chi-squared test of the ones that arrive, at each place for each input; bits of a place do not sway others."""
+    found, rows = made(protocol, bits, 3.0, 2.0), 20_000
+    given_ = np.random.default_rng(0).integers(0, 2, (rows, bits), dtype=np.uint8)
+    arrived = np.unpackbits(found.send(np.packbits(given_, 1), FastSource(1)), 1, count=bits)
+    p, q = found.probabilities()
+    observed, expected = [], []
+    for value, chance in ((1, p), (0, q)):
+        count = (given_ == value).sum(0)
+        ones = (arrived * (given_ == value)).sum(0)
+        observed += [ones, count - ones]
+        expected += [count * chance, count * (1 - chance)]
+    square = sum(((o - e) ** 2 / e).sum() for o, e in zip(observed, expected, strict=True))
+    assert 1e-4 < stats.chi2.sf(square, 2 * bits) < 1 - 1e-4
+    if bits > 1:
+        left, right = arrived[:, :-1] - np.where(given_, p, q)[:, :-1], arrived[:, 1:] - np.where(given_, p, q)[:, 1:]
+        assert np.abs((left * right).mean(0)).max() < 6 / math.sqrt(rows) / 4
+
+
+@pytest.mark.parametrize("one", [1, WHOLE // 3, WHOLE - 1])
+def test_a_bit_is_one_where_its_number_is_below_the_threshold(one):
+    """The drawn numbers in plain arithmetic: all 64 of their bits are looked at where that is what it takes."""
+
+    class Given:
+        """Numbers that agree with the threshold but for their last bits."""
+
+        def __init__(self, numbers):
+            self.planes = [
+                np.packbits([number >> height & 1 for number in numbers], bitorder="little").tobytes()
+                for height in range(63, -1, -1)
+            ]
+
+        def random_bytes(self, count):
+            assert count == 8
+            return self.planes.pop(0)
+
+    numbers = [max(0, min(WHOLE - 1, one + step)) for step in range(-32, 32)]
+    found = Channel(64, (Bit(one, 1),)).send(np.full((1, 8), 255, dtype=np.uint8), Given(numbers))
+    assert np.unpackbits(found[0], bitorder="little").tolist() == [int(number < one) for number in numbers]
+
+
+def test_coins_are_fresh_every_time_and_from_the_source_alone():
+    found, bits = channel("rappor", 300, 3.0), np.zeros((5, 38), dtype=np.uint8)
+    assert (found.send(bits, SecureSource()) != found.send(bits, SecureSource())).any()
+    assert (found.send(bits, FastSource(3)) == found.send(bits, FastSource(3))).all()
+
+
+def test_bits_that_fill_up_the_last_byte_stay_zero():
+    sent = channel("ue", 3, 0.1).send(np.zeros((1000, 1), dtype=np.uint8), FastSource(0))
+    assert (sent & 0b11111 == 0).all()
+    assert sent.any()
+
+
+def test_no_records_are_no_records():
+    assert channel("ue", 70, 1.0).send(np.zeros((0, 9), dtype=np.uint8), FastSource(0)).shape == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rr", 10, 1.0), "--protocol: 'rr' is not one of ue, oue, rappor, moue, moue-hs, uer"),
+        (("ue", 0, 1.0), "--bits: 0 is not a whole number from 1 to 1,000,000,000"),
+        (("ue", 10, 0.0), "--epsilon: 0 is not a positive number up to 10000"),
+        (("ue", 10, math.nan), "--epsilon: nan is not a positive number up to 10000"),
+        (("ue", 10, 1e5), "--epsilon: 100000 is not a positive number up to 10000"),
+        (("ue", 10, 1.0, 7.0), "--alpha: ue has none; leave it out"),
+        (("uer", 10, 1.0), "--alpha is missing: uer needs one, such as 7"),
+        (("uer", 10, 1.0, -1.0), "--alpha: -1 is not a positive number up to 1e+06"),
+        (("uer", 10, 1.0, math.inf), "--alpha: inf is not a positive number up to 1e+06"),
+    ],
+)
+def test_what_no_channel_is_made_of(arguments, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        channel(*arguments)
+
+
+def test_what_no_bits_are():
+    found = channel("ue", 3, 1.0)
+    with pytest.raises(InputError, match=r"Expected packed bits \(n, 1\) uint8, not \(2, 2\) uint8"):
+        found.send(np.zeros((2, 2), dtype=np.uint8), FastSource(0))
+    with pytest.raises(InputError, match="Expected 3 bits a record, and there are more"):
+        found.send(np.full((2, 1), 255, dtype=np.uint8), FastSource(0))
+    with pytest.raises(InputError, match="Expected chances strictly between 0 and 2"):
+        Bit(0, 1)
