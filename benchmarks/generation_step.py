@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpltm.generation import _batches, train_plain
+from dpltm.generation import batches_of, train_plain
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 
@@ -53,7 +53,7 @@ def main() -> None:
         }
     )
     mask.apply(ticket)
-    batches = _batches(RECORDS, BATCH, generator)
+    batches = batches_of(RECORDS, BATCH, generator)
     times: dict[str, list[float]] = {"bare": [], "generate": []}
     for _ in range(arguments.repeats + 1):
         began = time.perf_counter()

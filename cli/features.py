@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dpltm.cli.console import Console
     from dpltm.data import Augmentation, Dataset, Split
-    from dpltm.features import Bands, FeatureMap, Pool, Scale
+    from dpltm.features import FeatureMap, WithoutData
     from dpltm.privacy.events import DatasetRef, Event
 
 PUBLIC_RECORDS = 7000
@@ -29,15 +29,15 @@ class FeatureOptions(DataOptions):
 
     features: str | None = option(
         None,
-        "In front of the network, at no cost: scatter for images, wavelets for signals, unit for any records (K"
+        "In front of the network, at no cost: scatter or conv for images, wavelets for signals, unit for any records (K"
         " neighbours averaged), or network:RUN.",
-        metavar="none|scatter[:J,L]|wavelets[:J,Q]|unit[:K]|network:RUN",
+        metavar="none|scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN",
         shown="none; a ticket set remembers its own",
     )
     public: str | None = option(
         None,
         "Dataset declared public, known by name or a file of bytes: its channel means and deviations normalise scatter"
-        " features, and --components come from it.",
+        " and conv features, and --components come from it.",
         metavar="NAME|FILE",
         shown="normalisation within each record",
     )
@@ -52,16 +52,16 @@ def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -
     Raises:
         InputError: records, or public records, that it cannot take.
     """
-    from dpltm.features import Scale, parse, without_data
+    from dpltm.features import IMAGES, parse, without_data
 
     wanted = parse("none" if options.features is None else options.features)
     if options.components is not None and options.public is None:
         raise InputError("--components: of public features; name their dataset with --public")
     plain = wanted is None or isinstance(wanted, str)
-    if options.public is not None and (plain or not (isinstance(wanted, Scale) or options.components)):
+    if options.public is not None and (plain or not (isinstance(wanted, IMAGES) or options.components)):
         raise InputError(
-            "--public: its statistics normalise scatter features, its principal components (--components) any but those of"
-            " a network; add --features, or leave it out"
+            "--public: its statistics normalise scatter and conv features, its principal components (--components) any but"
+            " those of a network; add --features, or leave it out"
         )
     if wanted is None:
         return dataset
@@ -95,13 +95,13 @@ def _taken(dataset: Dataset, found: FeatureMap) -> FeatureMap:
 
 
 def _from_public(
-    found: FeatureMap, dataset: Dataset, wanted: Scale | Bands | Pool, options: FeatureOptions, console: Console
+    found: FeatureMap, dataset: Dataset, wanted: WithoutData, options: FeatureOptions, console: Console
 ) -> FeatureMap:
     """The map with statistics of the channels of public images, and principal components of public features."""
     import torch
 
     from dpltm.data import load
-    from dpltm.features import Scale, principal_components, statistics, without_data
+    from dpltm.features import IMAGES, principal_components, statistics, without_data
     from dpltm.tickets.identity import reference
 
     public = load(options.public or "")
@@ -118,7 +118,7 @@ def _from_public(
             f" {found.shape}; principal components need the same"
         )
     count, tensors = min(PUBLIC_RECORDS, len(public.train)), {}
-    if isinstance(wanted, Scale):
+    if isinstance(wanted, IMAGES):
         with console.progress(f"statistics of {public.name}", count) as step:
             tensors = statistics(theirs, _some(public, count, step))
     if options.components is not None:
@@ -183,9 +183,10 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
 def check_kind(dataset: Dataset, wanted: object, flag: str, instead: str | None = None) -> None:
     """Raises InputError for records that are known to be something else than what the map takes."""
     from dpltm.data import catalogue
-    from dpltm.features import Bands, Scale
+    from dpltm.features import IMAGES, Bands
 
-    known, takes = catalogue().get(dataset.name), {Scale: "image", Bands: "signal"}.get(type(wanted))
+    takes = "image" if isinstance(wanted, IMAGES) else "signal" if isinstance(wanted, Bands) else None
+    known = catalogue().get(dataset.name)
     if known is None or known.shape != dataset.train.x.shape[1:] or takes in (None, known.kind):
         return
     better = {"image": "scatter", "signal": "wavelets"}.get(known.kind, "unit")

@@ -15,6 +15,8 @@ from dpltm.cli import (
     evaluate,
     generate,
     latent,
+    latent_encode,
+    latent_train,
     predict,
     privacy,
     privacy_ledger,
@@ -62,6 +64,9 @@ register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budg
 app.add_typer(accountant, name="privacy")
 local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
 register(local, "epsilon", latent.EpsilonOptions, latent.epsilon_command)
+register(local, "scheme", latent_encode.SchemeOptions, latent_encode.scheme_command)
+register(local, "encode", latent_encode.EncodeOptions, latent_encode.encode_command)
+register(local, "train", latent_train.TrainOptions, latent_train.train_command)
 app.add_typer(local, name="latent")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", datasets.ListOptions, datasets.list_command)

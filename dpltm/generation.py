@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,18 @@ MOST_ROUNDS = 9_999
 
 Schedule = tuple[dict[str, int], ...]
 """Per round, how many weights of each prunable parameter live."""
+
+
+class Rows(Protocol):
+    """Inputs that are made ready as they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
+
+
+Inputs = Tensor | Rows
+"""``(n, features)``, in memory or a batch at a time."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +134,12 @@ class Tickets:
 
 def generate(
     spec: ModelSpec,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     config: GenerationConfig,
-    evaluation: tuple[Tensor, Tensor] | None = None,
+    evaluation: tuple[Inputs, Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    dropout: float = 0.0,
 ) -> Tickets:
     """Runs Algorithm 1, phase 1.
 
@@ -135,6 +149,7 @@ def generate(
         y: labels, ``(n,)`` int64.
         config: the schedule.
         evaluation: records that accuracies are measured on; none are measured without.
+        dropout: share of the last layer's inputs that each training step leaves out.
         progress: called as ``progress(steps done, steps in all)``, a few times a second at most is expected of it.
 
     Returns:
@@ -150,28 +165,31 @@ def generate(
         raise InputError(f"--batch-size: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     schedule = make_schedule(spec, config)
     with threads(config.threads):
-        return _rounds(spec, x, y, config, schedule, evaluation, progress)
+        return _rounds(spec, x, y, config, schedule, evaluation, progress, dropout)
 
 
 def _rounds(
     spec: ModelSpec,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     config: GenerationConfig,
     schedule: Schedule,
-    evaluation: tuple[Tensor, Tensor] | None,
+    evaluation: tuple[Inputs, Tensor] | None,
     progress: Callable[[int, int], None] | None,
+    dropout: float,
 ) -> Tickets:
     """Train, prune, rewind, ``config.rounds`` times over."""
     model = build(spec, config.seed)
     initial = theta0 = weights_of(model)
-    batches = _batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    batches = batches_of(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    left_out = torch.Generator().manual_seed(config.seed + 2**33)
     mask, tickets, done = Mask.dense(model), [], 0
 
     def run(steps: int) -> None:
         nonlocal done
         report = None if progress is None else _offset(progress, done, config.steps)
-        train_plain(model, mask, x, y, batches, steps, config.lr, report)
+        with dropping(model, dropout, left_out):
+            train_plain(model, mask, x, y, batches, steps, config.lr, report)
         done += steps
 
     if config.rewind:
@@ -307,7 +325,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def train_plain(
     model: nn.Module,
     mask: Mask,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     batches: Iterator[Tensor],
     steps: int,
@@ -338,7 +356,7 @@ def train_plain(
 
 
 @torch.no_grad()
-def count_correct(model: nn.Module, x: Tensor, y: Tensor, chunk: int = 4096) -> int:
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> int:
     """Number of records whose largest output is at their label."""
     return sum(
         int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
@@ -346,12 +364,31 @@ def count_correct(model: nn.Module, x: Tensor, y: Tensor, chunk: int = 4096) -> 
     )
 
 
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor) -> float:
     """Fraction of records that the network gets right."""
     return count_correct(model, x, y) / len(x)
 
 
-def _batches(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+@contextlib.contextmanager
+def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
+    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it."""
+    if not 0 <= share < 1:
+        raise InputError(f"--dropout: {share:g} is not at least 0 and below 1")
+
+    def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        del layer
+        kept = torch.rand(given[0].shape, generator=generator) >= share
+        return (given[0] * kept / (1 - share),)
+
+    handle = list(model.children())[-1].register_forward_pre_hook(drop) if share else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def batches_of(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out."""
     while True:
         order = torch.randperm(records, generator=generator)

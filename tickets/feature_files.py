@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import CENTRE, PROJECTION, STATISTICS, FeatureMap, Scale, parse
+from dpltm.features import CENTRE, IMAGES, PROJECTION, STATISTICS, FeatureMap, parse
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import DatasetRef, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
@@ -100,7 +100,7 @@ def _read(folder: Path, body: Any) -> FeatureMap:
         raise ValueError("components")
     if not (type(statistics) is type(centred) is bool) or (network is not None) != (body["text"] == "network"):
         raise ValueError("kind")
-    if statistics and not isinstance(parse(body["text"]), Scale):
+    if statistics and not isinstance(parse(body["text"]), IMAGES):
         raise ValueError("statistics")
     if components is not None and network is not None:
         raise ValueError("components")

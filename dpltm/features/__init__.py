@@ -2,10 +2,12 @@
 
 from dpltm.features.feature_map import (
     CENTRE,
+    IMAGES,
     PROJECTION,
     STATISTICS,
     FeatureMap,
     Pool,
+    WithoutData,
     parse,
     principal_components,
     statistics,
@@ -17,6 +19,7 @@ from dpltm.features.wavelets import Bands
 
 __all__ = [
     "CENTRE",
+    "IMAGES",
     "NORM",
     "PROJECTION",
     "STATISTICS",
@@ -24,6 +27,7 @@ __all__ = [
     "FeatureMap",
     "Pool",
     "Scale",
+    "WithoutData",
     "parse",
     "principal_components",
     "statistics",

@@ -21,6 +21,8 @@ from torch.nn import functional
 from dpltm.data.augmentation import MOST_CHANNELS
 from dpltm.data.scaling import scale
 from dpltm.errors import InputError
+from dpltm.features import convolution
+from dpltm.features.convolution import Convolution, Convolutions
 from dpltm.features.normalisation import GROUPS, by_channel, by_group, of_norm
 from dpltm.features.scattering import Scale, Scattering
 from dpltm.features.wavelets import Bands, Wavelets
@@ -53,12 +55,18 @@ class Pool:
             )
 
 
+WithoutData = Scale | Convolution | Bands | Pool
+
+IMAGES = (Scale, Convolution)
+"""Maps of images, whose channels are normalised by statistics."""
+
+
 @dataclass(frozen=True)
 class FeatureMap:
     """A map of records to features.
 
     Attributes:
-        text: ``scatter:J,L``, ``wavelets:J,Q``, ``unit:K`` or ``network``.
+        text: ``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``network``.
         shape: of a record as stored.
         bounds: public range of its values.
         source: records declared public that channel statistics were taken from, or those that the network was trained
@@ -126,6 +134,8 @@ class FeatureMap:
             case Scale():
                 found = self._scattering
                 return (found.height, found.width, found.channels * _channels(self.shape))
+            case Convolution():
+                return (self._convolutions.height, self._convolutions.width, convolution.SECOND)
             case Bands():
                 return (self._wavelets.features,)
             case Pool(width):
@@ -196,17 +206,22 @@ class FeatureMap:
 
     @torch.no_grad()
     def unscaled(self, x: np.ndarray) -> Tensor:
-        """Scattering coefficients before normalisation: ``(n, channels, height, width)``."""
+        """Channels of an image before normalisation: ``(n, channels, height, width)``."""
         images = torch.from_numpy(scale(x, self.bounds)).view(len(x), *self.shape[:2], _channels(self.shape))
-        found = self._scattering(images.permute(0, 3, 1, 2).flatten(0, 1))
+        images = images.permute(0, 3, 1, 2)
+        if isinstance(parse(self.text), Convolution):
+            return self._convolutions(images)
+        found = self._scattering(images.flatten(0, 1))
         return found.view(len(x), -1, *found.shape[2:])
 
     @torch.no_grad()
     def _mapped(self, x: np.ndarray) -> Tensor:
-        if self.network is None and isinstance(parse(self.text), Scale):
+        if self.network is None and isinstance(kind := parse(self.text), IMAGES):
             values = self.unscaled(x)
             if "mean" in self.tensors:
                 values = by_channel(values, self.tensors["mean"], self.tensors["deviation"])
+            elif isinstance(kind, Convolution):
+                values = by_group(values, convolution.GROUPS)
             else:
                 values = by_group(values, GROUPS * _channels(self.shape))
             return of_norm(values.permute(0, 2, 3, 1).flatten(1))
@@ -225,12 +240,22 @@ class FeatureMap:
     def _scattering(self) -> Scattering:
         parsed = parse(self.text)
         assert isinstance(parsed, Scale)
+        self._check_image("scatter")
+        return Scattering(parsed, self.shape[0], self.shape[1])
+
+    @cached_property
+    def _convolutions(self) -> Convolutions:
+        parsed = parse(self.text)
+        assert isinstance(parsed, Convolution)
+        self._check_image("conv")
+        return Convolutions(parsed, self.shape[0], self.shape[1], _channels(self.shape))
+
+    def _check_image(self, kind: str) -> None:
         if len(self.shape) not in (2, 3) or _channels(self.shape) > MOST_CHANNELS:
             raise InputError(
-                f"--features: scatter takes images, (height, width) or (height, width, colours), and a record here is of"
+                f"--features: {kind} takes images, (height, width) or (height, width, colours), and a record here is of"
                 f" shape {self.shape}; take unit"
             )
-        return Scattering(parsed, self.shape[0], self.shape[1])
 
     @cached_property
     def _wavelets(self) -> Wavelets:
@@ -253,7 +278,7 @@ class FeatureMap:
         return body, body(torch.zeros(1, self.network.features)).numel()
 
 
-def parse(text: str) -> Scale | Bands | Pool | str | None:
+def parse(text: str) -> WithoutData | str | None:
     """What ``--features`` says: a map that needs no data, the RUN of ``network:RUN``, or nothing for ``none``.
 
     Raises:
@@ -268,20 +293,25 @@ def parse(text: str) -> Scale | Bands | Pool | str | None:
     if all(number.isascii() and number.isdecimal() and len(number) < 4 for number in numbers):
         if kind == "scatter" and len(numbers) <= 2:
             return Scale(*map(int, numbers))
+        if kind == "conv" and len(numbers) <= 1:
+            return Convolution(*map(int, numbers))
         if kind == "wavelets" and len(numbers) <= 2:
             return Bands(*map(int, numbers))
         if kind == "unit" and len(numbers) <= 1:
             return Pool(*map(int, numbers))
     raise InputError(
-        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, wavelets, wavelets:J,Q, unit, unit:K or network:RUN"
+        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
+        " or network:RUN"
     )
 
 
-def without_data(found: Scale | Bands | Pool, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
+def without_data(found: WithoutData, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
     """The map of that kind for records of this shape, which looks at no data; normalisation is within each record."""
     match found:
         case Scale(scales, angles):
             text = f"scatter:{scales},{angles}"
+        case Convolution(seed):
+            text = f"conv:{seed}"
         case Bands(octaves, each):
             text = f"wavelets:{octaves},{each}"
         case Pool(width):

@@ -53,8 +53,8 @@ class Bit:
     @property
     def likelier(self) -> tuple[float, float]:
         """Largest log of P(output | 1) / P(output | 0), and of its inverse, over the two outputs."""
-        as_one = _log_ratio(self.one, self.zero)
-        as_zero = _log_ratio(WHOLE - self.one, WHOLE - self.zero)
+        as_one = log_ratio(self.one, self.zero)
+        as_zero = log_ratio(WHOLE - self.one, WHOLE - self.zero)
         return max(as_one, as_zero), max(-as_one, -as_zero)
 
     @property
@@ -188,10 +188,10 @@ def channel(protocol: Protocol, bits: int, epsilon: float, alpha: float | None =
             case "uer":  # positions are counted from 0
                 q = 1 / (1 + a * each.exp())
                 pairs = [(a / (1 + a), q), (1 / (1 + a**3), q)]
-        return Channel(bits, tuple(Bit(_chance(p), _chance(q)) for p, q in pairs))
+        return Channel(bits, tuple(Bit(chance(p), chance(q)) for p, q in pairs))
 
 
-def _chance(value: Decimal) -> int:
+def chance(value: Decimal) -> int:
     """The nearest multiple of 2^-64 that is neither 0 nor 1."""
     return min(max(int((value * WHOLE).to_integral_value()), 1), WHOLE - 1)
 
@@ -221,6 +221,6 @@ def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source:
     return found.reshape(bits.shape)
 
 
-def _log_ratio(a: int, b: int) -> float:
+def log_ratio(a: int, b: int) -> float:
     """ln(a / b) to float64's precision, close to 0 and far from it."""
     return math.log1p(float(Fraction(a - b, b))) if abs(a - b) < b // 2 else math.log(a) - math.log(b)

@@ -92,8 +92,8 @@ def test_a_dry_run_states_what_the_run_spends(cli, cwd):
         ),
         (
             (*UNIT, "--public", "digits", "--epsilon", "1"),
-            "--public: its statistics normalise scatter features, its principal components (--components) any but those of"
-            " a network; add --features, or leave it out",
+            "--public: its statistics normalise scatter and conv features, its principal components (--components) any but"
+            " those of a network; add --features, or leave it out",
         ),
         (
             (*UNIT, "--public", "digits", "--components", "5", "--epsilon", "1"),

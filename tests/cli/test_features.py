@@ -421,7 +421,8 @@ DENSE = ("train", "--dense", "--model", "mlp", *B, "--epsilon", "1", "--steps", 
 @pytest.mark.parametrize("text", ["scattering", "scatter:2,8,9", "network:"])
 def test_options_that_are_none(turned_away, text):
     assert turned_away(*DENSE, "--features", text) == (
-        f"--features: {text!r} is not none, scatter, scatter:J,L, wavelets, wavelets:J,Q, unit, unit:K or network:RUN"
+        f"--features: {text!r} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
+        " or network:RUN"
     )
 
 
@@ -453,8 +454,8 @@ def test_features_that_are_none(turned_away, options, message):
 @pytest.mark.parametrize("features", [(), ("--features", "none"), ("--features", "network:net")])
 def test_public_records_without_scatter(turned_away, features):
     assert turned_away(*DENSE, *features, "--public", "digits") == (
-        "--public: its statistics normalise scatter features, its principal components (--components) any but those of a"
-        " network; add --features, or leave it out"
+        "--public: its statistics normalise scatter and conv features, its principal components (--components) any but"
+        " those of a network; add --features, or leave it out"
     )
 
 

@@ -15,8 +15,8 @@ from dpltm.errors import InputError
 from dpltm.generation import (
     GenerationConfig,
     Tickets,
-    _batches,
     accuracy,
+    batches_of,
     count_correct,
     generate,
     make_schedule,
@@ -87,7 +87,7 @@ def test_pruned_weights_of_the_predictors_are_exactly_zero(tickets):
 def independent_rounds(tickets: Tickets, rewind: bool = True) -> list[dict[str, Tensor]]:
     """Predictors by plain PyTorch: torch.optim.SGD, weights and gradients masked by multiplication."""
     x, y = toy_data()
-    batches = _batches(40, CONFIG.batch_size, torch.Generator().manual_seed(CONFIG.seed + 2**32))
+    batches = batches_of(40, CONFIG.batch_size, torch.Generator().manual_seed(CONFIG.seed + 2**32))
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
     predictors = []
     for number, ticket in enumerate(tickets.tickets):
@@ -201,7 +201,7 @@ def test_counting_in_chunks(chunk):
 
 
 def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
-    batches = _batches(10, 4, torch.Generator().manual_seed(0))
+    batches = batches_of(10, 4, torch.Generator().manual_seed(0))
     epochs = [[next(batches), next(batches)] for _ in range(50)]
     seen = set()
     for epoch in epochs:
@@ -342,7 +342,7 @@ LATE = replace(CONFIG, rounds=2, rewind=7)
 def test_late_rewinding_by_an_independent_loop():
     """theta0 is the dense network after 7 of its 30 steps; later rounds take 23 steps on the batches that follow."""
     made, (x, y) = generate(SPEC, *toy_data(), LATE), toy_data()
-    batches = _batches(40, LATE.batch_size, torch.Generator().manual_seed(LATE.seed + 2**32))
+    batches = batches_of(40, LATE.batch_size, torch.Generator().manual_seed(LATE.seed + 2**32))
     start = [value.detach() for value in build(SPEC, LATE.seed).parameters()]
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
 

@@ -48,6 +48,7 @@ MAPS = {
     "scatter": plain(),
     "colours": plain((9, 8, 3)),
     "statistics": of_statistics(),
+    "random convolutions": plain((10, 9, 3), "conv:3"),
     "signals": plain((40, 3), "wavelets"),
     "values": plain((9, 8), "unit"),
     "averaged values": plain((20,), "unit:3"),
@@ -337,7 +338,8 @@ def test_what_the_option_takes(text: str, expected: object):
 )
 def test_what_it_does_not_take(text: str):
     assert refusal(parse, text) == (
-        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, wavelets, wavelets:J,Q, unit, unit:K or network:RUN"
+        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
+        " or network:RUN"
     )
 
 

@@ -1,0 +1,267 @@
+"""``dpltm latent scheme`` and ``encode``: what is agreed on, and what an owner's machine does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dpltm.cli.common import (
+    DataOptions,
+    check_delta,
+    check_never_private,
+    check_not_public,
+    figure,
+    load_dataset,
+    public_input_notes,
+    same_records,
+)
+from dpltm.cli.console import Console
+from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.options import Call, option
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console as RichConsole
+
+    from dpltm.data import Dataset
+    from dpltm.local.scheme import Scheme
+    from dpltm.privacy.events import Event
+
+STATISTICS = 7000
+"""Public records that statistics of features are taken from, at most: the first ones."""
+
+
+@dataclass(frozen=True)
+class SchemeOptions:
+    """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
+
+    The folder that is written is public. Every owner encodes with it (dpltm latent encode), and the server trains with it
+    (dpltm latent train).
+    """
+
+    public: str | None = option(
+        None,
+        "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
+        metavar="NAME|FILE",
+        required=True,
+    )
+    features: str = option(
+        "scatter",
+        "What a record is before it is encoded.",
+        metavar="scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN",
+    )
+    components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
+    classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in --public")
+    protocol: str = option(
+        "rappor", "What happens to the bits.", choices=("ue", "oue", "rappor", "moue", "moue-hs", "uer")
+    )
+    epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
+    alpha: float | None = option(None, "Of moue, moue-hs and uer.", metavar="A")
+    format: str = option(
+        "0,0", "Bits before and behind the point of each value; its sign is one more.", metavar="WHOLE,FRACTION"
+    )
+    label_epsilon: float | None = option(
+        None, "Epsilon of the randomised response that sends the label.", metavar="E", shown="labels declared public"
+    )
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+
+
+@dataclass(frozen=True)
+class EncodeOptions(DataOptions):
+    """Randomise records where they are; what is written may leave the machine.
+
+    Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it: name one
+    --ledger for all of them to have that counted.
+    """
+
+    scheme: str | None = option(
+        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
+    )
+    delta: float = option(1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D")
+    out: str | None = option(None, "File to write.", metavar="FILE", required=True)
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="FILE.ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be sent.")
+
+
+def scheme_command(options: SchemeOptions, call: Call) -> None:
+    """Runs ``dpltm latent scheme`` and prints its answer."""
+    console = Console(call.json, call.quiet)
+    body = make_scheme(options, console)
+    console.result(body, lambda rich: _show_scheme(rich, body))
+
+
+def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
+    """Makes and writes a scheme; returns the JSON answer."""
+    from dpltm.cli.common import parse_numbers
+    from dpltm.features import IMAGES, parse
+    from dpltm.local.bit_strings import BitStrings
+    from dpltm.local.channels import Protocol
+    from dpltm.local.encoding import FixedPoint
+    from dpltm.local.scheme import Scheme, public_statistics
+    from dpltm.tickets.files import check_free
+    from dpltm.tickets.scheme_files import save_scheme
+
+    check_free(Path(options.out or ""))
+    bits = parse_numbers("--format", options.format)
+    if len(bits) != 2 or not all(part.is_integer() for part in bits):
+        raise InputError(f"--format: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
+    form = FixedPoint(int(bits[0]), int(bits[1]))
+    wanted = parse(options.features)
+    if wanted is None:
+        raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
+    public = load_dataset(DataOptions(dataset=options.public, classes=options.classes))
+    statistical = isinstance(wanted, IMAGES) or options.components is not None
+    given = FeatureOptions(
+        features=options.features, public=options.public if statistical else None, components=options.components
+    )
+    found = with_features(public, given, console).feature_map
+    assert found is not None
+    answer = BitStrings(
+        found.features, public.classes, form, cast(Protocol, options.protocol), options.epsilon or 0.0, options.alpha,
+        options.label_epsilon,
+    )  # fmt: skip
+    some = public.train.x[:STATISTICS]
+    with console.progress(f"statistics of features of {public.name}", len(some)) as step:
+        mean, deviation = public_statistics(found, _in_turn(some, step))
+    scheme = Scheme(found, mean, deviation, answer)
+    save_scheme(Path(options.out or ""), scheme)
+    console.say(f"wrote {options.out}")
+    return {"scheme": options.out, **_facts(scheme), "notes": _notes(scheme)}
+
+
+def _in_turn(x: np.ndarray, step: Any) -> Iterator[np.ndarray]:
+    from dpltm.local.scheme import ROWS
+
+    for start in range(0, len(x), ROWS):
+        yield x[start : start + ROWS]
+        step(min(start + ROWS, len(x)))
+
+
+def _facts(scheme: Scheme) -> dict[str, Any]:
+    answer = scheme.answer
+    return {
+        "id": scheme.id,
+        "features": scheme.feature_map.text,
+        "values": answer.values,
+        "bits": answer.channel.bits,
+        "classes": answer.classes,
+        "protocol": answer.protocol,
+        "epsilon": answer.epsilon,
+        "alpha": answer.alpha,
+        "label_epsilon": answer.label_epsilon,
+        "record_bytes": answer.record_bytes,
+        "nominal": answer.nominal,
+        "certified": answer.certified,
+    }
+
+
+def _notes(scheme: Scheme) -> list[str]:
+    if scheme.answer.label_epsilon is None:
+        return ["labels are sent as they are: declared public, and not counted"]
+    return []
+
+
+def encode_command(options: EncodeOptions, call: Call) -> None:
+    """Runs ``dpltm latent encode`` and prints its answer."""
+    console = Console(call.json, call.quiet)
+    body = encode(options, console)
+    console.result(body, lambda rich: _show_encoded(rich, body))
+
+
+def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
+    """Enters the release, randomises, writes the file; returns the JSON answer."""
+    from dpltm.noise import SecureSource
+    from dpltm.privacy.events import GuaranteeEvent, now
+    from dpltm.privacy.ledger import check_budgets, report
+    from dpltm.tickets.files import check_free, check_writable
+    from dpltm.tickets.identity import reference
+    from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.scheme_files import load_scheme, write_messages
+
+    out = Path(options.out or "")
+    check_free(out)
+    check_writable(out)
+    scheme = load_scheme(Path(options.scheme or ""))
+    dataset = load_dataset(options)
+    check_delta(options.delta, dataset)
+    check_fits(scheme, dataset)
+    records = reference(dataset, make_key=not options.dry_run)
+    source = scheme.feature_map.source
+    if source is not None and same_records(source, records):
+        raise InputError(
+            f"--dataset: {source} was declared public for {options.scheme}, and {records} shares records with it; take"
+            " others"
+        )
+    answer = scheme.answer
+    what = f"{answer.protocol} on {answer.channel.bits} bits of a record, as {scheme.id[:8]}"
+    event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
+    before = open_ledger(Path(options.ledger)).events if options.ledger else ()
+    planned: tuple[Event, ...] = (event,)
+    check_not_public(before, records)
+    check_never_private(before, planned)
+    check_budgets(before, planned)
+    notes = [*_notes(scheme), *public_input_notes(dataset)]
+    saturated = 0
+    if not options.dry_run:
+        ledger = open_ledger(Path(options.ledger or f"{out}.ledger.jsonl"))
+        ledger.append(event)
+
+        def blocks(step: Any) -> Iterator[np.ndarray]:
+            nonlocal saturated
+            for rows, many in scheme.messages(dataset.train.x, dataset.train.y, SecureSource(), step):
+                saturated += many
+                yield rows
+
+        with console.progress(f"encoding the records of {dataset.name}", len(dataset.train)) as step:
+            write_messages(out, scheme, len(dataset.train), blocks(step))
+        console.say(f"wrote {out}")
+        notes.append("how many values saturated is the owner's to know: it is not in the file, so do not hand it on")
+    touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
+    return {
+        **({"dry_run": True} if options.dry_run else {}),
+        "messages": str(out),
+        "records": len(dataset.train),
+        **_facts(scheme),
+        "saturated": None if options.dry_run else saturated,
+        "privacy": report(touching, options.delta, "replace-one", notes).to_json(),
+    }
+
+
+def check_fits(scheme: Scheme, dataset: Dataset) -> None:
+    """Raises InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
+    found = scheme.feature_map
+    theirs = dataset.train.x.shape[1:], tuple(float(bound) for bound in dataset.bounds), dataset.classes
+    agreed = found.shape, found.bounds, scheme.answer.classes
+    for what, flag, one, other in zip(
+        ("shape", "bounds", "classes"), ("--dataset", "--bounds", "--classes"), theirs, agreed, strict=True
+    ):
+        if one != other:
+            raise InputError(f"{flag}: {what} of {dataset.name} are {one}, and the scheme was made for {other}")
+
+
+def _show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_notes, show_pairs
+
+    show_pairs(rich, f"wrote {body['scheme']}", {key: value for key, value in body.items() if key != "notes"})
+    _show_figures(rich, body)
+    show_notes(rich, body)
+
+
+def _show_encoded(rich: RichConsole, body: dict[str, Any]) -> None:
+    from dpltm.cli.show import show_pairs, show_privacy
+
+    title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
+    shown = ("records", "features", "values", "bits", "record_bytes", "saturated")
+    show_pairs(rich, title, {key: body[key] for key in shown})
+    _show_figures(rich, body)
+    show_privacy(rich, body["privacy"])
+
+
+def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
+    rich.print(
+        f"certified local epsilon of a record = {figure(body['certified'], 7)} (replace-one, delta = 0)", style="bold"
+    )
+    rich.print(f"nominal local epsilon of a record = {figure(body['nominal'])} (claimed by: {body['protocol']})")

@@ -1,0 +1,73 @@
+"""Two layers of random convolutions, as LATENT has in front of its randomised bits, computed without having seen any data.
+
+LATENT's module (the first layers of its network for MNIST) is trained on the owner's records; weights that are drawn once
+and fixed reveal nothing about anybody, and linear classifiers on top of them do well (Pinto et al. 2009). Filters are of
+3 x 3, 32 and then 64 of them, each layer followed by ReLU, then maxima over 2 x 2 pixels: 9,216 values of an MNIST image.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpltm.errors import InputError
+from dpltm.noise import FastSource, uniform
+
+FIRST, SECOND, SIDE = 32, 64, 3
+
+GROUPS = 8
+"""Groups of channels that are normalised within a record."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What the module is decided by.
+
+    Attributes:
+        seed: decides the weights, which are public.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= 999:
+            raise InputError(f"--features: conv:{self.seed}: the seed must be 0 to 999; the usual is conv:0")
+
+
+class Convolutions:
+    """The module for images of one size; every image by itself.
+
+    Args:
+        found: what decides its weights.
+        height, width: of the images.
+        colours: of each pixel.
+
+    Raises:
+        InputError: images too small for it.
+    """
+
+    def __init__(self, found: Convolution, height: int, width: int, colours: int) -> None:
+        self.height, self.width = ((side - 2 * (SIDE - 1)) // 2 for side in (height, width))
+        if min(self.height, self.width) < 1:
+            raise InputError(
+                f"--features: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
+            )
+        source = FastSource(found.seed)
+        self._first = _weights(source, FIRST, colours)
+        self._second = _weights(source, SECOND, FIRST)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """``(n, colours, height, width)`` to ``(n, 64, height / 2 - 2, width / 2 - 2)``."""
+        found = functional.conv2d(images, self._first).relu()
+        return functional.max_pool2d(functional.conv2d(found, self._second).relu(), 2)
+
+
+def _weights(source: FastSource, filters: int, channels: int) -> Tensor:
+    """Uniform weights of variance 2 / (inputs of a filter), so that values keep their size (He et al. 2015)."""
+    inputs = channels * SIDE * SIDE
+    values = (2 * uniform(source, filters * inputs) - 1) * math.sqrt(6 / inputs)
+    return torch.from_numpy(values).float().view(filters, channels, SIDE, SIDE)

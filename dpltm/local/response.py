@@ -1,0 +1,89 @@
+"""k-ary randomised response: a category is sent as it is, or as another one (Warner 1965; Kairouz et al. 2014)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+
+import numpy as np
+
+from dpltm.errors import InputError
+from dpltm.local.channels import LARGEST_EPSILON, WHOLE, chance, log_ratio
+from dpltm.noise import RandomSource
+
+MOST_CATEGORIES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Response:
+    """A category among k arrives unchanged with a fixed chance, else as one of the others, all alike.
+
+    Attributes:
+        categories: k.
+        epsilon: how much likelier the true category is than any other, its logarithm.
+    """
+
+    categories: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.categories <= MOST_CATEGORIES:
+            raise InputError(f"Expected {self.categories} categories from 2 to {MOST_CATEGORIES}")
+        if not 0 < self.epsilon <= LARGEST_EPSILON:
+            raise InputError(f"--epsilon: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+
+    @property
+    def truth(self) -> int:
+        """Chance that a category arrives unchanged, in units of 2^-64."""
+        with localcontext() as context:
+            context.prec = 60
+            return chance(1 / (1 + (self.categories - 1) * (-Decimal(self.epsilon)).exp()))
+
+    @property
+    def certified(self) -> float:
+        """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
+        return abs(log_ratio(self.truth * (self.categories - 1), WHOLE - self.truth))
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """That a category arrives as itself, and as any one other."""
+        return self.truth / WHOLE, (WHOLE - self.truth) / WHOLE / (self.categories - 1)
+
+    def send(self, values: np.ndarray, source: RandomSource) -> np.ndarray:
+        """Categories as they arrive, each on coins of its own.
+
+        Args:
+            values: ``(n,)`` whole numbers from 0 to k - 1.
+            source: coins; secret.
+
+        Guarantees:
+            A category stays as it is with probability exactly truth / 2^64; the others are exactly as likely as each other.
+
+        Raises:
+            InputError: a value is no category.
+        """
+        values = np.asarray(values)
+        if len(values) and not (values.min() >= 0 and values.max() < self.categories):
+            raise InputError(
+                f"Expected categories from 0 to {self.categories - 1}, not {values.min()} to {values.max()}"
+            )
+        drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
+        others = (values + 1 + _below(source, len(values), self.categories - 1)) % self.categories
+        return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
+
+    def debiased(self, arrived: np.ndarray) -> np.ndarray:
+        """For each answer an estimate of its one-hot category that is right in the mean: ``(n, k)`` float32."""
+        same, other = self.chances
+        found = np.full((len(arrived), self.categories), -other / (same - other), dtype=np.float32)
+        found[np.arange(len(arrived)), arrived] = (1 - other) / (same - other)
+        return found
+
+
+def _below(source: RandomSource, count: int, limit: int) -> np.ndarray:
+    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew."""
+    last, found = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
+    left = np.arange(count)
+    while len(left):
+        found[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
+        left = left[found[left] > np.uint64(last)]
+    return (found % np.uint64(limit)).astype(np.int64)

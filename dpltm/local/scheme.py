@@ -1,0 +1,105 @@
+"""What owners and server agree on before a record is sent: features, their public statistics, and how they are randomised.
+
+All of it is public, and made without any private record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.errors import InputError
+from dpltm.features import NORM, FeatureMap
+from dpltm.local.bit_strings import BitStrings
+from dpltm.noise import RandomSource
+
+VERSION = 1
+"""Part of every id; raised when the same settings give other messages."""
+
+ROWS = 500
+"""Records at a time."""
+
+LEAST_DEVIATION = 1e-3
+"""Of a feature, over the largest: nothing is blown up more than that."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a record becomes a message.
+
+    Attributes:
+        feature_map: takes a record to features, by itself.
+        mean, deviation: of each feature over public records, ``(features,)``.
+        answer: takes z-scores and a label to what is sent.
+    """
+
+    feature_map: FeatureMap
+    mean: Tensor
+    deviation: Tensor
+    answer: BitStrings
+
+    def __post_init__(self) -> None:
+        if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
+            raise InputError(
+                f"Expected as many statistics and values as the {self.feature_map.features} features, not {len(self.mean)},"
+                f" {len(self.deviation)} and {self.answer.values}"
+            )
+        if not (bool(self.mean.isfinite().all()) and bool((self.deviation > 0).all())):
+            raise InputError("Expected finite means and positive deviations of features")
+
+    @cached_property
+    def id(self) -> str:
+        """SHA-256 (hex) over all that decides messages."""
+        digest = hashlib.sha256()
+        digest.update(json.dumps([VERSION, self.feature_map.id, asdict(self.answer)], sort_keys=True).encode())
+        for value in (self.mean, self.deviation):
+            digest.update(value.numpy().astype("<f4").tobytes())
+        return digest.hexdigest()
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
+        return ((self.feature_map(x) - self.mean) / self.deviation).numpy()
+
+    def messages(
+        self, x: np.ndarray, y: np.ndarray, source: RandomSource | None, progress: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """What is sent of records as stored, some at a time, and how many values saturated.
+
+        Args:
+            x: ``(n, *shape)``.
+            y: ``(n,)`` labels.
+            source: coins; None for public records, which are sent as they are.
+            progress: called with the number of records done.
+        """
+        for start in range(0, len(x), ROWS):
+            scores, labels = self.scores(x[start : start + ROWS]), np.asarray(y[start : start + ROWS])
+            if source is None:
+                yield self.answer.without_coins(scores, labels), 0
+            else:
+                yield self.answer.randomise(scores, labels, source)
+            if progress is not None:
+                progress(min(start + ROWS, len(x)))
+
+
+def public_statistics(found: FeatureMap, batches: Iterator[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each feature over public records; no deviation is left near zero."""
+    count, total, squares = 0, torch.zeros(found.features).double(), torch.zeros(found.features).double()
+    for x in batches:
+        values = found(x).double()
+        count, total, squares = count + len(values), total + values.sum(0), squares + values.square().sum(0)
+    mean = total / count
+    deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
+    return mean.float(), deviation.clamp_min(max(LEAST_DEVIATION * float(deviation.max()), 1e-12)).float()
+
+
+def without_public_records(found: FeatureMap) -> tuple[Tensor, Tensor]:
+    """The same where no record is public: features of norm ``NORM`` that are centred and all vary alike."""
+    return torch.zeros(found.features), torch.full((found.features,), NORM / math.sqrt(found.features))

@@ -1,0 +1,43 @@
+"""The server's side: networks that learn from randomised records. All of it is post-processing, and costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.local.bit_strings import BitStrings
+
+
+class Messages:
+    """Messages in files, read as a network wants them, some at a time: more of them than fit into memory will do.
+
+    Args:
+        files: ``(n, record_bytes)`` uint8 each, mapped or in memory.
+        answer: what they are.
+        randomised: whether coins were tossed.
+    """
+
+    def __init__(self, files: Sequence[np.ndarray], answer: BitStrings, randomised: bool = True) -> None:
+        self._files, self._answer, self._randomised = list(files), answer, randomised
+        self._ends = np.cumsum([len(rows) for rows in self._files])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def labels(self) -> Tensor:
+        """As they arrived, ``(n,)`` int64."""
+        return torch.from_numpy(np.concatenate([self._answer.labels(rows) for rows in self._files]))
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        """What the network gets, ``(rows, inputs)`` float32."""
+        places = np.arange(len(self))[index] if isinstance(index, slice) else index.numpy()
+        rows = np.empty((len(places), self._answer.record_bytes), dtype=np.uint8)
+        which = np.searchsorted(self._ends, places, side="right")
+        for number, file in enumerate(self._files):
+            here = which == number
+            rows[here] = file[places[here] - (self._ends[number] - len(file))]
+        return self._answer.read(rows, self._randomised)

@@ -1,0 +1,80 @@
+"""k-ary randomised response."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpltm.errors import InputError
+from dpltm.local.response import Response
+from dpltm.noise import FastSource
+
+
+@given(st.integers(2, 1000), st.floats(0.001, 20))
+def test_what_is_certified_is_what_was_asked_for(categories, epsilon):
+    found = Response(categories, epsilon)
+    same, other = found.chances
+    assert found.certified == pytest.approx(epsilon, rel=1e-9)
+    assert math.log(same / other) == pytest.approx(found.certified, rel=1e-6, abs=1e-9)
+    assert same + (categories - 1) * other == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("categories", "epsilon"), [(2, 0.5), (10, 2.0), (300, 5.0)])
+def test_answers_are_as_frequent_as_they_should_be(categories, epsilon):
+    found, count = Response(categories, epsilon), 40_000
+    for value in (0, categories - 1):
+        arrived = found.send(np.full(count, value), FastSource(value))
+        same, other = found.chances
+        expected = np.full(categories, other * count)
+        expected[value] = same * count
+        assert 1e-4 < stats.chisquare(np.bincount(arrived, minlength=categories), expected).pvalue < 1 - 1e-4
+
+
+def test_estimates_are_right_in_the_mean():
+    found = Response(5, 1.0)
+    same, other = found.chances
+    table = found.debiased(np.arange(5)).astype(float)
+    for value in range(5):
+        chances = np.full(5, other)
+        chances[value] = same
+        np.testing.assert_allclose(chances @ table, np.eye(5)[value], atol=1e-6)
+
+
+def test_the_incomplete_run_of_words_is_drawn_anew():
+    class Given:
+        """Says which word is drawn: for the coins, for the others, and again for what is drawn anew."""
+
+        def __init__(self, *words):
+            self.words = [np.array(word, dtype=np.uint64).tobytes() for word in words]
+
+        def random_bytes(self, count):
+            word = self.words.pop(0)
+            assert len(word) == count
+            return word
+
+    top = 2**64 - 1  # 2^64 - 1 is three times 2^64 // 3: of three others, it alone is left over
+    arrived = Response(4, 1.0).send(np.array([0, 0]), Given([top, top], [top, 4], [2]))
+    assert arrived.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((1, 1.0), "Expected 1 categories from 2 to 65536"),
+        ((3, 0.0), "--epsilon: 0 is not a positive number up to 10000"),
+        ((3, math.nan), "--epsilon: nan is not a positive number up to 10000"),
+    ],
+)
+def test_what_is_no_response(arguments, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        Response(*arguments)
+
+
+def test_what_is_no_category():
+    with pytest.raises(InputError, match="Expected categories from 0 to 2, not 1 to 3"):
+        Response(3, 1.0).send(np.array([1, 3]), FastSource(0))
+    assert Response(3, 1.0).send(np.zeros(0, dtype=int), FastSource(0)).shape == (0,)
