@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
 from dpltm.cli.train import TrainOptions
@@ -40,9 +42,12 @@ def test_a_recurrent_network_learns_within_its_budget():
     assert 2.9 < float(spent[1]) <= 3.0
 
 
-def test_configuration_is_accepted(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", ["digits", "mnist_ticket_at_0.2"])
+def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request):
+    if name != "digits":
+        request.getfixturevalue("data_home")
     monkeypatch.chdir(tmp_path)
-    assert run(["run", "--config", str(EXAMPLES / "digits.toml"), "--dry-run", "--json"]) == 0
+    assert run(["run", "--config", str(EXAMPLES / f"{name}.toml"), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dry_run"] is True
     assert list(tmp_path.iterdir()) == []
 
@@ -72,4 +77,9 @@ def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):
 
 
 def test_every_recipe_is_tried_here():
-    assert {path.name for path in EXAMPLES.glob("*.toml")} == {"digits.toml", "har_at_0.2.toml", "mnist_at_0.2.toml"}
+    assert {path.name for path in EXAMPLES.glob("*.toml")} == {
+        "digits.toml",
+        "har_at_0.2.toml",
+        "mnist_at_0.2.toml",
+        "mnist_ticket_at_0.2.toml",
+    }
