@@ -14,6 +14,7 @@ from dpltm.cli.common import (
     check_not_public,
     figure,
     load_dataset,
+    parse_numbers,
     public_input_notes,
     same_records,
 )
@@ -27,8 +28,17 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
+    from dpltm.local.encoding import FixedPoint
     from dpltm.local.scheme import Scheme
     from dpltm.privacy.events import Event
+
+FACTS = (
+    "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
+)  # fmt: skip
+"""Of a scheme, for people."""
+
+PROTOCOLS = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
+"""For bits; spelt out so that help costs no import of numbers."""
 
 STATISTICS = 7000
 """Public records that statistics of features are taken from, at most: the first ones."""
@@ -56,15 +66,24 @@ class SchemeOptions:
     components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
     classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in --public")
     protocol: str = option(
-        "rappor", "What happens to the bits.", choices=("ue", "oue", "rappor", "moue", "moue-hs", "uer")
+        "codebook",
+        "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
+        choices=("codebook", *PROTOCOLS),
+        metavar="codebook|ue|oue|rappor|moue|moue-hs|uer",
     )
     epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
     alpha: float | None = option(None, "Of moue, moue-hs and uer.", metavar="A")
-    format: str = option(
-        "0,0", "Bits before and behind the point of each value; its sign is one more.", metavar="WHOLE,FRACTION"
+    format: str | None = option(
+        None,
+        "Of bits: how many before and behind the point of each value; its sign is one more.",
+        metavar="WHOLE,FRACTION",
+        shown="0,0",
     )
     label_epsilon: float | None = option(
-        None, "Epsilon of the randomised response that sends the label.", metavar="E", shown="labels declared public"
+        None,
+        "Of bits: epsilon of the randomised response that sends the label.",
+        metavar="E",
+        shown="labels declared public",
     )
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
 
@@ -95,20 +114,16 @@ def scheme_command(options: SchemeOptions, call: Call) -> None:
 
 def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     """Makes and writes a scheme; returns the JSON answer."""
-    from dpltm.cli.common import parse_numbers
     from dpltm.features import IMAGES, parse
     from dpltm.local.bit_strings import BitStrings
     from dpltm.local.channels import Protocol
-    from dpltm.local.encoding import FixedPoint
-    from dpltm.local.scheme import Scheme, public_statistics
+    from dpltm.local.codebook import best_codebook
+    from dpltm.local.scheme import Scheme, no_statistics, public_statistics
     from dpltm.tickets.files import check_free
     from dpltm.tickets.scheme_files import save_scheme
 
     check_free(Path(options.out or ""))
-    bits = parse_numbers("--format", options.format)
-    if len(bits) != 2 or not all(part.is_integer() for part in bits):
-        raise InputError(f"--format: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
-    form = FixedPoint(int(bits[0]), int(bits[1]))
+    form = _form(options)
     wanted = parse(options.features)
     if wanted is None:
         raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
@@ -119,17 +134,39 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     )
     found = with_features(public, given, console).feature_map
     assert found is not None
-    answer = BitStrings(
-        found.features, public.classes, form, cast(Protocol, options.protocol), options.epsilon or 0.0, options.alpha,
-        options.label_epsilon,
-    )  # fmt: skip
-    some = public.train.x[:STATISTICS]
-    with console.progress(f"statistics of features of {public.name}", len(some)) as step:
-        mean, deviation = public_statistics(found, _in_turn(some, step))
-    scheme = Scheme(found, mean, deviation, answer)
+    epsilon = options.epsilon or 0.0
+    if form is None:
+        scheme = Scheme(found, *no_statistics(found), best_codebook(found.features, public.classes, epsilon))
+    else:
+        bits = BitStrings(
+            found.features, public.classes, form, cast(Protocol, options.protocol), epsilon, options.alpha,
+            options.label_epsilon,
+        )  # fmt: skip
+        some = public.train.x[:STATISTICS]
+        with console.progress(f"statistics of features of {public.name}", len(some)) as step:
+            scheme = Scheme(found, *public_statistics(found, _in_turn(some, step)), bits)
     save_scheme(Path(options.out or ""), scheme)
     console.say(f"wrote {options.out}")
     return {"scheme": options.out, **_facts(scheme), "notes": _notes(scheme)}
+
+
+def _form(options: SchemeOptions) -> FixedPoint | None:
+    """How a value is written in bits; None for a codebook, which has none."""
+    from dpltm.local.encoding import FixedPoint
+
+    if options.protocol == "codebook":
+        for flag, value in (
+            ("--alpha", options.alpha),
+            ("--format", options.format),
+            ("--label-epsilon", options.label_epsilon),
+        ):
+            if value is not None:
+                raise InputError(f"{flag}: of bits; a codebook has one epsilon for the whole record, so leave it out")
+        return None
+    bits = parse_numbers("--format", options.format or "0,0")
+    if len(bits) != 2 or not all(part.is_integer() for part in bits):
+        raise InputError(f"--format: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
+    return FixedPoint(int(bits[0]), int(bits[1]))
 
 
 def _in_turn(x: np.ndarray, step: Any) -> Iterator[np.ndarray]:
@@ -146,12 +183,10 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
         "id": scheme.id,
         "features": scheme.feature_map.text,
         "values": answer.values,
-        "bits": answer.channel.bits,
         "classes": answer.classes,
         "protocol": answer.protocol,
         "epsilon": answer.epsilon,
-        "alpha": answer.alpha,
-        "label_epsilon": answer.label_epsilon,
+        **answer.facts,
         "record_bytes": answer.record_bytes,
         "nominal": answer.nominal,
         "certified": answer.certified,
@@ -159,7 +194,9 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
 
 
 def _notes(scheme: Scheme) -> list[str]:
-    if scheme.answer.label_epsilon is None:
+    from dpltm.local.bit_strings import BitStrings
+
+    if isinstance(scheme.answer, BitStrings) and scheme.answer.label_epsilon is None:
         return ["labels are sent as they are: declared public, and not counted"]
     return []
 
@@ -196,7 +233,7 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
             " others"
         )
     answer = scheme.answer
-    what = f"{answer.protocol} on {answer.channel.bits} bits of a record, as {scheme.id[:8]}"
+    what = f"{answer.protocol} by scheme {scheme.id[:8]}, once for each record"
     event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
     before = open_ledger(Path(options.ledger)).events if options.ledger else ()
     planned: tuple[Event, ...] = (event,)
@@ -245,8 +282,8 @@ def check_fits(scheme: Scheme, dataset: Dataset) -> None:
 def _show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_notes, show_pairs
 
-    show_pairs(rich, f"wrote {body['scheme']}", {key: value for key, value in body.items() if key != "notes"})
-    _show_figures(rich, body)
+    show_pairs(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in FACTS})
+    show_figures(rich, body)
     show_notes(rich, body)
 
 
@@ -254,13 +291,13 @@ def _show_encoded(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_pairs, show_privacy
 
     title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
-    shown = ("records", "features", "values", "bits", "record_bytes", "saturated")
-    show_pairs(rich, title, {key: body[key] for key in shown})
-    _show_figures(rich, body)
+    shown = ("records", "features", "values", "bits", "candidates", "record_bytes", "saturated")
+    show_pairs(rich, title, {key: body.get(key) for key in shown})
+    show_figures(rich, body)
     show_privacy(rich, body["privacy"])
 
 
-def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
+def show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(
         f"certified local epsilon of a record = {figure(body['certified'], 7)} (replace-one, delta = 0)", style="bold"
     )

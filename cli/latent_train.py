@@ -10,24 +10,29 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import DataOptions, load_dataset, parse_numbers
 from dpltm.cli.console import Console
 from dpltm.cli.generate import by_round
-from dpltm.cli.latent_encode import _show_figures, check_fits
+from dpltm.cli.latent_encode import check_fits, show_figures
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
     from rich.console import Console as RichConsole
 
+    from dpltm.data import Split
     from dpltm.generation import GenerationConfig, Inputs, Ticket
+    from dpltm.local.bit_strings import BitStrings
+    from dpltm.local.codebook import Codebook
     from dpltm.local.scheme import Scheme
-    from dpltm.local.server import Messages
+    from dpltm.models import ModelSpec
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """Train a network on messages of dpltm latent encode.
 
-    Whatever happens here costs nothing more: pruning (--rounds) included. With --test, public records that were never
-    private, accuracy is measured on them as they are, and randomised as the private ones were.
+    Whatever happens here costs nothing more, pruning (--rounds) included. With --test, records that are public, accuracy is
+    measured on them as they are and, of bits, randomised as the private ones were. Messages of a codebook make a network on
+    features, which dpltm predict and evaluate take; there --epochs, --batch-size, --lr and --dropout do nothing.
     """
 
     scheme: str | None = option(
@@ -35,7 +40,9 @@ class TrainOptions:
     )
     messages: str | None = option(None, "Files made by dpltm latent encode.", metavar="FILE,FILE,...", required=True)
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", metavar="NAME|FILE")
-    model: str = option("mlp:128", "Network behind the bits.", metavar="mlp[-tanh]:W,W,...")
+    model: str | None = option(
+        None, "Network behind bits; a codebook makes a linear one.", metavar="mlp[-tanh]:W,W,...", shown="mlp:128"
+    )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", metavar="X")
     epochs: float = option(5.0, "Passes over the messages, in each round.", metavar="N")
     batch_size: int = option(64, "Messages per step.", metavar="N")
@@ -61,9 +68,7 @@ def train_command(options: TrainOptions, call: Call) -> None:
 
 def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Trains, and writes the network; returns the JSON answer."""
-    from dpltm.generation import GenerationConfig, make_schedule
-    from dpltm.local.server import Messages
-    from dpltm.models import ModelSpec
+    from dpltm.local.codebook import Codebook
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned
 
@@ -72,35 +77,23 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     check_writable(out)
     scheme = load_scheme(Path(options.scheme or ""))
     answer = scheme.answer
-    received = Messages([open_messages(Path(name), scheme) for name in (options.messages or "").split(",")], answer)
-    if not 1 <= options.batch_size <= len(received):
-        raise InputError(f"--batch-size: {options.batch_size} is not from 1 to {len(received)}, the messages at hand")
-    if not 0 < options.epochs <= 10_000:
-        raise InputError(f"--epochs: {options.epochs:g} is not a positive number up to 10,000")
-    if not 0 <= options.dropout < 1:
-        raise InputError(f"--dropout: {options.dropout:g} is not at least 0 and below 1")
-    if options.rounds < 0:
-        raise InputError(f"--rounds: {options.rounds} is not a whole number from 0 on")
-    if options.model.partition(":")[0] not in ("mlp", "mlp-tanh"):
-        raise InputError(f"--model: {options.model} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
-    spec = ModelSpec(options.model, answer.inputs, answer.classes)
-    config = GenerationConfig(
-        max(1, options.rounds), None if options.prune is None else parse_numbers("--prune", options.prune),
-        max(1, round(options.epochs * len(received) / options.batch_size)), options.batch_size, options.lr, options.seed,
-        options.threads,
-    )  # fmt: skip
-    if options.rounds:
-        make_schedule(spec, config)
-    test = None if options.test is None else _test(options.test, scheme, console)
+    files = [open_messages(Path(name), scheme) for name in (options.messages or "").split(",")]
+    records = sum(map(len, files))
+    config = _config(options, records)
+    test = None if options.test is None else _test(options.test, scheme)
     began = time.perf_counter()
-    tickets = _learn(spec, received, config, options, console)
+    if isinstance(answer, Codebook):
+        spec, tickets = _nearest_mean(answer, files, config, options)
+    else:
+        spec, tickets = _network(answer, files, config, options, console)
     seconds = time.perf_counter() - began
-    rows = [_row(ticket, spec, test) for ticket in tickets]
+    parts = {} if test is None else _public_inputs(scheme, test, console)
+    rows = [_row(ticket, spec, parts) for ticket in tickets]
     body: dict[str, Any] = {
         "run": str(out),
-        "records": len(received),
-        "model": options.model,
-        "inputs": answer.inputs,
+        "records": records,
+        "model": spec.text,
+        "inputs": spec.features,
         "protocol": answer.protocol,
         "nominal": answer.nominal,
         "certified": answer.certified,
@@ -108,49 +101,82 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         "accuracy": rows[-1]["accuracy"],
         "tickets": rows,
     }
-    assert tickets[-1].predictor is not None
-    save_learned(out, scheme, spec, tickets[-1].mask, tickets[-1].predictor, {**asdict(options), **body})
+    save_learned(out, scheme, spec, tickets[-1], {**asdict(options), **body})
     console.say(f"wrote {out}")
     return body
 
 
-def _test(name: str, scheme: Scheme, console: Console) -> tuple[Messages, Messages]:
-    """Public test records, as they are and randomised."""
-    import numpy as np
+def _config(options: TrainOptions, records: int) -> GenerationConfig:
+    """The training, with everything refused that cannot be meant."""
+    from dpltm.generation import GenerationConfig
 
-    from dpltm.local.server import Messages
-    from dpltm.noise import FastSource
+    if not 1 <= options.batch_size <= records:
+        raise InputError(f"--batch-size: {options.batch_size} is not from 1 to {records}, the messages at hand")
+    if not 0 < options.epochs <= 10_000:
+        raise InputError(f"--epochs: {options.epochs:g} is not a positive number up to 10,000")
+    if not 0 <= options.dropout < 1:
+        raise InputError(f"--dropout: {options.dropout:g} is not at least 0 and below 1")
+    if options.rounds < 0:
+        raise InputError(f"--rounds: {options.rounds} is not a whole number from 0 on")
+    return GenerationConfig(
+        max(1, options.rounds),
+        None if options.prune is None else parse_numbers("--prune", options.prune),
+        max(1, round(options.epochs * records / options.batch_size)),
+        options.batch_size,
+        options.lr,
+        options.seed,
+        options.threads,
+    )
 
+
+def _test(name: str, scheme: Scheme) -> Split:
+    """Public test records."""
     dataset = load_dataset(DataOptions(dataset=name))
     check_fits(scheme, dataset)
     if dataset.test is None:
-        raise InputError(f"--test: {name} has no test split")
-    x, y = dataset.test.x, dataset.test.y
-    with console.progress(f"encoding the test records of {name}", len(x)) as step:
-        plain = np.concatenate([rows for rows, _ in scheme.messages(x, y, None, step)])
-    with console.progress("randomising them", len(x)) as step:
-        rows = np.concatenate([rows for rows, _ in scheme.messages(x, y, FastSource(), step)])
-    labels = plain[:, -2:]
-    rows[:, -2:] = labels  # the labels that predictions are compared with stay as they are
-    return Messages([plain], scheme.answer, randomised=False), Messages([rows], scheme.answer)
+        raise InputError(f"--test: {name} has no test split; name a dataset that has one")
+    return dataset.test
 
 
-def _learn(
-    spec: Any, received: Messages, config: GenerationConfig, options: TrainOptions, console: Console
-) -> tuple[Ticket, ...]:
-    """The dense network alone, or it and its tickets."""
+def _nearest_mean(
+    answer: Codebook, files: list[np.ndarray], config: GenerationConfig, options: TrainOptions
+) -> tuple[ModelSpec, tuple[Ticket, ...]]:
+    """A linear network on features: all that a codebook's messages tell is in the means of classes."""
+    from dpltm.generation import Ticket, prune_once
+    from dpltm.local.server import nearest_mean
+    from dpltm.masks import Mask
+    from dpltm.models import ModelSpec, build
+
+    if options.model is not None:
+        raise InputError(
+            "--model: messages of a codebook tell the means of classes, hence a linear network; leave it out"
+        )
+    spec, weights = ModelSpec("mlp", answer.values, answer.classes), nearest_mean(answer, files)
+    if options.rounds:
+        return spec, prune_once(spec, weights, weights, config).tickets
+    return spec, (Ticket(0, Mask.dense(build(spec)), None, weights),)
+
+
+def _network(
+    answer: BitStrings, files: list[np.ndarray], config: GenerationConfig, options: TrainOptions, console: Console
+) -> tuple[ModelSpec, tuple[Ticket, ...]]:
+    """A network on bits: the dense one alone, or it and its tickets."""
     import torch
 
     from dpltm.generation import Ticket, batches_of, dropping, generate, threads, train_plain, weights_of
+    from dpltm.local.server import Messages
     from dpltm.masks import Mask
-    from dpltm.models import build
+    from dpltm.models import ModelSpec, build
 
+    model_name = options.model or "mlp:128"
+    if model_name.partition(":")[0] not in ("mlp", "mlp-tanh"):
+        raise InputError(f"--model: {model_name} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
+    spec, received = ModelSpec(model_name, answer.inputs, answer.classes), Messages(files, answer)
     labels = received.labels
-    inputs: Inputs = received
     if options.rounds:
         with console.progress(f"{config.rounds + 1} networks", config.steps) as step:
-            found = generate(spec, inputs, labels, config, None, by_round(config, step), options.dropout)
-        return found.tickets
+            found = generate(spec, received, labels, config, None, by_round(config, step), options.dropout)
+        return spec, found.tickets
     model = build(spec, config.seed)
     batches = batches_of(len(received), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
     left_out = torch.Generator().manual_seed(config.seed + 2**33)
@@ -159,19 +185,55 @@ def _learn(
         dropping(model, options.dropout, left_out),
         console.progress("training on messages", config.iterations) as step,
     ):
-        train_plain(model, Mask.dense(model), inputs, labels, batches, config.iterations, config.lr, step)
-    return (Ticket(0, Mask.dense(model), None, weights_of(model)),)
+        train_plain(model, Mask.dense(model), received, labels, batches, config.iterations, config.lr, step)
+    return spec, (Ticket(0, Mask.dense(model), None, weights_of(model)),)
 
 
-def _row(ticket: Ticket, spec: Any, test: tuple[Messages, Messages] | None) -> dict[str, Any]:
+def _public_inputs(scheme: Scheme, test: Split, console: Console) -> dict[str, Inputs]:
+    """What the network gets of public test records: as they are, and, of bits, randomised as the private ones were."""
+    import numpy as np
+    import torch
+
+    from dpltm.local.bit_strings import LABEL_BYTES
+    from dpltm.local.codebook import Codebook
+    from dpltm.local.scheme import ROWS
+    from dpltm.local.server import Messages
+    from dpltm.noise import FastSource
+
+    answer, plain, sent = scheme.answer, [], []
+    parts: dict[str, Inputs] = {"labels": torch.from_numpy(test.y)}
+    with console.progress("features of the test records", len(test)) as step:
+        for start in range(0, len(test), ROWS):
+            x, y = test.x[start : start + ROWS], test.y[start : start + ROWS]
+            if isinstance(answer, Codebook):
+                plain.append(scheme.scores(x))
+            else:
+                scores = scheme.scores(x)
+                plain.append(answer.without_coins(scores, y))
+                sent.append(answer.randomise(scores, y, FastSource())[0])
+            step(min(start + ROWS, len(test)))
+    if isinstance(answer, Codebook):
+        return {**parts, "accuracy": torch.from_numpy(np.concatenate(plain))}
+    randomised = np.concatenate(sent)
+    randomised[:, -LABEL_BYTES:] = 0  # accuracy is against the labels as they are
+    return {
+        **parts,
+        "accuracy": Messages([np.concatenate(plain)], answer, randomised=False),
+        "randomised": Messages([randomised], answer),
+    }
+
+
+def _row(ticket: Ticket, spec: ModelSpec, parts: dict[str, Inputs]) -> dict[str, Any]:
+    """A line of the table."""
     from dpltm.generation import accuracy
     from dpltm.models import build
 
     row: dict[str, Any] = {"round": ticket.round, "density": ticket.mask.density, "accuracy": None, "randomised": None}
-    if test is not None:
-        model = build(spec)
-        model.load_state_dict(ticket.predictor or {})
-        row["accuracy"], row["randomised"] = (accuracy(model, part, part.labels) for part in test)
+    model = build(spec)
+    model.load_state_dict(ticket.predictor or {})
+    for name, part in parts.items():
+        if name != "labels":
+            row[name] = accuracy(model, part, parts["labels"])  # type: ignore[arg-type]
     return row
 
 
@@ -187,4 +249,4 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
         scores = ("-" if row[key] is None else f"{row[key]:.2%}" for key in ("accuracy", "randomised"))
         table.add_row(str(row["round"]), f"{row['density']:.2%}", *scores)
     rich.print(table)
-    _show_figures(rich, body)
+    show_figures(rich, body)

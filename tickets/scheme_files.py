@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError
+from dpltm.generation import Ticket
 from dpltm.local.bit_strings import BitStrings
+from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme
-from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_schema, new_file, new_folder, read_json, write_json
-from dpltm.tickets.run import environment, write_network
+from dpltm.tickets.run import environment, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 FORMAT, SCHEMA, NAME = "dpltm-scheme", 1, "statistics.safetensors"
@@ -50,7 +50,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
                 "id": scheme.id,
                 "nominal": scheme.answer.nominal,
                 "certified": scheme.answer.certified,
-                "answer": {"kind": "bit-strings", **answer},
+                "answer": {"kind": _kind(scheme.answer), **answer},
                 "feature_map": write_map(folder, scheme.feature_map),
             },
         )
@@ -73,12 +73,8 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(f"{where}: feature_map is missing")
     values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (found.features,)), "float32")
     try:
-        answer = dict(body["answer"])
-        if answer.pop("kind") != "bit-strings":
-            raise ValueError("kind")
-        answer["form"] = FixedPoint(**answer["form"])
         mean, deviation = (torch.from_numpy(values[name]) for name in ("mean", "deviation"))
-        scheme = Scheme(found, mean, deviation, BitStrings(**answer))
+        scheme = Scheme(found, mean, deviation, _answer(body["answer"]))
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
     except ArtifactError:
@@ -86,6 +82,20 @@ def load_scheme(path: Path) -> Scheme:
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError):
         raise ArtifactError(f"{where}: answer is not the description of what is sent") from None
     return scheme
+
+
+def _kind(answer: BitStrings | Codebook) -> str:
+    return "bit-strings" if isinstance(answer, BitStrings) else "codebook"
+
+
+def _answer(body: Mapping[str, Any]) -> BitStrings | Codebook:
+    rest = {key: value for key, value in body.items() if key != "kind"}
+    match body["kind"]:
+        case "bit-strings":
+            return BitStrings(**{**rest, "form": FixedPoint(**rest["form"])})
+        case "codebook":
+            return Codebook(**rest)
+    raise ValueError("kind")
 
 
 def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[np.ndarray]) -> None:
@@ -148,13 +158,20 @@ def open_messages(path: Path, scheme: Scheme) -> np.ndarray:
     return np.memmap(path, np.uint8, "r", 16 + length, (count, width))
 
 
-def save_learned(
-    target: Path, scheme: Scheme, spec: ModelSpec, mask: Mask, weights: Mapping[str, Tensor], result: Mapping[str, Any]
-) -> None:
-    """Writes a network that was trained on messages: settings and result, parameters and mask."""
+def save_learned(target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, result: Mapping[str, Any]) -> None:
+    """Writes a network that was trained on messages.
+
+    From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
+    has no ``config.json``.
+    """
     model = build(spec)
-    model.load_state_dict(dict(weights))
+    model.load_state_dict(dict(ticket.predictor or {}))
     with new_folder(target) as folder:
         write_json(folder / "result.json", {"format": LEARNED, "schema": 1, "scheme": scheme.id, **result})
-        write_json(folder / "environment.json", environment())
-        write_network(folder, model, mask)
+        if isinstance(scheme.answer, Codebook):
+            settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
+            config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}
+            write_run(folder, config, model, ticket.mask, (), scheme.feature_map)
+        else:
+            write_json(folder / "environment.json", environment())
+            write_network(folder, model, ticket.mask)

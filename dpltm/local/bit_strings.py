@@ -67,6 +67,11 @@ class BitStrings:
         return None if self.label_epsilon is None else Response(self.classes, self.label_epsilon)
 
     @property
+    def facts(self) -> dict[str, float | None]:
+        """What else there is to say of it."""
+        return {"bits": self.channel.bits, "alpha": self.alpha, "label_epsilon": self.label_epsilon}
+
+    @property
     def nominal(self) -> float:
         """What is claimed for a record."""
         return self.epsilon + (self.label_epsilon or 0.0)

@@ -68,7 +68,7 @@ class Response:
                 f"Expected categories from 0 to {self.categories - 1}, not {values.min()} to {values.max()}"
             )
         drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
-        others = (values + 1 + _below(source, len(values), self.categories - 1)) % self.categories
+        others = (values + 1 + below(source, len(values), self.categories - 1)) % self.categories
         return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
 
     def debiased(self, arrived: np.ndarray) -> np.ndarray:
@@ -79,7 +79,7 @@ class Response:
         return found
 
 
-def _below(source: RandomSource, count: int, limit: int) -> np.ndarray:
+def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
     """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew."""
     last, found = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
     left = np.arange(count)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,8 +16,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features import NORM, FeatureMap
+from dpltm.features import FeatureMap
 from dpltm.local.bit_strings import BitStrings
+from dpltm.local.codebook import Codebook
 from dpltm.noise import RandomSource
 
 VERSION = 1
@@ -44,7 +44,7 @@ class Scheme:
     feature_map: FeatureMap
     mean: Tensor
     deviation: Tensor
-    answer: BitStrings
+    answer: BitStrings | Codebook
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
@@ -59,7 +59,11 @@ class Scheme:
     def id(self) -> str:
         """SHA-256 (hex) over all that decides messages."""
         digest = hashlib.sha256()
-        digest.update(json.dumps([VERSION, self.feature_map.id, asdict(self.answer)], sort_keys=True).encode())
+        digest.update(
+            json.dumps(
+                [VERSION, self.feature_map.id, type(self.answer).__name__, asdict(self.answer)], sort_keys=True
+            ).encode()
+        )
         for value in (self.mean, self.deviation):
             digest.update(value.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
@@ -69,22 +73,19 @@ class Scheme:
         return ((self.feature_map(x) - self.mean) / self.deviation).numpy()
 
     def messages(
-        self, x: np.ndarray, y: np.ndarray, source: RandomSource | None, progress: Callable[[int], None] | None = None
+        self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
     ) -> Iterator[tuple[np.ndarray, int]]:
         """What is sent of records as stored, some at a time, and how many values saturated.
 
         Args:
             x: ``(n, *shape)``.
             y: ``(n,)`` labels.
-            source: coins; None for public records, which are sent as they are.
+            source: coins.
             progress: called with the number of records done.
         """
         for start in range(0, len(x), ROWS):
             scores, labels = self.scores(x[start : start + ROWS]), np.asarray(y[start : start + ROWS])
-            if source is None:
-                yield self.answer.without_coins(scores, labels), 0
-            else:
-                yield self.answer.randomise(scores, labels, source)
+            yield self.answer.randomise(scores, labels, source)
             if progress is not None:
                 progress(min(start + ROWS, len(x)))
 
@@ -100,6 +101,6 @@ def public_statistics(found: FeatureMap, batches: Iterator[np.ndarray]) -> tuple
     return mean.float(), deviation.clamp_min(max(LEAST_DEVIATION * float(deviation.max()), 1e-12)).float()
 
 
-def without_public_records(found: FeatureMap) -> tuple[Tensor, Tensor]:
-    """The same where no record is public: features of norm ``NORM`` that are centred and all vary alike."""
-    return torch.zeros(found.features), torch.full((found.features,), NORM / math.sqrt(found.features))
+def no_statistics(found: FeatureMap) -> tuple[Tensor, Tensor]:
+    """The same for answers to which only the direction of features counts: they stay as they are."""
+    return torch.zeros(found.features), torch.ones(found.features)

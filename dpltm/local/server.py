@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dpltm.features import NORM
 from dpltm.local.bit_strings import BitStrings
+from dpltm.local.codebook import Codebook
+
+LEAST_SIGNAL = 1e-3
+"""Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
 
 class Messages:
@@ -41,3 +46,20 @@ class Messages:
             here = which == number
             rows[here] = file[places[here] - (self._ends[number] - len(file))]
         return self._answer.read(rows, self._randomised)
+
+
+def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Tensor]:
+    """Parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
+
+    Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
+    1961): at a small budget that is worth several points.
+    """
+    means, variance = answer.class_means(files)
+    centre = means.mean(0)
+    apart, noise = means - centre, variance * answer.values
+    signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, LEAST_SIGNAL)
+    means = centre + apart * signal / (signal + noise)
+    return {
+        "fc1.weight": torch.from_numpy(means / NORM).float(),
+        "fc1.bias": torch.from_numpy(-np.square(means).sum(1) / 2).float(),
+    }

@@ -18,6 +18,7 @@ from dpltm.generation import (
     accuracy,
     batches_of,
     count_correct,
+    dropping,
     generate,
     make_schedule,
     prune_once,
@@ -575,3 +576,137 @@ def test_a_projection_is_never_pruned_and_counts(criterion, scope):
     with pytest.raises(InputError) as error:
         pruning_rates(spec, replace(config, prune=(0.3,) * 4))
     assert str(error.value) == "--prune: 4 rates for a network of 3 layers; give at most 3"
+
+
+# --- dropout, and records that are made ready as they are read ---
+
+
+class Recorded(nn.Sequential):
+    """A network whose last layer gives back what it got."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(5, 4000), nn.Identity())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_inputs_of_the_last_layer_are_left_out_and_the_others_made_up_for_it(share):
+    model, x = Recorded(), torch.randn(3, 5)
+    whole = model(x)
+    with dropping(model, share, torch.Generator().manual_seed(0)):
+        first, second = model(x), model(x)
+    kept = first != 0
+    torch.testing.assert_close(first[kept], whole[kept] / (1 - share))
+    assert abs(float((~kept).float().mean()) - share) < 6 * math.sqrt(share * (1 - share) / 12_000)
+    assert not torch.equal(first != 0, second != 0), "others are left out at each step"
+    assert all(not torch.equal(kept[0], row) for row in kept[1:]), "and for each record"
+    assert torch.equal(model(x), whole), "nothing is left out behind the block"
+
+
+def test_what_is_left_out_is_the_generators_to_say():
+    model, x = Recorded(), torch.randn(3, 5)
+    found = []
+    for seed in (0, 0, 1):
+        with dropping(model, 0.5, torch.Generator().manual_seed(seed)):
+            found.append(model(x))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_a_block_that_fails_leaves_nothing_dropped():
+    model, x = Recorded(), torch.randn(3, 5)
+    whole = model(x)
+    with pytest.raises(KeyboardInterrupt), dropping(model, 0.5, torch.Generator()):
+        raise KeyboardInterrupt
+    assert torch.equal(model(x), whole)
+
+
+def test_dropping_nothing_draws_nothing():
+    model, x, generator = Recorded(), torch.randn(3, 5), torch.Generator().manual_seed(4)
+    before = generator.get_state()
+    with dropping(model, 0.0, generator):
+        assert torch.equal(model(x), model[0](x))
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5, math.inf, math.nan])
+def test_shares_that_cannot_be_left_out(share):
+    for call in (
+        lambda: dropping(build(SPEC), share, torch.Generator()).__enter__(),
+        lambda: generate(SPEC, *toy_data(), CONFIG, dropout=share),
+    ):
+        with pytest.raises(InputError) as error:
+            call()
+        assert str(error.value) == f"--dropout: {share:g} is not at least 0 and below 1"
+
+
+def test_tickets_under_dropout_are_those_of_an_independent_loop(tickets):
+    """Hidden units multiplied by hand; masks follow from what was trained so, and theta0 from the seed alone."""
+    made = generate(SPEC, *toy_data(), CONFIG, dropout=0.4)
+    assert same_bits(made.theta0, tickets.theta0)
+    assert not same_bits(made.tickets[0].predictor, tickets.tickets[0].predictor)
+    x, y = toy_data()
+    batches = batches_of(40, CONFIG.batch_size, torch.Generator().manual_seed(CONFIG.seed + 2**32))
+    coins = torch.Generator().manual_seed(CONFIG.seed + 2**33)
+    for ticket in made.tickets:
+        masks = list(ticket.mask.values())
+        values = [(start * keep).requires_grad_() for start, keep in zip(made.theta0.values(), masks, strict=True)]
+        for index in itertools.islice(batches, CONFIG.iterations):
+            first, first_bias, second, second_bias, last, last_bias = values
+            hidden = functional.linear(
+                functional.linear(x[index], first, first_bias).relu(), second, second_bias
+            ).relu()
+            stays = torch.rand(hidden.shape, generator=coins) >= 0.4
+            loss = functional.cross_entropy(functional.linear(hidden * stays / 0.6, last, last_bias), y[index])
+            gradients = torch.autograd.grad(loss, values)
+            with torch.no_grad():
+                for value, gradient, keep in zip(values, gradients, masks, strict=True):
+                    value -= CONFIG.lr * gradient * keep
+        for value, found in zip(values, ticket.predictor.values(), strict=True):
+            torch.testing.assert_close(found, value.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_for_training_and_not_for_accuracies():
+    x, y = toy_data()
+    made, again = (generate(SPEC, x, y, CONFIG, (x, y), dropout=0.5) for _ in range(2))
+    model = build(SPEC)
+    for ticket, same in zip(made.tickets, again.tickets, strict=True):
+        assert same_bits(ticket.predictor, same.predictor)
+        model.load_state_dict(ticket.predictor)
+        assert ticket.accuracy == accuracy(model, x, y)
+
+
+def test_no_dropout_is_the_default(tickets):
+    made = generate(SPEC, *toy_data(), CONFIG, dropout=0.0)
+    for ticket, same in zip(made.tickets, tickets.tickets, strict=True):
+        assert same_bits(ticket.predictor, same.predictor)
+
+
+class Lazy:
+    """Rows as a protocol asks for them, and no tensor; how many were read at once is kept."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x, self.most = x, 0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        found = self.x[index].clone()
+        self.most = max(self.most, len(found))
+        return found
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_rows_that_are_made_ready_as_they_are_read(criterion):
+    config = replace(CONFIG, rounds=2, prune=(0.2,), criterion=criterion)
+    (x, y), lazy = toy_data(), Lazy(toy_data()[0])
+    made, same = generate(SPEC, lazy, y, config), generate(SPEC, x, y, config)
+    assert lazy.most == CONFIG.batch_size, "never more than a batch"
+    for ticket, other in zip(made.tickets, same.tickets, strict=True):
+        assert ticket.mask.same_as(other.mask)
+        assert same_bits(ticket.predictor, other.predictor)
+    model = build(SPEC)
+    model.load_state_dict(made.tickets[-1].predictor)
+    assert accuracy(model, lazy, y) == accuracy(model, x, y)
+    with pytest.raises(InputError, match="--batch-size: 41 is more than the 40 records"):
+        generate(SPEC, lazy, y, replace(config, batch_size=41))

@@ -1,0 +1,240 @@
+"""One index a record: a public codebook of random directions, and a set of those that are near (certified, and it learns).
+
+Owner and server draw the same random directions from a public number. An owner ranks them by how well they point along her
+record, signed or selected by its label, and reports one: of the k best with a fixed chance, else one of the others. Any two
+records are told apart by which k of the M candidates are likelier, by a factor of e^epsilon, and by nothing else, so the
+whole message, label included, is epsilon-locally private, whatever the record, the features or the arithmetic of the
+ranking. This is subset selection (Ye and Barg 2018) over the codebook of a k-closest encoder (Isik et al. 2023), which for
+a record of norm 1 comes close to the best mean estimates that local privacy permits (Asi et al. 2022); the label is part of
+what is ranked, not a second release that would share the budget.
+
+Directions come in opposite pairs, so that those of a codebook add up to nothing. With ``one-hot`` labels a candidate is a
+direction and a class. With ``signed`` ones it is a direction with a random sign for every class, which is better at small
+budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cache, cached_property
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from dpltm.errors import InputError
+from dpltm.local.channels import LARGEST_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.response import MOST_CATEGORIES, below
+from dpltm.noise import FastSource, RandomSource, gaussian
+
+Labels = Literal["one-hot", "signed"]
+
+PAIRS = 128
+"""N, pairs of opposite directions; more of them gain less than two parts in a hundred."""
+
+TOGETHER = 256
+"""Records that share a codebook, which is public and says nothing of them."""
+
+NUMBER_BYTES, INDEX_BYTES = 4, 2
+
+MOST_CLASSES = MOST_CATEGORIES // (2 * PAIRS)
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """How a record of z-scores and its label become one index.
+
+    Attributes:
+        values: d, of a record; it is scaled to norm 1.
+        classes: of labels.
+        epsilon: local epsilon of the whole message, label included.
+        labels: how a candidate stands for classes.
+        near: k, candidates that are likelier.
+    """
+
+    values: int
+    classes: int
+    epsilon: float
+    labels: Labels
+    near: int
+
+    def __post_init__(self) -> None:
+        if self.values < 1 or not 2 <= self.classes <= MOST_CLASSES:
+            raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MOST_CLASSES}")
+        if not 0 < self.epsilon <= LARGEST_EPSILON:
+            raise InputError(f"--epsilon: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+        if self.labels not in ("one-hot", "signed"):
+            raise InputError(f"Expected labels one-hot or signed, not {self.labels!r:.40}")
+        if type(self.near) is not int or not 1 <= self.near <= PAIRS:
+            raise InputError(f"Expected {self.near!r:.40} near candidates from 1 to {PAIRS}")
+
+    @property
+    def protocol(self) -> str:
+        """What claims ``nominal``."""
+        return "codebook"
+
+    @property
+    def candidates(self) -> int:
+        """M."""
+        return 2 * PAIRS * (self.classes if self.labels == "one-hot" else 1)
+
+    @property
+    def facts(self) -> dict[str, float | None]:
+        """What else there is to say of it."""
+        return {"candidates": self.candidates}
+
+    @property
+    def truth(self) -> int:
+        """Chance that one of the near candidates is reported, in units of 2^-64."""
+        with localcontext() as context:
+            context.prec = 60
+            return chance(1 / (1 + (-Decimal(self.epsilon)).exp() * (self.candidates - self.near) / self.near))
+
+    @property
+    def certified(self) -> float:
+        """Local epsilon of what the coins do: log of how much likelier a near candidate is than any other."""
+        return abs(log_ratio(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near))
+
+    @property
+    def nominal(self) -> float:
+        """What is claimed: nothing else than what holds."""
+        return self.epsilon
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a message: the number of its codebook, and an index."""
+        return NUMBER_BYTES + INDEX_BYTES
+
+    @property
+    def gain(self) -> float:
+        """Mean of a reported direction along the record that it was ranked for, a number from 0 on."""
+        return _gain(self.epsilon, self.candidates, self.near)
+
+    @cached_property
+    def noise(self) -> float:
+        """Variance of one record's report in any direction, over the squared gain: what an estimate is blurred by."""
+        return _noise(self.epsilon, self.labels, self.classes, self.candidates, self.near)
+
+    def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> tuple[np.ndarray, int]:
+        """Records as they are sent.
+
+        Args:
+            scores: ``(n, d)``; only their direction counts.
+            labels: ``(n,)`` whole numbers below ``classes``.
+            source: coins; secret.
+
+        Returns:
+            ``(n, 6)`` uint8: the number of the codebook, then the index, least byte first; and 0, since nothing saturates.
+
+        Guarantees:
+            Each row is ``certified``-locally private: exactly k candidates are near whatever the record is, each of them is
+            reported with chance truth / 2^64 / k, each other one with (1 - truth / 2^64) / (M - k).
+
+        Raises:
+            InputError: a score that is not finite, or a label that is no class.
+        """
+        if not np.isfinite(scores).all():
+            raise InputError("values: some are not finite numbers; what cannot be compared cannot be encoded")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
+            raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
+        found = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
+        for start in range(0, len(scores), TOGETHER):
+            some = slice(start, start + TOGETHER)
+            number = source.random_bytes(NUMBER_BYTES)
+            near = self._near(scores[some], labels[some], int.from_bytes(number, "little"))
+            found[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
+            found[some, NUMBER_BYTES:] = (
+                self._report(near, source).astype("<u2").view(np.uint8).reshape(-1, INDEX_BYTES)
+            )
+        return found, 0
+
+    def _near(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
+        """The k candidates nearest to each record, ``(n, k)``, in any order."""
+        directions, signs = codewords(number, self.values, self.classes)
+        along = scores @ directions.T
+        if self.labels == "signed":
+            along *= signs[:, labels].T
+        both = np.concatenate([along, -along], axis=1)
+        best = np.argpartition(-both, self.near - 1, axis=1)[:, : self.near]
+        return best if self.labels == "signed" else best + 2 * PAIRS * labels[:, None]
+
+    def _report(self, near: np.ndarray, source: RandomSource) -> np.ndarray:
+        """One index each: of those near with chance ``truth``, else of the others; ``(n,)`` int64."""
+        rows = np.arange(len(near))
+        drawn = np.frombuffer(source.random_bytes(8 * len(near)), dtype=np.uint64)
+        inside = near[rows, below(source, len(near), self.near)]
+        # the j-th of those that are not near: past one more index for each near one that is not beyond it
+        outside = below(source, len(near), self.candidates - self.near)
+        passed = (np.sort(near, axis=1) - np.arange(self.near) <= outside[:, None]).sum(1)
+        return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
+
+    def class_means(self, files: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
+        """Estimates of the mean direction of each class, right in the mean where classes are equally frequent.
+
+        Args:
+            files: messages, ``(n, 6)`` uint8 each.
+
+        Returns:
+            ``(classes, d)`` float64; and the variance of each of its numbers that is due to the coins.
+
+        Raises:
+            InputError: an index that no candidate has.
+        """
+        total, count = np.zeros((self.classes, self.values)), 0
+        for rows in files:
+            numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
+            indices = np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
+            if len(indices) and indices.max() >= self.candidates:
+                raise InputError(
+                    f"messages: an index of {indices.max()}, where there are {self.candidates} candidates"
+                )
+            count += len(rows)
+            order = np.argsort(numbers, kind="stable")
+            found, starts = np.unique(numbers[order], return_index=True)
+            for number, some in zip(found, np.split(indices[order], starts[1:]), strict=True):
+                directions, signs = codewords(int(number), self.values, self.classes)
+                often = np.bincount(some, minlength=self.candidates).reshape(-1, 2, PAIRS)
+                more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
+                total += (more if self.labels == "one-hot" else signs.T * more) @ directions
+        scale = self.classes / (max(count, 1) * self.gain)
+        return total * scale, self.noise / max(count, 1)
+
+
+def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
+    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise InputError(f"--epsilon: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    choices: tuple[Labels, ...] = ("one-hot", "signed")
+    found = (Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1))
+    return min(found, key=lambda one: one.noise)
+
+
+def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32."""
+    source = FastSource(number)
+    directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
+    bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)
+    return directions, np.where(bits & 1, 1.0, -1.0).astype("f4")
+
+
+def _gain(epsilon: float, candidates: int, near: int) -> float:
+    """Those near point along the record by ``_best_mean`` on average; all others together, by as much the other way."""
+    p = near / (near + (candidates - near) * math.exp(-epsilon))
+    return _best_mean(near) * (p - (1 - p) * near / (candidates - near))
+
+
+def _noise(epsilon: float, labels: Labels, classes: int, candidates: int, near: int) -> float:
+    """A report adds a direction of variance 1 to one class of K, or to all of them with signs."""
+    gain = _gain(epsilon, candidates, near)
+    return classes**2 * (1.0 if labels == "signed" else 1 / classes) / max(gain, 1e-150) ** 2
+
+
+@cache
+def _best_mean(near: int) -> float:
+    """Mean of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
+    z = np.linspace(0.0, 9.0, 4001)
+    fewer = stats.binom.cdf(near - 1, PAIRS - 1, 2 * stats.norm.sf(z))
+    return float(PAIRS / near * np.trapezoid(z * 2 * stats.norm.pdf(z) * fewer, z))

@@ -1,0 +1,216 @@
+"""What owners and server agree on: an identity of all that decides messages, public statistics, messages in order."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.errors import InputError
+from dpltm.features import FeatureMap
+from dpltm.local.bit_strings import BitStrings
+from dpltm.local.encoding import FixedPoint
+from dpltm.local.scheme import Scheme, public_statistics
+from dpltm.noise import FastSource, SecureSource
+from dpltm.privacy.events import DatasetRef
+
+MAP = FeatureMap("unit:1", (2, 3), (0.0, 255.0))
+ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
+
+
+def made(**changes) -> Scheme:
+    mean, deviation = torch.linspace(-1, 1, 6), torch.linspace(0.5, 3, 6)
+    return Scheme(**{"feature_map": MAP, "mean": mean, "deviation": deviation, "answer": ANSWER, **changes})
+
+
+def images(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 2, 3)).astype(np.uint8)
+
+
+def unit_features(x: np.ndarray) -> np.ndarray:
+    """Of norm 8 and centred, by hand in float64."""
+    flat = x.reshape(len(x), -1) / 255.0
+    flat = flat - flat.mean(1, keepdims=True)
+    return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+
+# --- identity ---
+
+
+def test_the_id_is_that_of_equal_schemes():
+    assert made().id == made().id
+    assert len(made().id) == 64
+    int(made().id, 16)
+    assert made(feature_map=replace(MAP, bounds=(0, 255))).id == made().id, "0 is 0.0"
+
+
+CHANGES = {
+    "features": {"feature_map": FeatureMap("unit:2", (12,), (0.0, 255.0))},
+    "shape": {"feature_map": replace(MAP, shape=(3, 2))},
+    "bounds": {"feature_map": replace(MAP, bounds=(0.0, 16.0))},
+    "mean": {"mean": torch.tensor([-1, -0.6, -0.2, 0.2, 0.6, 1.000001])},
+    "deviation": {"deviation": torch.tensor([0.5, 1, 1.5, 2, 2.5, 3.000001])},
+    "swapped": {"mean": made().deviation, "deviation": made().deviation},
+    "classes": {"answer": replace(ANSWER, classes=5)},
+    "whole": {"answer": replace(ANSWER, form=FixedPoint(2, 2))},
+    "as long, elsewhere": {"answer": replace(ANSWER, form=FixedPoint(2, 1))},
+    "fraction": {"answer": replace(ANSWER, form=FixedPoint(1, 3))},
+    "protocol": {"answer": replace(ANSWER, protocol="ue")},
+    "epsilon": {"answer": replace(ANSWER, epsilon=9.000000001)},
+    "alpha": {"answer": replace(ANSWER, protocol="uer", alpha=7.0)},
+    "another alpha": {"answer": replace(ANSWER, protocol="uer", alpha=7.5)},
+    "label epsilon": {"answer": replace(ANSWER, label_epsilon=2.5)},
+    "public labels": {"answer": replace(ANSWER, label_epsilon=None)},
+}
+
+
+def test_the_id_is_another_with_anything_that_changes_messages():
+    ids = [made(**change).id for change in CHANGES.values()]
+    assert len({made().id, *ids}) == len(ids) + 1
+
+
+def test_where_public_records_lie_is_no_part_of_the_id():
+    """The same statistics make the same messages, whoever names their source."""
+    assert made(feature_map=replace(MAP, source=DatasetRef("a", "ab" * 16, "01234567", 0, 5))).id == made().id
+
+
+# --- statistics ---
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_statistics_are_mean_and_deviation_however_they_are_read(sizes):
+    x, start, batches = images(sum(sizes)), 0, []
+    for size in sizes:
+        batches.append(x[start : start + size])
+        start += size
+    mean, deviation = public_statistics(MAP, iter(batches))
+    values = MAP(x).double().numpy()
+    np.testing.assert_allclose(mean, values.mean(0), rtol=1e-5, atol=1e-5)
+    plain = values.std(0)
+    least = max(plain.max() * 1e-3, 1e-12)
+    np.testing.assert_allclose(deviation, np.maximum(plain, least), rtol=1e-3, atol=2e-6)
+    assert mean.dtype == deviation.dtype == torch.float32
+
+
+def test_a_feature_that_hardly_varies_is_not_blown_up():
+    """Its deviation is a thousandth of the largest one, and no value is divided by zero."""
+
+    class Some:
+        features = 3
+
+        def __call__(self, x):
+            return torch.tensor(x, dtype=torch.float32)
+
+    x = np.array([[0.0, 5.0, 1.0], [4.0, 5.0, 1.001]])
+    mean, deviation = public_statistics(Some(), iter([x]))
+    assert mean.tolist() == pytest.approx([2, 5, 1.0005])
+    assert deviation.tolist() == pytest.approx([2, 2e-3, 2e-3])
+    _, deviation = public_statistics(Some(), iter([x[:1], x[:1]]))
+    assert bool((deviation > 0).all()), "public records that are all alike"
+
+
+def test_without_statistics_scores_are_the_features():
+    from dpltm.local.scheme import no_statistics
+
+    mean, deviation = no_statistics(MAP)
+    scores = made(mean=mean, deviation=deviation).scores(images(50))
+    np.testing.assert_allclose(scores, unit_features(images(50)), rtol=1e-4, atol=1e-5)
+
+
+def test_scores_by_hand():
+    x, scheme = images(20), made()
+    scores = scheme.scores(x)
+    assert scores.dtype == np.float32
+    expected = (unit_features(x) - np.linspace(-1, 1, 6)) / np.linspace(0.5, 3, 6)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- messages ---
+
+
+def test_messages_are_of_all_records_in_order_some_at_a_time():
+    """With coins that hardly ever flip anything."""
+    x, y, seen = images(1201), np.arange(1201) % 4, []
+    sure = made(answer=replace(ANSWER, epsilon=1e4, label_epsilon=1e3))
+    blocks = list(sure.messages(x, y, FastSource(0), seen.append))
+    assert seen == [500, 1000, 1201]
+    assert [len(rows) for rows, _ in blocks] == [500, 500, 201]
+    rows = np.concatenate([rows for rows, _ in blocks])
+    assert rows[:, -2].tolist() == y.tolist()
+    values = sure.answer.form.decode(rows[:, :-2], 6)
+    assert float(np.abs(values - np.clip(sure.scores(x), -1.75, 1.75)).max()) <= 0.25
+
+
+def test_nothing_is_read_before_it_is_asked_for():
+    seen = []
+    blocks = made().messages(images(1201), np.zeros(1201, dtype=np.int64), FastSource(0), seen.append)
+    assert seen == []
+    next(blocks)
+    assert seen == []
+    next(blocks)
+    assert seen == [500]
+
+
+def test_a_message_depends_on_its_record_alone():
+    """Under the same coins, another record changes its own message and no other one."""
+    x, y = images(30), np.arange(30) % 4
+    other = x.copy()
+    other[17] = 255 - other[17]
+    strong = made(answer=replace(ANSWER, epsilon=300.0))
+    one, same, changed = (
+        np.concatenate([rows for rows, _ in strong.messages(records, y, FastSource(9))]) for records in (x, x, other)
+    )
+    assert np.array_equal(one, same)
+    assert np.flatnonzero((one != changed).any(1)).tolist() == [17]
+
+
+def test_coins_are_fresh_for_every_record_and_every_time():
+    x, y = np.repeat(images(1), 40, axis=0), np.zeros(40, dtype=np.int64)
+    rows = np.concatenate([rows for _ in range(2) for rows, _ in made().messages(x, y, SecureSource())])
+    assert len({row.tobytes() for row in rows}) > 60, "80 messages of 24 noisy bits"
+
+
+def test_saturated_values_are_counted_for_the_owner():
+    x = images(700)
+    form = FixedPoint(0, 2)  # values below 1
+    scheme = made(answer=replace(ANSWER, form=form))
+    expected = int((np.abs(scheme.scores(x)) >= 1).sum())
+    assert 0 < expected < 4200
+    assert sum(many for _, many in scheme.messages(x, np.zeros(700, dtype=np.int64), FastSource(1))) == expected
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"mean": torch.zeros(5)},
+            "Expected as many statistics and values as the 6 features, not 5, 6 and 6",
+        ),
+        (
+            {"deviation": torch.ones(7)},
+            "Expected as many statistics and values as the 6 features, not 6, 7 and 6",
+        ),
+        (
+            {"answer": replace(ANSWER, values=4)},
+            "Expected as many statistics and values as the 6 features, not 6, 6 and 4",
+        ),
+        *(({"mean": torch.tensor([0, 0, value, 0, 0, 0])}, None) for value in (math.nan, math.inf, -math.inf)),
+        *(({"deviation": torch.tensor([1, 1, value, 1, 1, 1])}, None) for value in (0.0, -1.0, math.nan)),
+    ],
+)
+def test_what_is_no_scheme(change, message):
+    with pytest.raises(InputError) as error:
+        made(**change)
+    assert str(error.value) == (message or "Expected finite means and positive deviations of features")
+
+
+@pytest.mark.xfail(raises=pytest.fail.Exception, reason="an infinite deviation is positive, and makes every score 0")
+def test_an_infinite_deviation():
+    with pytest.raises(InputError):
+        made(deviation=torch.tensor([1, 1, math.inf, 1, 1, 1]))
