@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dpltm.cli.common import (
     DataOptions,
     check_delta,
-    check_never_private,
+    check_epsilon,
     check_not_public,
     figure,
     load_dataset,
     parse_numbers,
-    public_input_notes,
     same_records,
 )
 from dpltm.cli.console import Console
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.local.encoding import FixedPoint
     from dpltm.local.scheme import Scheme
-    from dpltm.privacy.events import Event
+    from dpltm.privacy.events import DatasetRef
 
 FACTS = (
     "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
@@ -65,6 +64,9 @@ class SchemeOptions:
     )
     components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
     classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in --public")
+    bounds: str | None = option(
+        None, "Public bounds of every value of a record.", metavar="LO,HI", shown="as in --public"
+    )
     protocol: str = option(
         "codebook",
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
@@ -120,14 +122,18 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     from dpltm.local.codebook import best_codebook
     from dpltm.local.scheme import Scheme, no_statistics, public_statistics
     from dpltm.tickets.files import check_free
+    from dpltm.tickets.identity import reference
     from dpltm.tickets.scheme_files import save_scheme
 
     check_free(Path(options.out or ""))
+    check_epsilon("--epsilon", options.epsilon)
+    check_epsilon("--label-epsilon", options.label_epsilon)
     form = _form(options)
     wanted = parse(options.features)
     if wanted is None:
         raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
-    public = load_dataset(DataOptions(dataset=options.public, classes=options.classes))
+    public = load_dataset(DataOptions(dataset=options.public, classes=options.classes, bounds=options.bounds))
+    records = reference(public)
     statistical = isinstance(wanted, IMAGES) or options.components is not None
     given = FeatureOptions(
         features=options.features, public=options.public if statistical else None, components=options.components
@@ -144,7 +150,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
         )  # fmt: skip
         some = public.train.x[:STATISTICS]
         with console.progress(f"statistics of features of {public.name}", len(some)) as step:
-            scheme = Scheme(found, *public_statistics(found, _in_turn(some, step)), bits)
+            scheme = Scheme(found, *public_statistics(found, _in_turn(some, step)), bits, records)
     save_scheme(Path(options.out or ""), scheme)
     console.say(f"wrote {options.out}")
     return {"scheme": options.out, **_facts(scheme), "notes": _notes(scheme)}
@@ -221,30 +227,27 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     out = Path(options.out or "")
     check_free(out)
     check_writable(out)
+    path = Path(options.ledger or f"{out}.ledger.jsonl")
+    if path.absolute() == out.absolute():
+        raise InputError("--ledger: the messages go there; name another file")
     scheme = load_scheme(Path(options.scheme or ""))
     dataset = load_dataset(options)
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
     records = reference(dataset, make_key=not options.dry_run)
-    source = scheme.feature_map.source
-    if source is not None and same_records(source, records):
-        raise InputError(
-            f"--dataset: {source} was declared public for {options.scheme}, and {records} shares records with it; take"
-            " others"
-        )
+    _check_private(scheme, options.scheme or "", records)
     answer = scheme.answer
     what = f"{answer.protocol} by scheme {scheme.id[:8]}, once for each record"
     event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
-    before = open_ledger(Path(options.ledger)).events if options.ledger else ()
-    planned: tuple[Event, ...] = (event,)
+    before = open_ledger(path).events
     check_not_public(before, records)
-    check_never_private(before, planned)
-    check_budgets(before, planned)
-    notes = [*_notes(scheme), *public_input_notes(dataset)]
+    check_budgets(before, (event,))
+    touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
+    notes = [*_notes(scheme), "the number of messages shows how many records there are"]
+    privacy = report(touching, options.delta, "replace-one", notes)  # what has no figure is refused here
     saturated = 0
     if not options.dry_run:
-        ledger = open_ledger(Path(options.ledger or f"{out}.ledger.jsonl"))
-        ledger.append(event)
+        open_ledger(path).append(event)
 
         def blocks(step: Any) -> Iterator[np.ndarray]:
             nonlocal saturated
@@ -255,16 +258,32 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
         with console.progress(f"encoding the records of {dataset.name}", len(dataset.train)) as step:
             write_messages(out, scheme, len(dataset.train), blocks(step))
         console.say(f"wrote {out}")
-        notes.append("how many values saturated is the owner's to know: it is not in the file, so do not hand it on")
-    touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
+    if saturated:
+        note = "how many values saturated is the owner's to know: it is not in the file, so do not hand it on"
+        privacy = replace(privacy, notes=(*privacy.notes, note))
     return {
         **({"dry_run": True} if options.dry_run else {}),
         "messages": str(out),
         "records": len(dataset.train),
         **_facts(scheme),
         "saturated": None if options.dry_run else saturated,
-        "privacy": report(touching, options.delta, "replace-one", notes).to_json(),
+        "privacy": privacy.to_json(),
     }
+
+
+def _check_private(scheme: Scheme, name: str, records: DatasetRef) -> None:
+    """Raises InputError for records that the scheme was made from, which were declared public or have paid already."""
+    source, network = scheme.feature_map.source, scheme.feature_map.network is not None
+    for public in (scheme.public, None if network else source):
+        if public is not None and same_records(public, records):
+            raise InputError(
+                f"--dataset: {public} was declared public for {name}, and {records} shares records with it; take others"
+            )
+    if network and source is not None and same_records(source, records):
+        raise InputError(
+            f"--dataset: the network in front of {name} was trained on {source}, and {records} shares records with it; take"
+            " others"
+        )
 
 
 def check_fits(scheme: Scheme, dataset: Dataset) -> None:

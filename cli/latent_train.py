@@ -77,7 +77,10 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     check_writable(out)
     scheme = load_scheme(Path(options.scheme or ""))
     answer = scheme.answer
-    files = [open_messages(Path(name), scheme) for name in (options.messages or "").split(",")]
+    paths = [Path(name) for name in (options.messages or "").split(",")]
+    if len({path.resolve() for path in paths}) != len(paths):
+        raise InputError("--messages: a file is named twice; every message counts once")
+    files = [open_messages(path, scheme) for path in paths]
     records = sum(map(len, files))
     config = _config(options, records)
     test = None if options.test is None else _test(options.test, scheme)
@@ -87,6 +90,8 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     else:
         spec, tickets = _network(answer, files, config, options, console)
     seconds = time.perf_counter() - began
+    if not all(bool(value.isfinite().all()) for ticket in tickets for value in (ticket.predictor or {}).values()):
+        raise InputError(f"--lr: training diverged at {options.lr:g}; take a smaller one")
     parts = {} if test is None else _public_inputs(scheme, test, console)
     rows = [_row(ticket, spec, parts) for ticket in tickets]
     body: dict[str, Any] = {
@@ -118,6 +123,8 @@ def _config(options: TrainOptions, records: int) -> GenerationConfig:
         raise InputError(f"--dropout: {options.dropout:g} is not at least 0 and below 1")
     if options.rounds < 0:
         raise InputError(f"--rounds: {options.rounds} is not a whole number from 0 on")
+    if options.prune is not None and not options.rounds:
+        raise InputError("--prune: nothing is pruned in no rounds; say --rounds N, or leave it out")
     return GenerationConfig(
         max(1, options.rounds),
         None if options.prune is None else parse_numbers("--prune", options.prune),

@@ -18,6 +18,7 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme
 from dpltm.models import ModelSpec, build
+from dpltm.privacy.events import DatasetRef
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_schema, new_file, new_folder, read_json, write_json
 from dpltm.tickets.run import environment, write_network, write_run
@@ -30,6 +31,8 @@ MESSAGES, MESSAGES_SCHEMA, MAGIC = "dpltm-messages", 1, b"DPLTMMSG"
 
 LEARNED = "dpltm-latent-run"
 """Format of a network that was trained on messages."""
+
+_SCHEME_KEYS = {"format", "schema", "id", "nominal", "certified", "answer", "public", "feature_map"}
 
 _HEADER = 1 << 16
 """No header is longer, bytes."""
@@ -51,6 +54,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
                 "nominal": scheme.answer.nominal,
                 "certified": scheme.answer.certified,
                 "answer": {"kind": _kind(scheme.answer), **answer},
+                "public": None if scheme.public is None else asdict(scheme.public),
                 "feature_map": write_map(folder, scheme.feature_map),
             },
         )
@@ -68,15 +72,20 @@ def load_scheme(path: Path) -> Scheme:
             f"{path}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {path}"
         )
     body = read_json(where, FORMAT, SCHEMA)
-    found = read_map(path, where, body.get("feature_map"))
+    if set(body) != _SCHEME_KEYS:
+        raise ArtifactError(f"{where}: its keys are not those of a scheme")
+    found = read_map(path, where, body["feature_map"])
     if found is None:
         raise ArtifactError(f"{where}: feature_map is missing")
     values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (found.features,)), "float32")
     try:
         mean, deviation = (torch.from_numpy(values[name]) for name in ("mean", "deviation"))
-        scheme = Scheme(found, mean, deviation, _answer(body["answer"]))
+        public = None if body["public"] is None else DatasetRef(**body["public"])
+        scheme = Scheme(found, mean, deviation, _answer(body["answer"]), public)
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
+        if (body["nominal"], body["certified"]) != (scheme.answer.nominal, scheme.answer.certified):
+            raise ArtifactError(f"{where}: nominal or certified is not what the answer comes to; it was changed")
     except ArtifactError:
         raise
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError):
@@ -115,10 +124,12 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
         "record_bytes": scheme.answer.record_bytes,
     }
     text = json.dumps(header).encode()
-    with new_file(target) as staging, staging.open("wb") as stream:
-        stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
-        for block in blocks:
-            stream.write(np.ascontiguousarray(block).data)
+    with new_file(target) as staging:
+        with staging.open("wb") as stream:
+            stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
+            for block in blocks:
+                stream.write(np.ascontiguousarray(block).data)
+        assert staging.stat().st_size == 16 + len(text) + records * scheme.answer.record_bytes
 
 
 def open_messages(path: Path, scheme: Scheme) -> np.ndarray:
@@ -128,6 +139,8 @@ def open_messages(path: Path, scheme: Scheme) -> np.ndarray:
         ArtifactError: cut short, not such a file, or of another scheme.
     """
     try:
+        if not (path.is_file() or path.is_dir() or not path.exists()):  # a pipe would be waited for
+            raise ArtifactError(f"{path}: is not a plain file")
         with path.open("rb") as stream:
             start = stream.read(16)
             length = int.from_bytes(start[8:], "little")
@@ -155,7 +168,12 @@ def open_messages(path: Path, scheme: Scheme) -> np.ndarray:
         raise ArtifactError(
             f"{path}: {size} bytes, where {16 + length + count * width} are expected; cut short, or damaged"
         )
-    return np.memmap(path, np.uint8, "r", 16 + length, (count, width))
+    rows = np.memmap(path, np.uint8, "r", 16 + length, (count, width))
+    try:
+        scheme.answer.check(rows)
+    except DpltmError as error:
+        raise ArtifactError(f"{path}: {error}; it is damaged") from None
+    return rows
 
 
 def save_learned(target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, result: Mapping[str, Any]) -> None:
@@ -167,7 +185,7 @@ def save_learned(target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, 
     model = build(spec)
     model.load_state_dict(dict(ticket.predictor or {}))
     with new_folder(target) as folder:
-        write_json(folder / "result.json", {"format": LEARNED, "schema": 1, "scheme": scheme.id, **result})
+        write_json(folder / "result.json", {**result, "format": LEARNED, "schema": 1, "scheme": scheme.id})
         if isinstance(scheme.answer, Codebook):
             settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
             config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}

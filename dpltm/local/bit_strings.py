@@ -18,7 +18,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.local.channels import Channel, Protocol, channel
 from dpltm.local.encoding import FixedPoint
-from dpltm.local.response import Response
+from dpltm.local.response import MOST_CATEGORIES, Response
 from dpltm.noise import RandomSource
 
 LABEL_BYTES = 2
@@ -53,6 +53,8 @@ class BitStrings:
     def __post_init__(self) -> None:
         if self.values < 1:
             raise InputError(f"Expected {self.values} values >= 1")
+        if not 2 <= self.classes <= MOST_CATEGORIES:
+            raise InputError(f"Expected {self.classes} categories from 2 to {MOST_CATEGORIES}")
         self.channel  # noqa: B018 - refuses what no channel is
         self.response  # noqa: B018
 
@@ -114,6 +116,11 @@ class BitStrings:
         """Public records in the same form, nothing of them randomised."""
         tail = labels.astype("<u2").view(np.uint8).reshape(len(labels), LABEL_BYTES)
         return np.concatenate([self.form.encode(scores)[0], tail], axis=1)
+
+    def check(self, rows: np.ndarray) -> None:
+        """Raises InputError if messages, ``(n, record_bytes)``, hold a label that no class has."""
+        if len(rows) and self.labels(rows).max() >= self.classes:
+            raise InputError(f"a label is {self.labels(rows).max()}, and there are {self.classes} classes")
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Labels as they arrived, ``(n,)`` int64: as likely another one as the response says."""

@@ -35,8 +35,8 @@ Labels = Literal["one-hot", "signed"]
 PAIRS = 128
 """N, pairs of opposite directions; more of them gain less than two parts in a hundred."""
 
-TOGETHER = 256
-"""Records that share a codebook, which is public and says nothing of them."""
+TOGETHER = 16
+"""Records that share a codebook, which is public and says nothing of them; many more would make their errors alike."""
 
 NUMBER_BYTES, INDEX_BYTES = 4, 2
 
@@ -171,6 +171,11 @@ class Codebook:
         passed = (np.sort(near, axis=1) - np.arange(self.near) <= outside[:, None]).sum(1)
         return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
 
+    def check(self, rows: np.ndarray) -> None:
+        """Raises InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
+        if len(rows) and _indices(rows).max() >= self.candidates:
+            raise InputError(f"an index is {_indices(rows).max()}, and there are {self.candidates} candidates")
+
     def class_means(self, files: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
         """Estimates of the mean direction of each class, right in the mean where classes are equally frequent.
 
@@ -185,12 +190,9 @@ class Codebook:
         """
         total, count = np.zeros((self.classes, self.values)), 0
         for rows in files:
+            self.check(rows)
             numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
-            indices = np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
-            if len(indices) and indices.max() >= self.candidates:
-                raise InputError(
-                    f"messages: an index of {indices.max()}, where there are {self.candidates} candidates"
-                )
+            indices = _indices(rows)
             count += len(rows)
             order = np.argsort(numbers, kind="stable")
             found, starts = np.unique(numbers[order], return_index=True)
@@ -218,6 +220,10 @@ def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.nd
     directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)
     return directions, np.where(bits & 1, 1.0, -1.0).astype("f4")
+
+
+def _indices(rows: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
 
 
 def _gain(epsilon: float, candidates: int, near: int) -> float:

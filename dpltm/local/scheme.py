@@ -20,6 +20,7 @@ from dpltm.features import FeatureMap
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.noise import RandomSource
+from dpltm.privacy.events import DatasetRef
 
 VERSION = 1
 """Part of every id; raised when the same settings give other messages."""
@@ -39,12 +40,14 @@ class Scheme:
         feature_map: takes a record to features, by itself.
         mean, deviation: of each feature over public records, ``(features,)``.
         answer: takes z-scores and a label to what is sent.
+        public: the records that statistics are of, declared public; None where there are none.
     """
 
     feature_map: FeatureMap
     mean: Tensor
     deviation: Tensor
     answer: BitStrings | Codebook
+    public: DatasetRef | None = None
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
@@ -52,8 +55,9 @@ class Scheme:
                 f"Expected as many statistics and values as the {self.feature_map.features} features, not {len(self.mean)},"
                 f" {len(self.deviation)} and {self.answer.values}"
             )
-        if not (bool(self.mean.isfinite().all()) and bool((self.deviation > 0).all())):
-            raise InputError("Expected finite means and positive deviations of features")
+        both = torch.stack([self.mean, self.deviation])
+        if not (bool(both.isfinite().all()) and bool((self.deviation > 0).all())):
+            raise InputError("Expected finite means and finite, positive deviations of features")
 
     @cached_property
     def id(self) -> str:

@@ -149,7 +149,6 @@ def test_schemes_that_cannot_be(refused):
         )
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="the response of the label says --epsilon, whatever it was called")
 def test_a_label_epsilon_that_is_none_is_called_by_its_name(refused):
     message = refused("latent", "scheme", *UNIT, "--epsilon", "9", "--label-epsilon", "0", "--out", "t")
     assert message.startswith("--label-epsilon: 0 is not ")
@@ -293,9 +292,6 @@ def test_other_records_in_a_ledger_are_counted_apart(cli):
     assert certified(across) == pytest.approx(264), "200 records were sent twice"
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="a ledger beside the file is read for its budget alone, unless --ledger names it"
-)
 def test_the_ledger_beside_the_file_counts_as_well(cli, events):
     """The messages were deleted, which takes nothing back of what was released."""
     cli(*ENCODE, "--out", "m", "--quiet")
@@ -338,7 +334,6 @@ def test_a_dry_run_writes_nothing(cli, tree, monkeypatch, tmp_path, named):
     assert tree() == before
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="messages are written, and then the figure of the ledger is refused")
 def test_a_ledger_of_another_relation_is_refused_before_anything_is_sent(cli, refused):
     """Releases under add-remove and under replace-one have no common guarantee: that is known before."""
     options = ("--steps", "2", "--noise-multiplier", "2", "--delta", "1e-4", "--ledger", "all.jsonl", "--quiet")
@@ -360,9 +355,6 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(cli, refused, fe
     assert cli("latent", "encode", "t", "--dataset", "pri.npz", "--out", "m", "--quiet").code == 0
 
 
-@pytest.mark.xfail(
-    reason="a map that looks at no data names no source, though means and deviations of the scheme have one"
-)
 def test_neither_can_those_that_statistics_of_features_are_of(refused):
     message = refused("latent", "encode", "s", "--dataset", "pub.npz", "--out", "m")
     assert message.startswith("--dataset: pub[0:700] was declared public for s")
@@ -377,10 +369,6 @@ def test_records_that_a_ledger_has_down_as_public(cli, refused):
     )
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="the note was written for figures that hide their number; a file of messages tells it",
-)
 def test_no_declared_number_hides_how_many_messages_there_are(cli):
     """Nothing said may suggest it: header and size of the file give the true number away."""
     counted = cli(*ENCODE, "--out", "m", "--json").json
@@ -467,8 +455,5 @@ def test_a_scheme_that_was_changed_spends_nothing(refused):
     assert refused(*ENCODE, "--out", "m") == "s/statistics.safetensors: cannot be read: No such file or directory"
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="the ledger is entered where the messages should go, which are then not written"
-)
 def test_a_ledger_in_the_place_of_the_messages(refused):
     refused(*ENCODE, "--out", "m", "--ledger", "m")

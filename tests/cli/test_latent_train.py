@@ -184,7 +184,6 @@ def test_what_is_on_record(cli):
         assert found[key] == value
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="the path of the scheme stands where its id should")
 def test_a_run_says_which_scheme_it_is_of(cli):
     cli(*QUICK, "--out", "r", "--quiet")
     scheme = json.loads(Path("s/scheme.json").read_text())
@@ -320,14 +319,12 @@ def test_messages_that_were_damaged(refused):
         assert refused(*QUICK, "--out", "r").startswith(message)
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="found out by the loss alone, as an internal error")
 def test_labels_of_no_class(refused):
     whole = Path("s.b").read_bytes()
     Path("s.b").write_bytes(whole[:-2] + b"\xff\xff")
     assert refused(*QUICK, "--out", "r").startswith("s.b: ")
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="a network of NaN is written, with exit code 0")
 @pytest.mark.parametrize("rounds", ["0", "1"])
 def test_training_that_diverged(refused, rounds):
     assert refused(*QUICK, "--lr", "1e30", "--rounds", rounds, "--out", "r").startswith("--lr: training diverged")

@@ -335,9 +335,6 @@ def test_labels_of_no_class(label):
     assert str(error.value) == f"Expected categories from 0 to 3, not {label} to {label}"
 
 
-@pytest.mark.xfail(
-    raises=pytest.fail.Exception, reason="more classes than two bytes tell apart are taken where labels are public"
-)
 def test_public_labels_have_two_bytes_as_well():
     with pytest.raises(InputError):
         made(classes=65_537, label_epsilon=None)

@@ -1,0 +1,172 @@
+"""Local privacy that learns: MNIST from one message a record, label included, at local epsilon 0.5 to 8.
+
+    DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2]
+
+Prints one JSON object a line. Records are projected onto d principal components of the scattering features of public
+Kuzushiji characters; d and the scale J are chosen for each epsilon on those characters alone: class means of one half of
+them, blurred by the noise that 60,000 messages will have, classify the other half. Then all training records of MNIST send
+one message each, with cryptographic coins, five times over, and the nearest estimated class mean labels the test split: the
+mean with its 95 % interval (Student's t over coins). ``clean`` is the same with true class means. ``pruned`` is the mean
+accuracy with the smallest weights of the classifier dropped, by the fraction kept, which costs nothing. ``bits`` is what
+splitting the budget does: signs of 16 components by RAPPOR for half of it and the label by randomised response for the
+other, a linear network trained on what arrives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from dpltm.data import Dataset, load
+from dpltm.features import Scale, principal_components, statistics, without_data
+from dpltm.generation import accuracy, batches_of, train_plain
+from dpltm.local.bit_strings import BitStrings
+from dpltm.local.codebook import Codebook, best_codebook
+from dpltm.local.encoding import FixedPoint
+from dpltm.local.server import Messages, nearest_mean
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.noise import SecureSource
+from dpltm.privacy.events import DatasetRef
+
+EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
+    (0.5, 1.0, 2.0, 4.0, 8.0),
+    (2, 3),
+    (16, 24, 32, 48, 64, 96, 128, 192, 256),
+    5,
+    (0.8, 0.6, 0.4),
+)
+RECORDS, CLASSES, SIGNS = 60_000, 10, 16
+
+
+def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]:
+    """Public, private and test records on the components of public features, whitened in part: float32."""
+    plain = without_data(Scale(scale), public.train.x.shape[1:], public.bounds)
+    x = public.train.x
+    tensors = statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
+    found = replace(plain, tensors=tensors, source=DatasetRef("public", "public", "public", 0, 1))
+    components = principal_components(found(x), max(DIMENSIONS))
+    assert private.test is not None
+
+    def project(rows: np.ndarray) -> np.ndarray:
+        parts = (found(rows[start : start + 500]) for start in range(0, len(rows), 500))
+        return torch.cat([(part - components["offset"]) @ components["components"].T for part in parts]).numpy()
+
+    return [project(rows) for rows in (x, private.train.x, private.test.x)]
+
+
+def unit(x: np.ndarray, values: int) -> np.ndarray:
+    first = x[:, :values]
+    return first / np.linalg.norm(first, axis=1, keepdims=True)
+
+
+def score(parameters: dict[str, torch.Tensor], x: np.ndarray, y: np.ndarray) -> float:
+    outputs = 8 * torch.from_numpy(x) @ parameters["fc1.weight"].T + parameters["fc1.bias"]
+    return float((outputs.argmax(1).numpy() == y).mean())
+
+
+class Blurred(Codebook):
+    """Class means with the noise that so many messages will have, from records that are public."""
+
+    means: np.ndarray
+
+    def class_means(self, files: Any) -> tuple[np.ndarray, float]:
+        del files
+        return self.means, self.noise / RECORDS
+
+
+def public_score(x: np.ndarray, y: np.ndarray, book: Codebook) -> float:
+    half, scores = np.arange(len(y)) % 2 == 0, []
+    means = np.stack([x[half & (y == label)].mean(0) for label in range(CLASSES)])
+    for seed in range(10):
+        noise = np.random.default_rng(seed).normal(size=means.shape) * math.sqrt(book.noise / RECORDS)
+        blurred = Blurred(book.values, book.classes, book.epsilon, book.labels, book.near)
+        object.__setattr__(blurred, "means", means + noise)
+        scores.append(score(nearest_mean(blurred, ()), x[~half], y[~half]))
+    return float(np.mean(scores))
+
+
+def pruned(parameters: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
+    weight = parameters["fc1.weight"]
+    kept = weight.abs().flatten().topk(round(share * weight.numel())).indices
+    return {
+        **parameters,
+        "fc1.weight": torch.zeros(weight.numel()).index_copy(0, kept, weight.flatten()[kept]).view_as(weight),
+    }
+
+
+def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, seed: int) -> float:
+    """Half of the budget for signs, half for the label."""
+    assert private.test is not None
+    answer = BitStrings(SIGNS, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
+    sent = Messages([answer.randomise(x[:, :SIGNS], private.train.y, SecureSource())[0]], answer)
+    model = build(ModelSpec("mlp", SIGNS, CLASSES), seed)
+    batches = batches_of(len(sent), 1000, torch.Generator().manual_seed(seed))
+    train_plain(model, Mask.dense(model), sent[:], sent.labels, batches, 600, 0.02)
+    plain = Messages([answer.without_coins(test[:, :SIGNS], private.test.y)], answer, randomised=False)
+    return accuracy(model, plain[:], torch.from_numpy(private.test.y))
+
+
+def interval(values: list[float]) -> dict[str, float]:
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return {"mean": float(np.mean(values)), "half": float(half), "least": min(values)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    public, private = load("kmnist-7k"), load("mnist")
+    assert private.test is not None
+    inputs, rows = {scale: projected(scale, public, private) for scale in SCALES}, []
+    labels, test_labels = private.train.y, private.test.y
+    for epsilon in EPSILONS:
+        tried = {
+            (scale, values): public_score(
+                unit(inputs[scale][0], values), public.train.y, best_codebook(values, CLASSES, epsilon)
+            )
+            for scale in SCALES
+            for values in DIMENSIONS
+        }
+        scale, values = max(tried, key=lambda pair: tried[pair])
+        book = best_codebook(values, CLASSES, epsilon)
+        x, test = (unit(part, values) for part in inputs[scale][1:])
+        learned = [nearest_mean(book, [book.randomise(x, labels, SecureSource())[0]]) for _ in range(SEEDS)]
+        means = np.stack([x[labels == label].mean(0) for label in range(CLASSES)])
+        true = {
+            "fc1.weight": torch.from_numpy(means / 8).float(),
+            "fc1.bias": torch.from_numpy(-np.square(means).sum(1) / 2).float(),
+        }
+        rows.append(
+            {
+                "epsilon": epsilon,
+                "certified": book.certified,
+                "scale": scale,
+                "values": values,
+                "labels": book.labels,
+                "near": book.near,
+                "candidates": book.candidates,
+                **interval([score(one, test, test_labels) for one in learned]),
+                "clean": score(true, test, test_labels),
+                "pruned": {
+                    share: float(np.mean([score(pruned(one, share), test, test_labels) for one in learned]))
+                    for share in KEPT
+                },
+                "bits": interval(
+                    [bits(inputs[scale][1], private, inputs[scale][2], epsilon, seed) for seed in range(SEEDS)]
+                ),
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

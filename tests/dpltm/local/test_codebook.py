@@ -1,0 +1,195 @@
+"""One index a record: what it may tell, and what can be learned from many."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from dpltm.errors import InputError
+from dpltm.local.codebook import PAIRS, WHOLE, Codebook, best_codebook, codewords
+from dpltm.noise import FastSource, SecureSource
+
+SIGNED, ONE_HOT = Codebook(6, 3, 1.0, "signed", 40), Codebook(6, 3, 4.0, "one-hot", 20)
+
+
+def records(count, values, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(count, values)).astype("f4"), generator.integers(0, 3, count)
+
+
+def parts(rows):
+    """Numbers of codebooks and indices, read byte by byte."""
+    rows = rows.astype(np.int64)
+    return rows[:, :4] @ 256 ** np.arange(4), rows[:, 4:] @ 256 ** np.arange(2)
+
+
+# What it may tell
+
+
+@given(st.floats(0.01, 12), st.sampled_from(["signed", "one-hot"]), st.integers(1, PAIRS), st.integers(2, 200))
+def test_certified_is_what_was_asked_for(epsilon, labels, near, classes):
+    found = Codebook(5, classes, epsilon, labels, near)
+    inside = found.truth / WHOLE / near
+    outside = (WHOLE - found.truth) / WHOLE / (found.candidates - near)
+    assert found.certified == pytest.approx(epsilon, rel=1e-9)
+    assert math.log(inside / outside) == pytest.approx(found.certified, rel=1e-6, abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    arrays(
+        "f4",
+        (4, 6),
+        elements=st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e-45, 1.0]),
+    ),
+    st.sampled_from([SIGNED, ONE_HOT]),
+    st.integers(0, 2**32 - 1),
+)
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+def test_exactly_k_candidates_are_near_whatever_the_record_is(scores, found, number):
+    """All of the guarantee is in this: sums that overflow, ties and rows of zeros included."""
+    near = found._near(scores, np.array([0, 1, 2, 0]), number)
+    assert near.shape == (4, found.near)
+    assert all(len(set(row)) == found.near for row in near.tolist())
+    assert 0 <= near.min() <= near.max() < found.candidates
+
+
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
+@pytest.mark.parametrize("place", ["first", "last", "scattered"])
+def test_reports_are_as_frequent_as_they_should_be(found, place):
+    """Near ones are all alike, and so are all others, wherever the near ones stand."""
+    count, k, m = 400_000, found.near, found.candidates
+    chosen = {
+        "first": np.arange(k),
+        "last": np.arange(m - k, m),
+        "scattered": np.random.default_rng(1).permutation(m)[:k],
+    }[place]
+    seen = np.bincount(
+        np.concatenate([found._report(np.tile(chosen, (4000, 1)), FastSource(seed)) for seed in range(count // 4000)]),
+        minlength=m,
+    )
+    expected = np.full(m, count * (WHOLE - found.truth) / WHOLE / (m - k))
+    expected[chosen] = count * found.truth / WHOLE / k
+    assert 1e-4 < stats.chisquare(seen, expected).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT, best_codebook(6, 3, 0.5)])
+def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found):
+    """The likelihood ratio, which no attack beats, for records as far apart as they can be."""
+    x = np.tile(np.array([[1, 0, 0, 0, 0, 0]], dtype="f4"), (8000, 1))
+    which = np.random.default_rng(0).integers(0, 2, 8000)
+    rows, _ = found.randomise(np.where(which[:, None], -x, x), np.where(which, 2, 0), SecureSource())
+    numbers, indices = parts(rows)
+    guesses = np.empty(8000, dtype=int)
+    for number in np.unique(numbers):
+        some = numbers == number
+        pair = ((1, 0), (-1, 2))
+        sets = [set(found._near(x[:1] * sign, np.array([label]), int(number))[0].tolist()) for sign, label in pair]
+        guesses[some] = [1 if index in sets[1] and index not in sets[0] else 0 for index in indices[some]]
+        ties = [(index in sets[0]) == (index in sets[1]) for index in indices[some]]
+        guesses[np.flatnonzero(some)[ties]] = np.random.default_rng(int(number)).integers(0, 2, sum(ties))
+    right = int((guesses == which).sum())
+    limit = math.exp(found.epsilon) / (1 + math.exp(found.epsilon))
+    assert stats.binomtest(right, 8000).proportion_ci(0.999).low <= limit
+    assert stats.binomtest(right, 8000).pvalue < 1e-6  # the test has power: a message does tell something
+
+
+def test_the_number_of_a_codebook_says_nothing_of_its_records():
+    """It comes before any record is looked at: with the same coins it is the same for all records."""
+    (x, y), (other, labels) = records(300, 6), records(300, 6, seed=1)
+    numbers = [parts(SIGNED.randomise(*pair, FastSource(5))[0])[0] for pair in ((x, y), (other, labels))]
+    assert numbers[0][0] == numbers[1][0]
+    assert len(np.unique(numbers[0])) == 19  # 16 records share one
+
+
+# What can be learned
+
+
+def test_a_gain_by_simulation():
+    generator = np.random.default_rng(0)
+    sizes = np.sort(np.abs(generator.normal(size=(20_000, PAIRS))))[:, ::-1]
+    for found in (SIGNED, ONE_HOT, best_codebook(6, 3, 2.0)):
+        p = found.truth / WHOLE
+        mean = sizes[:, : found.near].mean()  # those left over add up to minus that
+        expected = p * mean - (1 - p) * mean * found.near / (found.candidates - found.near)
+        assert found.gain == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0])
+def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
+    found = best_codebook(6, 3, epsilon)
+    assert found.labels == ("signed" if epsilon == 1 else "one-hot")
+    count = 9_000
+    labels = np.arange(count) % 3
+    truth = np.array([[1, 0, 0, 0, 0, 0], [0, 0.6, 0.8, 0, 0, 0], [-0.8, 0, 0, 0, 0, 0.6]])
+    scores = (7 * truth[labels]).astype("f4")  # only the direction counts
+    off = []
+    for seed in range(8):
+        means, variance = found.class_means([found.randomise(scores, labels, FastSource(seed))[0]])
+        off.append((means - truth) / math.sqrt(variance))
+    off = np.array(off)
+    assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
+    assert 0.8 < off.std() < 1.15
+
+
+def test_files_and_their_order_do_not_matter():
+    x, y = records(700, 6)
+    rows, saturated = ONE_HOT.randomise(x, y, FastSource(0))
+    assert saturated == 0
+    means, variance = ONE_HOT.class_means([rows])
+    order = np.random.default_rng(0).permutation(700)
+    again, same = ONE_HOT.class_means([rows[order][:100], rows[order][100:]])
+    np.testing.assert_allclose(again, means, atol=1e-5)
+    assert same == variance
+    assert variance == pytest.approx(ONE_HOT.noise / 700)
+
+
+def test_codewords_are_public_numbers():
+    directions, signs = codewords(77, 50, 10)
+    assert directions.shape == (PAIRS, 50)
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    assert stats.kstest(directions.ravel(), "norm").pvalue > 1e-4
+    np.testing.assert_array_equal(directions, codewords(77, 50, 10)[0])
+    assert (codewords(78, 50, 10)[0] != directions).any()
+
+
+def test_small_budgets_get_signs_and_large_ones_classes():
+    chosen = [best_codebook(20, 10, epsilon) for epsilon in (0.5, 1, 2, 3, 4, 8)]
+    assert [one.labels for one in chosen] == ["signed"] * 3 + ["one-hot"] * 3
+    noise = [one.noise for one in chosen]
+    assert noise == sorted(noise, reverse=True)
+    # one bit of a random direction, the plainest answer of all: never better, and little worse at small budgets
+    plain = 100 * math.pi / 2 * ((math.exp(0.5) + 1) / (math.exp(0.5) - 1)) ** 2
+    assert 0.9 * plain < chosen[0].noise < plain
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 3, 1.0, "signed", 1), "Expected 0 values >= 1 and 3 classes from 2 to 256"),
+        ((4, 300, 1.0, "signed", 1), "Expected 4 values >= 1 and 300 classes from 2 to 256"),
+        ((4, 3, 0.0, "signed", 1), "--epsilon: 0 is not a positive number up to 10000"),
+        ((4, 3, 1.0, "plain", 1), "Expected labels one-hot or signed, not 'plain'"),
+        ((4, 3, 1.0, "signed", 129), "Expected 129 near candidates from 1 to 128"),
+    ],
+)
+def test_what_is_no_codebook(arguments, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        Codebook(*arguments)
+
+
+def test_what_is_no_record_and_no_message():
+    with pytest.raises(InputError, match="values: some are not finite numbers"):
+        SIGNED.randomise(np.full((1, 6), np.inf), np.zeros(1, dtype=int), FastSource(0))
+    with pytest.raises(InputError, match="Expected labels from 0 to 2, not 3 to 3"):
+        SIGNED.randomise(np.zeros((1, 6)), np.array([3]), FastSource(0))
+    with pytest.raises(InputError, match="an index is 65535, and there are 256 candidates"):
+        SIGNED.class_means([np.full((1, 6), 255, dtype=np.uint8)])
