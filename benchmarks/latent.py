@@ -22,8 +22,9 @@ import torch
 from scipy import stats
 
 from dpltm.data import load
-from dpltm.features import parse, without_data
+from dpltm.features import FeatureMap, parse, without_data
 from dpltm.local.bit_strings import BitStrings
+from dpltm.local.codebook import TOGETHER, best_codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, public_statistics
 from dpltm.noise import SecureSource
@@ -75,18 +76,38 @@ def attack(pairs: int) -> list[dict[str, float | str]]:
             which = generator.integers(0, 2, len(first)).astype(bool)
             sent = answer.channel.send(np.where(which[:, None], *images), SecureSource())
             bits = np.unpackbits(sent, axis=1, count=answer.channel.bits)
-            differ = first.astype("f4") - second
-            ratio = (differ * np.where(bits, one, zero)).sum(1)
+            ratio = ((first.astype("f4") - second) * np.where(bits, one, zero)).sum(1)
             right += int(((ratio > 0) == which).sum())
-        low, high = stats.binomtest(right, pairs).proportion_ci(method="exact")
-        claimed = math.exp(answer.nominal) / (1 + math.exp(answer.nominal))
-        rows.append(
-            {
-                "protocol": protocol, "nominal": answer.nominal, "certified": answer.certified, "right": right / pairs,
-                "low": low, "high": high, "claimed_at_most": claimed,
-            }
-        )  # fmt: skip
-    return rows
+        rows.append(share_of(protocol, answer.nominal, answer.certified, right, pairs))
+    return rows + [codebook_attack(found, epsilon, pairs, generator) for epsilon in (EPSILON, 4.0)]
+
+
+def codebook_attack(
+    found: FeatureMap, epsilon: float, pairs: int, generator: np.random.Generator
+) -> dict[str, float | str]:
+    """Images with their labels; an index is likelier from the record that it is near to, by a factor of e^epsilon."""
+    mnist, answer = load("mnist"), best_codebook(found.features, CLASSES, epsilon)
+    right = 0
+    for _ in range(0, pairs, TOGETHER):
+        some = generator.integers(0, len(mnist.train), (2, TOGETHER))
+        scores = [found(mnist.train.x[each]).numpy() for each in some]
+        labels = [mnist.train.y[each] for each in some]
+        which = generator.integers(0, 2, TOGETHER).astype(bool)
+        sent, _ = answer.randomise(np.where(which[:, None], *scores), np.where(which, *labels), SecureSource())
+        number, index = int(sent[0, :4].view("<u4")[0]), np.ascontiguousarray(sent[:, 4:]).view("<u2")
+        near = [(answer.near_candidates(*pair, number) == index).any(1) for pair in zip(scores, labels, strict=True)]
+        guess = np.where(near[0] == near[1], generator.integers(0, 2, TOGETHER).astype(bool), near[0])
+        right += int((guess == which).sum())
+    return share_of("codebook", answer.nominal, answer.certified, right, -(-pairs // TOGETHER) * TOGETHER)
+
+
+def share_of(protocol: str, nominal: float, certified: float, right: int, tries: int) -> dict[str, float | str]:
+    low, high = stats.binomtest(right, tries).proportion_ci(method="exact")
+    most = math.exp(nominal) / (1 + math.exp(nominal))
+    return {
+        "protocol": protocol, "nominal": nominal, "certified": certified, "right": right / tries, "low": low, "high": high,
+        "claimed_at_most": most,
+    }  # fmt: skip
 
 
 def plot(rows: list[dict[str, float]], path: Path) -> None:

@@ -8,8 +8,8 @@ them, blurred by the noise that 60,000 messages will have, classify the other ha
 one message each, with cryptographic coins, five times over, and the nearest estimated class mean labels the test split: the
 mean with its 95 % interval (Student's t over coins). ``clean`` is the same with true class means. ``pruned`` is the mean
 accuracy with the smallest weights of the classifier dropped, by the fraction kept, which costs nothing. ``bits`` is what
-splitting the budget does: signs of 16 components by RAPPOR for half of it and the label by randomised response for the
-other, a linear network trained on what arrives.
+splitting the budget does: signs of 2 to 16 components by RAPPOR for half of it and the label by randomised response for
+the other, a linear network trained on what arrives.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     5,
     (0.8, 0.6, 0.4),
 )
-RECORDS, CLASSES, SIGNS = 60_000, 10, 16
+RECORDS, CLASSES, SIGNS = 60_000, 10, (2, 4, 8, 16)
 
 
 def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]:
@@ -102,15 +102,15 @@ def pruned(parameters: dict[str, torch.Tensor], share: float) -> dict[str, torch
     }
 
 
-def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, seed: int) -> float:
+def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, signs: int, seed: int) -> float:
     """Half of the budget for signs, half for the label."""
     assert private.test is not None
-    answer = BitStrings(SIGNS, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
-    sent = Messages([answer.randomise(x[:, :SIGNS], private.train.y, SecureSource())[0]], answer)
-    model = build(ModelSpec("mlp", SIGNS, CLASSES), seed)
+    answer = BitStrings(signs, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
+    sent = Messages([answer.randomise(x[:, :signs], private.train.y, SecureSource())[0]], answer)
+    model = build(ModelSpec("mlp", signs, CLASSES), seed)
     batches = batches_of(len(sent), 1000, torch.Generator().manual_seed(seed))
     train_plain(model, Mask.dense(model), sent[:], sent.labels, batches, 600, 0.02)
-    plain = Messages([answer.without_coins(test[:, :SIGNS], private.test.y)], answer, randomised=False)
+    plain = Messages([answer.without_coins(test[:, :signs], private.test.y)], answer, randomised=False)
     return accuracy(model, plain[:], torch.from_numpy(private.test.y))
 
 
@@ -160,9 +160,15 @@ def main() -> None:
                     share: float(np.mean([score(pruned(one, share), test, test_labels) for one in learned]))
                     for share in KEPT
                 },
-                "bits": interval(
-                    [bits(inputs[scale][1], private, inputs[scale][2], epsilon, seed) for seed in range(SEEDS)]
-                ),
+                "bits": {
+                    signs: interval(
+                        [
+                            bits(inputs[scale][1], private, inputs[scale][2], epsilon, signs, seed)
+                            for seed in range(SEEDS)
+                        ]
+                    )
+                    for signs in SIGNS
+                },
             }
         )
         print(json.dumps(rows[-1]), flush=True)

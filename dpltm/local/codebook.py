@@ -144,15 +144,15 @@ class Codebook:
         for start in range(0, len(scores), TOGETHER):
             some = slice(start, start + TOGETHER)
             number = source.random_bytes(NUMBER_BYTES)
-            near = self._near(scores[some], labels[some], int.from_bytes(number, "little"))
+            near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
             found[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
             found[some, NUMBER_BYTES:] = (
                 self._report(near, source).astype("<u2").view(np.uint8).reshape(-1, INDEX_BYTES)
             )
         return found, 0
 
-    def _near(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """The k candidates nearest to each record, ``(n, k)``, in any order."""
+    def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
+        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private."""
         directions, signs = codewords(number, self.values, self.classes)
         along = scores @ directions.T
         if self.labels == "signed":

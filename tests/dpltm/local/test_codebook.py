@@ -53,7 +53,7 @@ def test_certified_is_what_was_asked_for(epsilon, labels, near, classes):
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
 def test_exactly_k_candidates_are_near_whatever_the_record_is(scores, found, number):
     """All of the guarantee is in this: sums that overflow, ties and rows of zeros included."""
-    near = found._near(scores, np.array([0, 1, 2, 0]), number)
+    near = found.near_candidates(scores, np.array([0, 1, 2, 0]), number)
     assert near.shape == (4, found.near)
     assert all(len(set(row)) == found.near for row in near.tolist())
     assert 0 <= near.min() <= near.max() < found.candidates
@@ -89,7 +89,10 @@ def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found
     for number in np.unique(numbers):
         some = numbers == number
         pair = ((1, 0), (-1, 2))
-        sets = [set(found._near(x[:1] * sign, np.array([label]), int(number))[0].tolist()) for sign, label in pair]
+        sets = [
+            set(found.near_candidates(x[:1] * sign, np.array([label]), int(number))[0].tolist())
+            for sign, label in pair
+        ]
         guesses[some] = [1 if index in sets[1] and index not in sets[0] else 0 for index in indices[some]]
         ties = [(index in sets[0]) == (index in sets[1]) for index in indices[some]]
         guesses[np.flatnonzero(some)[ties]] = np.random.default_rng(int(number)).integers(0, 2, sum(ties))
