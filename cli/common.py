@@ -47,8 +47,8 @@ class DataOptions:
     test: str | None = option(None, "File with the test split, where the dataset has none.", metavar="FILE")
 
 
-def load_dataset(options: DataOptions) -> Dataset:
-    """The dataset that the options name.
+def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
+    """The dataset that the options name; one record will do where nothing is learned from them.
 
     Raises:
         DpltmError: with one line about whatever is wrong.
@@ -65,6 +65,7 @@ def load_dataset(options: DataOptions) -> Dataset:
         records=options.records,
         subset=options.subset,
         test=options.test,
+        for_training=for_training,
     )
 
 

@@ -35,7 +35,10 @@ class EpsilonOptions:
     certified: float | None = option(None, "Find the setting that certifies this.", metavar="E")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
-        None, "Epsilon of the randomised response that sends the label; it adds up.", metavar="E", shown="label public"
+        None,
+        "Epsilon of the randomised response that sends the label of each copy; it adds up.",
+        metavar="E",
+        shown="label public",
     )
     copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", metavar="N")
 
@@ -80,7 +83,7 @@ def _epsilon(options: EpsilonOptions) -> dict[str, Any]:
         "p": [bit.chances[0] for bit in found.pattern],
         "q": [bit.chances[1] for bit in found.pattern],
         "nominal": epsilon + label,
-        "certified": options.copies * found.certified(options.one_hot) + label,
+        "certified": options.copies * (found.certified(options.one_hot) + label),
         "notes": notes,
     }
 
@@ -99,7 +102,7 @@ def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None
                 "--epsilon is missing: what the protocol claims, such as 0.5 (or --certified, what shall hold)"
             )
         return options.epsilon, options.alpha, channel(protocol, bits, options.epsilon, options.alpha)
-    wanted = (options.certified - label) / options.copies
+    wanted = options.certified / options.copies - label
     if wanted <= 0:
         raise InputError(
             f"--certified: {options.certified:g} is all spent on the label; raise it, or lower --label-epsilon"

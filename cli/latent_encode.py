@@ -81,11 +81,10 @@ class SchemeOptions:
         metavar="WHOLE,FRACTION",
         shown="0,0",
     )
-    label_epsilon: float | None = option(
+    label_epsilon: str | None = option(
         None,
-        "Of bits: epsilon of the randomised response that sends the label.",
-        metavar="E",
-        shown="labels declared public",
+        "Of bits: epsilon of the randomised response that sends the label; or public: labels are sent as they are.",
+        metavar="E|public",
     )
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
 
@@ -127,7 +126,6 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
 
     check_free(Path(options.out or ""))
     check_epsilon("--epsilon", options.epsilon)
-    check_epsilon("--label-epsilon", options.label_epsilon)
     form = _form(options)
     wanted = parse(options.features)
     if wanted is None:
@@ -142,18 +140,19 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     assert found is not None
     epsilon = options.epsilon or 0.0
     if form is None:
-        scheme = Scheme(found, *no_statistics(found), best_codebook(found.features, public.classes, epsilon))
+        answer = best_codebook(found.features, public.classes, epsilon)
+        scheme = Scheme(found, *no_statistics(found), answer, records)
     else:
         bits = BitStrings(
             found.features, public.classes, form, cast(Protocol, options.protocol), epsilon, options.alpha,
-            options.label_epsilon,
+            _label_epsilon(options),
         )  # fmt: skip
         some = public.train.x[:STATISTICS]
         with console.progress(f"statistics of features of {public.name}", len(some)) as step:
             scheme = Scheme(found, *public_statistics(found, _in_turn(some, step)), bits, records)
     save_scheme(Path(options.out or ""), scheme)
     console.say(f"wrote {options.out}")
-    return {"scheme": options.out, **_facts(scheme), "notes": _notes(scheme)}
+    return {"scheme": options.out, **_facts(scheme), "notes": notes_of(scheme)}
 
 
 def _form(options: SchemeOptions) -> FixedPoint | None:
@@ -173,6 +172,23 @@ def _form(options: SchemeOptions) -> FixedPoint | None:
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
         raise InputError(f"--format: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
     return FixedPoint(int(bits[0]), int(bits[1]))
+
+
+def _label_epsilon(options: SchemeOptions) -> float | None:
+    """Of the response that sends a label; None where labels are declared public."""
+    if options.label_epsilon is None:
+        raise InputError(
+            "--label-epsilon is missing: what the response that sends the label may spend, such as 1; or public, if labels"
+            " are no secret"
+        )
+    if options.label_epsilon == "public":
+        return None
+    try:
+        value = float(options.label_epsilon)
+    except ValueError:
+        raise InputError(f"--label-epsilon: {options.label_epsilon!r:.40} is neither a number nor public") from None
+    check_epsilon("--label-epsilon", value)
+    return value
 
 
 def _in_turn(x: np.ndarray, step: Any) -> Iterator[np.ndarray]:
@@ -199,10 +215,9 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
     }
 
 
-def _notes(scheme: Scheme) -> list[str]:
-    from dpltm.local.bit_strings import BitStrings
-
-    if isinstance(scheme.answer, BitStrings) and scheme.answer.label_epsilon is None:
+def notes_of(scheme: Scheme) -> list[str]:
+    """What a reader should know of any message of the scheme."""
+    if _clear(scheme):
         return ["labels are sent as they are: declared public, and not counted"]
     return []
 
@@ -216,9 +231,10 @@ def encode_command(options: EncodeOptions, call: Call) -> None:
 
 def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     """Enters the release, randomises, writes the file; returns the JSON answer."""
+    from dpltm.local.bit_strings import BitStrings
     from dpltm.noise import SecureSource
-    from dpltm.privacy.events import GuaranteeEvent, now
-    from dpltm.privacy.ledger import check_budgets, report
+    from dpltm.privacy.events import GuaranteeEvent, TrainingEvent, now
+    from dpltm.privacy.ledger import Nominal, check_budgets, report
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
@@ -231,20 +247,26 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     if path.absolute() == out.absolute():
         raise InputError("--ledger: the messages go there; name another file")
     scheme = load_scheme(Path(options.scheme or ""))
-    dataset = load_dataset(options)
+    dataset = _load(options, scheme)
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
     records = reference(dataset, make_key=not options.dry_run)
     _check_private(scheme, options.scheme or "", records)
     answer = scheme.answer
-    what = f"{answer.protocol} by scheme {scheme.id[:8]}, once for each record"
+    clear = ", whose labels are declared public and sent as they are" if _clear(scheme) else ""
+    what = f"one message of each record{clear}, by {answer.protocol} of scheme {scheme.id[:8]}"
     event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
     before = open_ledger(path).events
     check_not_public(before, records)
     check_budgets(before, (event,))
     touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
-    notes = [*_notes(scheme), "the number of messages shows how many records there are"]
+    notes = [*notes_of(scheme), "the number of messages shows how many records there are"]
     privacy = report(touching, options.delta, "replace-one", notes)  # what has no figure is refused here
+    if not any(isinstance(old, TrainingEvent) for old in touching):
+        privacy = replace(privacy, certified=replace(privacy.certified, sampling="none"))
+    if touching == [event] and isinstance(answer, BitStrings):
+        claim = Nominal(answer.nominal, 0.0, f"{answer.protocol}, as LATENT and its sources define it")
+        privacy = replace(privacy, nominal=claim)
     saturated = 0
     if not options.dry_run:
         open_ledger(path).append(event)
@@ -258,7 +280,7 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
         with console.progress(f"encoding the records of {dataset.name}", len(dataset.train)) as step:
             write_messages(out, scheme, len(dataset.train), blocks(step))
         console.say(f"wrote {out}")
-    if saturated:
+    if saturated or isinstance(answer, BitStrings):
         note = "how many values saturated is the owner's to know: it is not in the file, so do not hand it on"
         privacy = replace(privacy, notes=(*privacy.notes, note))
     return {
@@ -269,6 +291,15 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
         "saturated": None if options.dry_run else saturated,
         "privacy": privacy.to_json(),
     }
+
+
+def _load(options: EncodeOptions, scheme: Scheme) -> Dataset:
+    """The records: one will do. Of a file of the owner's, the scheme knows how many classes there are."""
+    from dpltm.data import catalogue
+
+    if options.classes is None and catalogue().get(options.dataset or "") is None:
+        options = replace(options, classes=scheme.answer.classes)
+    return load_dataset(options, for_training=False)
 
 
 def _check_private(scheme: Scheme, name: str, records: DatasetRef) -> None:
@@ -314,6 +345,13 @@ def _show_encoded(rich: RichConsole, body: dict[str, Any]) -> None:
     show_pairs(rich, title, {key: body.get(key) for key in shown})
     show_figures(rich, body)
     show_privacy(rich, body["privacy"])
+
+
+def _clear(scheme: Scheme) -> bool:
+    """Whether labels are sent as they are."""
+    from dpltm.local.bit_strings import BitStrings
+
+    return isinstance(scheme.answer, BitStrings) and scheme.answer.label_epsilon is None
 
 
 def show_figures(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import DataOptions, load_dataset, parse_numbers
 from dpltm.cli.console import Console
 from dpltm.cli.generate import by_round
-from dpltm.cli.latent_encode import check_fits, show_figures
+from dpltm.cli.latent_encode import check_fits, notes_of, show_figures
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+
+COMPARED, LONG = 100, 64
+"""Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +41,9 @@ class TrainOptions:
     scheme: str | None = option(
         None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
     )
-    messages: str | None = option(None, "Files made by dpltm latent encode.", metavar="FILE,FILE,...", required=True)
+    messages: str | None = option(
+        None, "Files made by dpltm latent encode, or folders of such *.msg.", metavar="FILE|DIR,...", required=True
+    )
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", metavar="NAME|FILE")
     model: str | None = option(
         None, "Network behind bits; a codebook makes a linear one.", metavar="mlp[-tanh]:W,W,...", shown="mlp:128"
@@ -77,12 +82,12 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     check_writable(out)
     scheme = load_scheme(Path(options.scheme or ""))
     answer = scheme.answer
-    paths = [Path(name) for name in (options.messages or "").split(",")]
-    if len({path.resolve() for path in paths}) != len(paths):
-        raise InputError("--messages: a file is named twice; every message counts once")
-    files = [open_messages(path, scheme) for path in paths]
+    files = [open_messages(path, scheme) for path in _paths(options.messages or "")]
+    known = [bytes(rows[:COMPARED]) for rows in files if rows.size >= LONG]
+    if len(set(known)) != len(known):
+        raise InputError("--messages: two files hold the same messages; every message counts once")
     records = sum(map(len, files))
-    config = _config(options, records)
+    config = _config(options, records, isinstance(answer, Codebook))
     test = None if options.test is None else _test(options.test, scheme)
     began = time.perf_counter()
     if isinstance(answer, Codebook):
@@ -105,17 +110,32 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         "seconds": seconds,
         "accuracy": rows[-1]["accuracy"],
         "tickets": rows,
+        "notes": [*notes_of(scheme), *_notes(scheme)],
     }
     save_learned(out, scheme, spec, tickets[-1], {**asdict(options), **body})
     console.say(f"wrote {out}")
     return body
 
 
-def _config(options: TrainOptions, records: int) -> GenerationConfig:
+def _paths(text: str) -> list[Path]:
+    """The files that are named, and those that end in .msg in folders that are named; each once."""
+    found: list[Path] = []
+    for name in text.split(","):
+        path = Path(name)
+        inside = sorted(path.glob("*.msg")) if path.is_dir() else [path]
+        if not name or not inside:
+            raise InputError(f"--messages: {name!r:.80} is no file, and no folder with files that end in .msg")
+        found += inside
+    if len({path.resolve() for path in found}) != len(found):
+        raise InputError("--messages: a file is named twice; every message counts once")
+    return found
+
+
+def _config(options: TrainOptions, records: int, codebook: bool) -> GenerationConfig:
     """The training, with everything refused that cannot be meant."""
     from dpltm.generation import GenerationConfig
 
-    if not 1 <= options.batch_size <= records:
+    if not codebook and not 1 <= options.batch_size <= records:
         raise InputError(f"--batch-size: {options.batch_size} is not from 1 to {records}, the messages at hand")
     if not 0 < options.epochs <= 10_000:
         raise InputError(f"--epochs: {options.epochs:g} is not a positive number up to 10,000")
@@ -134,6 +154,16 @@ def _config(options: TrainOptions, records: int) -> GenerationConfig:
         options.seed,
         options.threads,
     )
+
+
+def _notes(scheme: Scheme) -> list[str]:
+    """What the figures do not say."""
+    from dpltm.local.codebook import Codebook
+
+    notes = ["the figures are those of one message; of a record that is in several they add up, in its owner's ledger"]
+    if isinstance(scheme.answer, Codebook) and scheme.answer.labels == "signed":
+        notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
+    return notes
 
 
 def _test(name: str, scheme: Scheme) -> Split:
@@ -247,7 +277,7 @@ def _row(ticket: Ticket, spec: ModelSpec, parts: dict[str, Inputs]) -> dict[str,
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from dpltm.cli.show import show_pairs
+    from dpltm.cli.show import show_notes, show_pairs
 
     shown = ("records", "model", "inputs", "seconds")
     show_pairs(rich, f"wrote {body['run']}", {key: body[key] for key in shown})
@@ -257,3 +287,4 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
         table.add_row(str(row["round"]), f"{row['density']:.2%}", *scores)
     rich.print(table)
     show_figures(rich, body)
+    show_notes(rich, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +34,9 @@ LEARNED = "dpltm-latent-run"
 """Format of a network that was trained on messages."""
 
 _SCHEME_KEYS = {"format", "schema", "id", "nominal", "certified", "answer", "public", "feature_map"}
+
+MAPPED_FROM = 1 << 20
+"""Files of more bytes are mapped; owners may be many, and send one message each."""
 
 _HEADER = 1 << 16
 """No header is longer, bytes."""
@@ -84,7 +88,8 @@ def load_scheme(path: Path) -> Scheme:
         scheme = Scheme(found, mean, deviation, _answer(body["answer"]), public)
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
-        if (body["nominal"], body["certified"]) != (scheme.answer.nominal, scheme.answer.certified):
+        said, held = (body["nominal"], body["certified"]), (scheme.answer.nominal, scheme.answer.certified)
+        if not all(math.isclose(one, other, rel_tol=1e-9) for one, other in zip(said, held, strict=True)):
             raise ArtifactError(f"{where}: nominal or certified is not what the answer comes to; it was changed")
     except ArtifactError:
         raise
@@ -168,7 +173,12 @@ def open_messages(path: Path, scheme: Scheme) -> np.ndarray:
         raise ArtifactError(
             f"{path}: {size} bytes, where {16 + length + count * width} are expected; cut short, or damaged"
         )
-    rows = np.memmap(path, np.uint8, "r", 16 + length, (count, width))
+    rows: np.ndarray = (
+        np.memmap(path, np.uint8, "r", 16 + length, (count, width))
+        if size > MAPPED_FROM
+        else np.fromfile(path, np.uint8, count * width, offset=16 + length).reshape(count, width)  # keeps no file open
+    )
+    rows.flags.writeable = False
     try:
         scheme.answer.check(rows)
     except DpltmError as error:

@@ -31,6 +31,7 @@ def load(
     subset: str | None = None,
     test: str | None = None,
     home: Path | None = None,
+    for_training: bool = True,
 ) -> Dataset:
     """Read a dataset, check every record and settle its public inputs.
 
@@ -47,6 +48,7 @@ def load(
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own.
         home: the data home, instead of ``data_home()``.
+        for_training: whether there must be something to learn; one record will do otherwise.
 
     Returns:
         The dataset; ``x`` as stored, views where ``subset`` cuts.
@@ -79,7 +81,8 @@ def load(
         test_digest=test_digest,
     )
     cut = whole if subset is None else whole.take(*parse_subset(subset, len(y), name))
-    checks.check_trainable(cut.train.y, settled_classes, name, subset)
+    if for_training:
+        checks.check_trainable(cut.train.y, settled_classes, name, subset)
     return cut if records is None else replace(cut, records=records, records_origin="declared")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -16,9 +17,9 @@ from scipy import special
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.local.channels import Channel, Protocol, channel
+from dpltm.local.channels import Channel, Protocol, channel, rounded_up
 from dpltm.local.encoding import FixedPoint
-from dpltm.local.response import MOST_CATEGORIES, Response
+from dpltm.local.response import MOST_CATEGORIES, Response, whole_numbers
 from dpltm.noise import RandomSource
 
 LABEL_BYTES = 2
@@ -51,6 +52,10 @@ class BitStrings:
     label_epsilon: float | None
 
     def __post_init__(self) -> None:
+        if type(self.values) is not int or type(self.classes) is not int:
+            raise InputError(
+                f"Expected whole numbers of values and classes, not {self.values!r:.40}, {self.classes!r:.40}"
+            )
         if self.values < 1:
             raise InputError(f"Expected {self.values} values >= 1")
         if not 2 <= self.classes <= MOST_CATEGORIES:
@@ -81,7 +86,8 @@ class BitStrings:
     @property
     def certified(self) -> float:
         """Local epsilon of a record under replace-one: of any two records, label included unless it is public."""
-        return self.channel.certified() + (0.0 if self.response is None else self.response.certified)
+        label = 0.0 if self.response is None else self.response.certified
+        return rounded_up(Fraction(self.channel.certified()) + Fraction(label))
 
     @property
     def record_bytes(self) -> int:
@@ -107,7 +113,7 @@ class BitStrings:
         Guarantees:
             Each row is ``certified``-locally private, on coins of its own.
         """
-        bits, saturated = self.form.encode(scores)
+        labels, (bits, saturated) = whole_numbers(labels), self.form.encode(scores)
         sent = labels if self.response is None else self.response.send(labels, source)
         tail = sent.astype("<u2").view(np.uint8).reshape(len(bits), LABEL_BYTES)
         return np.concatenate([self.channel.send(bits, source), tail], axis=1), saturated

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Literal
 
@@ -52,10 +52,9 @@ class Bit:
 
     @property
     def likelier(self) -> tuple[float, float]:
-        """Largest log of P(output | 1) / P(output | 0), and of its inverse, over the two outputs."""
-        as_one = log_ratio(self.one, self.zero)
-        as_zero = log_ratio(WHOLE - self.one, WHOLE - self.zero)
-        return max(as_one, as_zero), max(-as_one, -as_zero)
+        """Largest log of P(output | 1) / P(output | 0), and of its inverse, over the two outputs; rounded up."""
+        ones, zeros = (self.one, self.zero), (WHOLE - self.one, WHOLE - self.zero)
+        return tuple(max(log_ratio(*pair) for pair in pairs) for pairs in ((ones, zeros), (ones[::-1], zeros[::-1])))  # type: ignore[return-value]
 
     @property
     def epsilon(self) -> float:
@@ -82,7 +81,7 @@ class Channel:
             raise InputError("Expected a pattern of one bit at least")
 
     def certified(self, one_hot: bool = False) -> float:
-        """Least epsilon for which the channel is locally private: exact, since the bits are independent.
+        """Least epsilon for which the channel is locally private; a sum, since the bits are independent; rounded up.
 
         Args:
             one_hot: whether only strings with a single one are ever sent; any string otherwise.
@@ -90,9 +89,9 @@ class Channel:
         counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
         present = [(bit, count) for bit, count in zip(self.pattern, counts, strict=True) if count]
         if not one_hot:  # all bits may differ, each in the direction that tells more
-            return math.fsum(bit.epsilon * count for bit, count in present)
+            return rounded_up(sum((Fraction(bit.epsilon) * count for bit, count in present), Fraction()))
         pairs = [
-            left.likelier[0] + right.likelier[1]
+            rounded_up(Fraction(left.likelier[0]) + Fraction(right.likelier[1]))
             for i, (left, count) in enumerate(present)
             for j, (right, _) in enumerate(present)
             if i != j or count > 1
@@ -188,12 +187,13 @@ def channel(protocol: Protocol, bits: int, epsilon: float, alpha: float | None =
             case "uer":  # positions are counted from 0
                 q = 1 / (1 + a * each.exp())
                 pairs = [(a / (1 + a), q), (1 / (1 + a**3), q)]
-        return Channel(bits, tuple(Bit(chance(p), chance(q)) for p, q in pairs))
+        # a 1 a little less likely where it was a 1, a little likelier where it was a 0
+        return Channel(bits, tuple(Bit(chance(p), chance(q, ROUND_CEILING)) for p, q in pairs))
 
 
-def chance(value: Decimal) -> int:
-    """The nearest multiple of 2^-64 that is neither 0 nor 1."""
-    return min(max(int((value * WHOLE).to_integral_value()), 1), WHOLE - 1)
+def chance(value: Decimal, rounding: str = ROUND_FLOOR) -> int:
+    """A multiple of 2^-64 next to a chance, neither 0 nor 1: rounded to where it tells less."""
+    return min(max(int((value * WHOLE).to_integral_value(rounding)), 1), WHOLE - 1)
 
 
 def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source: RandomSource) -> np.ndarray:
@@ -222,5 +222,13 @@ def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source:
 
 
 def log_ratio(a: int, b: int) -> float:
-    """ln(a / b) to float64's precision, close to 0 and far from it."""
-    return math.log1p(float(Fraction(a - b, b))) if abs(a - b) < b // 2 else math.log(a) - math.log(b)
+    """ln(a / b), rounded up: never below what it stands for."""
+    with localcontext() as context:
+        context.prec = 50
+        return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
+
+
+def rounded_up(value: Fraction) -> float:
+    """The least float64 that is not below."""
+    found = float(value)
+    return found if Fraction(found) >= value else math.nextafter(found, math.inf)

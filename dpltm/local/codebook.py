@@ -27,16 +27,19 @@ from scipy import stats
 
 from dpltm.errors import InputError
 from dpltm.local.channels import LARGEST_EPSILON, WHOLE, chance, log_ratio
-from dpltm.local.response import MOST_CATEGORIES, below
+from dpltm.local.response import MOST_CATEGORIES, below, whole_numbers
 from dpltm.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
 
 PAIRS = 128
-"""N, pairs of opposite directions; more of them gain less than two parts in a hundred."""
+"""N, pairs of opposite directions; for ten classes more of them gain under three parts in a hundred up to epsilon 8."""
 
 TOGETHER = 16
 """Records that share a codebook, which is public and says nothing of them; many more would make their errors alike."""
+
+ALONE_FROM = 6.0
+"""Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
 
 NUMBER_BYTES, INDEX_BYTES = 4, 2
 
@@ -62,6 +65,10 @@ class Codebook:
     near: int
 
     def __post_init__(self) -> None:
+        if type(self.values) is not int or type(self.classes) is not int:
+            raise InputError(
+                f"Expected whole numbers of values and classes, not {self.values!r:.40}, {self.classes!r:.40}"
+            )
         if self.values < 1 or not 2 <= self.classes <= MOST_CLASSES:
             raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MOST_CLASSES}")
         if not 0 < self.epsilon <= LARGEST_EPSILON:
@@ -96,17 +103,22 @@ class Codebook:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of how much likelier a near candidate is than any other."""
-        return abs(log_ratio(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near))
+        return max(log_ratio(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near), 0.0)
 
     @property
     def nominal(self) -> float:
-        """What is claimed: nothing else than what holds."""
+        """What is claimed; coins are rounded to where they tell less, so that it holds."""
         return self.epsilon
 
     @property
     def record_bytes(self) -> int:
         """Of a message: the number of its codebook, and an index."""
         return NUMBER_BYTES + INDEX_BYTES
+
+    @property
+    def together(self) -> int:
+        """Records that share a codebook."""
+        return TOGETHER if self.epsilon < ALONE_FROM else 1
 
     @property
     def gain(self) -> float:
@@ -136,13 +148,14 @@ class Codebook:
         Raises:
             InputError: a score that is not finite, or a label that is no class.
         """
+        labels = whole_numbers(labels)
         if not np.isfinite(scores).all():
             raise InputError("values: some are not finite numbers; what cannot be compared cannot be encoded")
         if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
             raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
         found = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
-        for start in range(0, len(scores), TOGETHER):
-            some = slice(start, start + TOGETHER)
+        for start in range(0, len(scores), self.together):
+            some = slice(start, start + self.together)
             number = source.random_bytes(NUMBER_BYTES)
             near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
             found[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
@@ -177,13 +190,16 @@ class Codebook:
             raise InputError(f"an index is {_indices(rows).max()}, and there are {self.candidates} candidates")
 
     def class_means(self, files: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
-        """Estimates of the mean direction of each class, right in the mean where classes are equally frequent.
+        """Estimates of the mean direction of each class.
+
+        They are right in the mean where classes are equally frequent, or where ``frequencies`` says how frequent they are.
 
         Args:
             files: messages, ``(n, 6)`` uint8 each.
 
         Returns:
-            ``(classes, d)`` float64; and the variance of each of its numbers that is due to the coins.
+            ``(classes, d)`` float64; and the variance of each of its numbers that is due to the coins, for classes that
+            are equally frequent.
 
         Raises:
             InputError: an index that no candidate has.
@@ -203,6 +219,29 @@ class Codebook:
                 total += (more if self.labels == "one-hot" else signs.T * more) @ directions
         scale = self.classes / (max(count, 1) * self.gain)
         return total * scale, self.noise / max(count, 1)
+
+    def frequencies(self, files: Iterable[np.ndarray]) -> np.ndarray:
+        """How frequent the classes are, by what one-hot messages tell of labels, ``(classes,)``; signed ones tell nothing.
+
+        Estimates are drawn towards equal shares by as much as their noise, which is known, calls for; none is below a
+        tenth of an equal share.
+        """
+        equal = np.full(self.classes, 1 / self.classes)
+        if self.labels == "signed":
+            return equal
+        often, count = np.zeros(self.classes), 0
+        for rows in files:
+            often += np.bincount(_indices(rows) // (2 * PAIRS), minlength=self.classes)
+            count += len(rows)
+        p, rest = self.truth / WHOLE, self.candidates - self.near
+        same = p + (1 - p) * (2 * PAIRS - self.near) / rest  # chance of an index of the record's own class
+        other = (1 - same) / (self.classes - 1)
+        found = (often / max(count, 1) - other) / (same - other)
+        apart = found - equal
+        noise = self.classes * other * (1 - other) / max(count, 1) / (same - other) ** 2
+        signal = max(float(np.square(apart).sum()) - noise, 0.0)
+        found = np.maximum(equal + apart * signal / (signal + noise), 0.1 / self.classes)
+        return found / found.sum()
 
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:

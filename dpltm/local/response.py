@@ -42,7 +42,7 @@ class Response:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
-        return abs(log_ratio(self.truth * (self.categories - 1), WHOLE - self.truth))
+        return max(log_ratio(self.truth * (self.categories - 1), WHOLE - self.truth), 0.0)
 
     @property
     def chances(self) -> tuple[float, float]:
@@ -62,7 +62,7 @@ class Response:
         Raises:
             InputError: a value is no category.
         """
-        values = np.asarray(values)
+        values = whole_numbers(values)
         if len(values) and not (values.min() >= 0 and values.max() < self.categories):
             raise InputError(
                 f"Expected categories from 0 to {self.categories - 1}, not {values.min()} to {values.max()}"
@@ -70,13 +70,6 @@ class Response:
         drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
         others = (values + 1 + below(source, len(values), self.categories - 1)) % self.categories
         return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
-
-    def debiased(self, arrived: np.ndarray) -> np.ndarray:
-        """For each answer an estimate of its one-hot category that is right in the mean: ``(n, k)`` float32."""
-        same, other = self.chances
-        found = np.full((len(arrived), self.categories), -other / (same - other), dtype=np.float32)
-        found[np.arange(len(arrived)), arrived] = (1 - other) / (same - other)
-        return found
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
@@ -87,3 +80,15 @@ def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
         found[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
         left = left[found[left] > np.uint64(last)]
     return (found % np.uint64(limit)).astype(np.int64)
+
+
+def whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Labels as int64, so that no arithmetic on them wraps.
+
+    Raises:
+        InputError: they are of another kind.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu":
+        raise InputError(f"Expected labels that are whole numbers, not {values.dtype}")
+    return values.astype(np.int64)

@@ -1,6 +1,6 @@
 """What owners and server agree on before a record is sent: features, their public statistics, and how they are randomised.
 
-All of it is public, and made without any private record.
+All of it is public: made without any private record, or by what a ledger has been charged for (a network in front).
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ class Messages:
     """
 
     def __init__(self, files: Sequence[np.ndarray], answer: BitStrings, randomised: bool = True) -> None:
-        self._files, self._answer, self._randomised = list(files), answer, randomised
+        small = [rows for rows in files if not isinstance(rows, np.memmap)]
+        mapped = [rows for rows in files if isinstance(rows, np.memmap)]
+        self._files = [np.concatenate(small), *mapped] if small else mapped  # many owners may send one message each
+        self._answer, self._randomised = answer, randomised
         self._ends = np.cumsum([len(rows) for rows in self._files])
 
     def __len__(self) -> int:
@@ -52,9 +55,13 @@ def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Ten
     """Parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
 
     Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
-    1961): at a small budget that is worth several points.
+    1961): at a small budget that is worth several points. Classes are as frequent as one-hot messages say; from signed ones,
+    that cannot be known, and they are taken to be equally frequent.
     """
+    files = list(files)
     means, variance = answer.class_means(files)
+    shares = answer.frequencies(files)
+    means = means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
     apart, noise = means - centre, variance * answer.values
     signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, LEAST_SIGNAL)

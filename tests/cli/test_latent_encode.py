@@ -33,7 +33,25 @@ def halves(tmp_path_factory, _own_config_home) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert run(["latent", "scheme", *UNIT, *SETTING, "--out", "s", "--quiet"]) == 0
-        assert run(["latent", "scheme", *UNIT, "--epsilon", "128", "--format", "0,1", "--out", "open", "--quiet"]) == 0
+        assert (
+            run(
+                [
+                    "latent",
+                    "scheme",
+                    *UNIT,
+                    "--epsilon",
+                    "128",
+                    "--label-epsilon",
+                    "public",
+                    "--format",
+                    "0,1",
+                    "--out",
+                    "open",
+                    "--quiet",
+                ]
+            )
+            == 0
+        )
     return folder
 
 
@@ -91,7 +109,21 @@ def test_what_is_agreed_on(cli):
 
 def test_people_see_what_holds_before_what_is_claimed(cli):
     """64 bits of UER: of two bits the first tells ln(p/q), p = 7/8, the second ln(q/p), p = 1/344 (PRIVACY.md)."""
-    done = cli("latent", "scheme", *UNIT, "--protocol", "uer", "--alpha", "7", "--epsilon", "0.5", "--out", "t")
+    done = cli(
+        "latent",
+        "scheme",
+        *UNIT,
+        "--protocol",
+        "uer",
+        "--alpha",
+        "7",
+        "--epsilon",
+        "0.5",
+        "--label-epsilon",
+        "public",
+        "--out",
+        "t",
+    )
     assert done.code == 0
     q = 1 / (1 + 7 * math.exp(0.5 / 64))
     whole = 32 * (math.log(7 / 8 / q) + math.log(q * 344))
@@ -114,7 +146,14 @@ def test_a_scheme_from_public_images(cli):
     assert (found["source"]["name"], found["source"]["start"], found["source"]["stop"]) == ("pub", 0, 700)
 
 
+LABELS = ("--label-epsilon", "1")
+
 BAD_SCHEMES = {
+    "--label-epsilon: 'x' is neither a number nor public": ("--label-epsilon", "x"),
+    "--label-epsilon: nan is not a positive number": ("--label-epsilon", "nan"),
+    "--alpha: of bits; a codebook has one epsilon for the whole record": ("--protocol", "codebook", "--alpha", "7"),
+    "--format: of bits; a codebook has one epsilon": ("--protocol", "codebook", "--format", "1,2"),
+    "--label-epsilon: of bits; a codebook has one epsilon": ("--protocol", "codebook"),
     "--format: 'nonsense' is not a list of numbers separated by commas": ("--format", "nonsense"),
     "--format: '3' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "3"),
     "--format: '1,2,3' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "1,2,3"),
@@ -140,8 +179,8 @@ BAD_SCHEMES = {
 
 def test_schemes_that_cannot_be(refused):
     for message, change in BAD_SCHEMES.items():
-        assert refused("latent", "scheme", *UNIT, "--epsilon", "9", "--out", "t", *change).startswith(message)
-    given = {"--public": "pub.npz", "--epsilon": "9", "--out": "t"}
+        assert refused("latent", "scheme", *UNIT, *LABELS, "--epsilon", "9", "--out", "t", *change).startswith(message)
+    given = {"--public": "pub.npz", "--epsilon": "9", "--out": "t", "--label-epsilon": "1"}
     for flag in given:
         rest = [part for pair in given.items() if pair[0] != flag for part in pair]
         assert refused("latent", "scheme", "--features", "unit", "--protocol", "rappor", *rest).startswith(
@@ -415,7 +454,6 @@ BAD = {
         "digits",
     ),
     "--classes: classes of pri are 11, and the scheme was made for 10": (*ENCODE, "--classes", "11"),
-    "--classes: classes of few are 5, and the scheme was made for 10": (*ENCODE[:3], "--dataset", "few.npz"),
     "float.npz: x_train is float64, which has no public range; pass --bounds LO,HI": (
         *ENCODE[:3],
         "--dataset",
@@ -439,10 +477,35 @@ def test_bad_input_to_encode(refused):
     assert refused(*ENCODE, "--out", "pri.npz/m").startswith("pri.npz/m: cannot be written: ")
 
 
-def test_classes_that_are_said_may_be_more_than_are_there(cli):
-    bad_records()
-    done = cli("latent", "encode", "s", "--dataset", "few.npz", "--classes", "10", "--out", "m", "--quiet")
-    assert done.code == 0, done.err
+def test_an_owner_may_have_one_record(cli):
+    """And need not know how many classes others have."""
+    x, y = private()
+    np.savez("one.npz", x_train=x[y == 3][:1], y_train=y[y == 3][:1])
+    body = cli("latent", "encode", "s", "--dataset", "one.npz", "--out", "m", "--json").json
+    assert body["records"] == 1
+    assert body["privacy"]["certified"]["sampling"] == "none"
+    assert body["privacy"]["nominal"]["epsilon"] == 132
+
+
+def test_labels_sent_as_they_are_stay_known_to_the_ledger(cli):
+    cli("latent", "encode", "open", "--dataset", "pri.npz", "--out", "m", "--quiet")
+    assert "labels are declared public and sent as they are" in Path("m.ledger.jsonl").read_text()
+
+
+def test_labels_are_public_where_that_is_said_alone(refused):
+    assert refused("latent", "scheme", *UNIT, "--epsilon", "9", "--out", "t").startswith(
+        "--label-epsilon is missing: "
+    )
+
+
+@pytest.mark.parametrize("epsilon", ["0.96", "1.2", "1.44", "4"])
+def test_a_budget_of_that_epsilon_has_room_for_one_message(cli, epsilon):
+    arguments = ("--public", "pub.npz", "--features", "unit", "--epsilon", epsilon, "--out", "t", "--quiet")
+    assert cli("latent", "scheme", *arguments).code == 0
+    assert cli("privacy", "budget", "all.jsonl", "--dataset", "pri.npz", "--epsilon", epsilon, "--quiet").code == 0
+    again = ("latent", "encode", "t", "--dataset", "pri.npz", "--ledger", "all.jsonl", "--quiet")
+    assert cli(*again, "--out", "m").code == 0
+    assert cli(*again, "--out", "n").code == 1
 
 
 def test_a_scheme_that_was_changed_spends_nothing(refused):

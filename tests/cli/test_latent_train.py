@@ -18,7 +18,7 @@ from dpltm.features import FeatureMap
 SETTINGS = {
     "s": ("--protocol", "rappor", "--epsilon", "192", "--label-epsilon", "5"),
     "weak": ("--protocol", "rappor", "--epsilon", "0.1", "--label-epsilon", "0.1"),
-    "open": ("--protocol", "rappor", "--epsilon", "192"),
+    "open": ("--protocol", "rappor", "--epsilon", "192", "--label-epsilon", "public"),
 }
 
 
@@ -246,7 +246,10 @@ BAD = {
     "--test: a.npz has no test split": ("--test", "a.npz"),
     "--bounds: bounds of digits are (0.0, 16.0), and the scheme was made for (0.0, 255.0)": ("--test", "digits"),
     "none: cannot be read: No such file or directory": ("--messages", "s.a,none"),
-    "s: cannot be read: Is a directory": ("--messages", "s"),
+    "--messages: 's' is no file, and no folder with files that end in .msg": ("--messages", "s"),
+    "--messages: '' is no file": ("--messages", "s.a,"),
+    "--messages: a file is named twice; every message counts once": ("--messages", "s.a,s.a"),
+    "--prune: nothing is pruned in no rounds; say --rounds N": ("--prune", "0.2"),
     "pub.npz: not a file of messages; make one with dpltm latent encode": ("--messages", "s.a,pub.npz"),
     "open.b: encoded by another scheme (": ("--messages", "s.a,open.b"),
     "--out: s.a exists already; choose another name or remove it first": ("--out", "s.a"),

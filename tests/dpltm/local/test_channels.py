@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import re
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpltm.errors import InputError
-from dpltm.local.channels import ONE_HOT, PROTOCOLS, WHOLE, WITH_ALPHA, Bit, Channel, channel
+from dpltm.local.channels import ONE_HOT, PROTOCOLS, WHOLE, WITH_ALPHA, Bit, Channel, channel, log_ratio
 from dpltm.noise import FastSource, SecureSource
 
 
@@ -93,6 +94,23 @@ def test_one_hot_protocols_keep_their_claim_on_one_hot_strings_alone(protocol, e
 @given(bits=st.integers(1, 10**6), epsilon=st.floats(0.01, 100))
 def test_protocols_for_any_bits_keep_their_claim(protocol, bits, epsilon):
     assert made(protocol, bits, epsilon).certified() <= epsilon * (1 + 1e-6) + bits * 2.0**-60
+
+
+@given(st.integers(1, WHOLE - 1), st.integers(1, WHOLE - 1))
+def test_a_ratio_is_rounded_up(a, b):
+    with localcontext() as context:
+        context.prec = 60
+        exact = (Decimal(a) / Decimal(b)).ln()
+        assert Decimal(log_ratio(a, b)) >= exact
+        assert Decimal(log_ratio(a, b)) - exact <= abs(exact) * Decimal(2) ** -52
+
+
+@pytest.mark.parametrize("protocol", ["rappor", "ue", "oue", "moue"])
+@given(bits=st.integers(2, 300), epsilon=st.floats(0.01, 20))
+def test_coins_are_rounded_to_where_they_tell_less(protocol, bits, epsilon):
+    """So that a budget of what is claimed has room for it, up to the last bit of a float for each bit that is sent."""
+    found = made(protocol, bits, epsilon).certified(one_hot=protocol != "rappor")
+    assert found <= epsilon * (1 + 2.0**-52 * bits)
 
 
 @given(st.integers(1, 200), st.floats(0.01, 50), st.floats(1.01, 50))

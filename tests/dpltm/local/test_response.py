@@ -18,7 +18,7 @@ from dpltm.noise import FastSource
 def test_what_is_certified_is_what_was_asked_for(categories, epsilon):
     found = Response(categories, epsilon)
     same, other = found.chances
-    assert found.certified == pytest.approx(epsilon, rel=1e-9)
+    assert epsilon * (1 - 1e-9) <= found.certified <= epsilon
     assert math.log(same / other) == pytest.approx(found.certified, rel=1e-6, abs=1e-9)
     assert same + (categories - 1) * other == pytest.approx(1)
 
@@ -32,16 +32,6 @@ def test_answers_are_as_frequent_as_they_should_be(categories, epsilon):
         expected = np.full(categories, other * count)
         expected[value] = same * count
         assert 1e-4 < stats.chisquare(np.bincount(arrived, minlength=categories), expected).pvalue < 1 - 1e-4
-
-
-def test_estimates_are_right_in_the_mean():
-    found = Response(5, 1.0)
-    same, other = found.chances
-    table = found.debiased(np.arange(5)).astype(float)
-    for value in range(5):
-        chances = np.full(5, other)
-        chances[value] = same
-        np.testing.assert_allclose(chances @ table, np.eye(5)[value], atol=1e-6)
 
 
 def test_the_incomplete_run_of_words_is_drawn_anew():
