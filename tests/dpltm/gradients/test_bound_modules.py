@@ -213,7 +213,7 @@ attacks = st.tuples(
 
 
 @every_kind
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(attack=attacks, filter=filters, dtype=st.sampled_from([torch.float32, torch.float64]), sparse=st.booleans())
 def test_no_record_contributes_more_than_the_bound(name, attack, filter, dtype, sparse):
     """Weights, record and label are all the attacker's."""

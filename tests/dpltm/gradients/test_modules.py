@@ -159,7 +159,7 @@ records = st.sampled_from([1, 2, 3, 4, 7])
 # Modules with rules of their own
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(records, st.lists(st.integers(1, 4), max_size=2), st.integers(1, 4), st.booleans(), st.booleans(), seeds)
 def test_linear_on_any_number_of_positions(batch, positions, width, first_bias, second_bias, seed):
     model = nn.Sequential(nn.Linear(width, 4, bias=first_bias), nn.Tanh(), nn.Linear(4, 2, bias=second_bias))
@@ -198,7 +198,7 @@ def convolutions(draw: st.DrawFn, dimensions: int) -> tuple[nn.Module, tuple[int
 
 @uneven_padding
 @pytest.mark.parametrize("dimensions", [1, 2])
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(data=st.data(), batch=records, seed=seeds)
 def test_convolutions(dimensions, data, batch, seed):
     conv, shape = data.draw(convolutions(dimensions))
@@ -218,7 +218,7 @@ def test_convolutions_in_a_row():
     check(model, numbers(1, 5, 2, 4, 4), 5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(records, st.lists(st.integers(1, 4), max_size=2), st.integers(2, 6), st.sampled_from([None, 0, 1, -1]), seeds)
 def test_embedding(batch, positions, size, padding, seed):
     """Few tokens, so that records repeat theirs; one token, a row or a table of tokens a record."""
@@ -284,7 +284,7 @@ def norms(draw: st.DrawFn, kind: str) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms", "group"])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data(), batch=records, seed=seeds)
 def test_normalisations(kind, data, batch, seed):
     module, shape = data.draw(norms(kind))
@@ -330,7 +330,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("kind", list(SEQUENCES))
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     layers=st.integers(1, 2),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
