@@ -41,8 +41,9 @@ def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
 def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     """Certified first; nominal only ever beneath it; then the notes."""
     certified, nominal = privacy["certified"], privacy["nominal"]
-    terms = "delta = {delta:g}, {adjacency}, unit {unit}, {sampling} sampling, accountant {accountant}".format(
-        **certified
+    sampling = "no" if certified["sampling"] == "none" else certified["sampling"]
+    terms = "delta = {delta:g}, {adjacency}, unit {unit}, {} sampling, accountant {accountant}".format(
+        sampling, **certified
     )
     rich.print(f"certified epsilon = {figure(certified['epsilon'])} ({terms})", style="bold")
     if nominal is not None:
