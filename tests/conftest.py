@@ -14,7 +14,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Examples are slow on a busy machine, which says nothing about the code.
-settings.register_profile("dpltm", deadline=None)
+settings.register_profile("dpltm", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)  # pytest --hypothesis-profile=thorough
 settings.load_profile("dpltm")
 
 
