@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from dpltm.local.channels import Channel
 
+PROTOCOLS = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
+"""For bits; spelt out so that help costs no import of numbers."""
+
 MOST_COPIES = 10**6
 
 
@@ -26,9 +29,7 @@ class EpsilonOptions:
     uer, whose claim decides little, the largest --alpha at that --epsilon.
     """
 
-    protocol: str = option(
-        "uer", "What happens to the bits.", choices=("ue", "oue", "rappor", "moue", "moue-hs", "uer")
-    )
+    protocol: str = option("uer", "What happens to the bits.", choices=PROTOCOLS)
     bits: int | None = option(None, "Bits of a record: features times bits a feature.", metavar="N", required=True)
     epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", metavar="E")
     alpha: float | None = option(None, "Of moue, moue-hs and uer.", metavar="A")

@@ -19,6 +19,7 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.latent import PROTOCOLS
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -35,9 +36,6 @@ FACTS = (
     "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
 )  # fmt: skip
 """Of a scheme, for people."""
-
-PROTOCOLS = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
-"""For bits; spelt out so that help costs no import of numbers."""
 
 STATISTICS = 7000
 """Public records that statistics of features are taken from, at most: the first ones."""

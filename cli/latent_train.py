@@ -198,12 +198,9 @@ def _network(
     answer: BitStrings, files: list[np.ndarray], config: GenerationConfig, options: TrainOptions, console: Console
 ) -> tuple[ModelSpec, tuple[Ticket, ...]]:
     """A network on bits: the dense one alone, or it and its tickets."""
-    import torch
-
-    from dpltm.generation import Ticket, batches_of, dropping, generate, threads, train_plain, weights_of
+    from dpltm.generation import generate, train_dense
     from dpltm.local.server import Messages
-    from dpltm.masks import Mask
-    from dpltm.models import ModelSpec, build
+    from dpltm.models import ModelSpec
 
     model_name = options.model or "mlp:128"
     if model_name.partition(":")[0] not in ("mlp", "mlp-tanh"):
@@ -214,16 +211,9 @@ def _network(
         with console.progress(f"{config.rounds + 1} networks", config.steps) as step:
             found = generate(spec, received, labels, config, None, by_round(config, step), options.dropout)
         return spec, found.tickets
-    model = build(spec, config.seed)
-    batches = batches_of(len(received), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-    left_out = torch.Generator().manual_seed(config.seed + 2**33)
-    with (
-        threads(config.threads),
-        dropping(model, options.dropout, left_out),
-        console.progress("training on messages", config.iterations) as step,
-    ):
-        train_plain(model, Mask.dense(model), received, labels, batches, config.iterations, config.lr, step)
-    return spec, (Ticket(0, Mask.dense(model), None, weights_of(model)),)
+    with console.progress("training on messages", config.iterations) as step:
+        dense = train_dense(spec, received, labels, config, lambda done, _: step(done), options.dropout)
+    return spec, (dense,)
 
 
 def _public_inputs(scheme: Scheme, test: Split, console: Console) -> dict[str, Inputs]:
@@ -270,7 +260,8 @@ def _row(ticket: Ticket, spec: ModelSpec, parts: dict[str, Inputs]) -> dict[str,
     model.load_state_dict(ticket.predictor or {})
     for name, part in parts.items():
         if name != "labels":
-            row[name] = accuracy(model, part, parts["labels"])  # type: ignore[arg-type]
+            # bits are many: a few hundred records of them take a quarter of a gigabyte
+            row[name] = accuracy(model, part, parts["labels"], chunk=512)  # type: ignore[arg-type]
     return row
 
 

@@ -210,6 +210,20 @@ def _rounds(
     return Tickets(spec, theta0, tuple(tickets))
 
 
+def train_dense(
+    spec: ModelSpec,
+    x: Inputs,
+    y: Tensor,
+    config: GenerationConfig,
+    progress: Callable[[int, int], None] | None = None,
+    dropout: float = 0.0,
+) -> Ticket:
+    """The first round of :func:`generate` alone: the dense network, the same to the last bit."""
+    dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
+    with threads(config.threads):
+        return _rounds(spec, x, y, config, dense, None, progress, dropout).tickets[0]
+
+
 def without_data(spec: ModelSpec, config: GenerationConfig) -> Tickets:
     """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor.
 
@@ -364,9 +378,9 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> 
     )
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> float:
     """Fraction of records that the network gets right."""
-    return count_correct(model, x, y) / len(x)
+    return count_correct(model, x, y, chunk) / len(x)
 
 
 @contextlib.contextmanager

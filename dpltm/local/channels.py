@@ -53,8 +53,9 @@ class Bit:
     @property
     def likelier(self) -> tuple[float, float]:
         """Largest log of P(output | 1) / P(output | 0), and of its inverse, over the two outputs; rounded up."""
-        ones, zeros = (self.one, self.zero), (WHOLE - self.one, WHOLE - self.zero)
-        return tuple(max(log_ratio(*pair) for pair in pairs) for pairs in ((ones, zeros), (ones[::-1], zeros[::-1])))  # type: ignore[return-value]
+        no_one, no_zero = WHOLE - self.one, WHOLE - self.zero
+        as_one = max(log_ratio(self.one, self.zero), log_ratio(no_one, no_zero))
+        return as_one, max(log_ratio(self.zero, self.one), log_ratio(no_zero, no_one))
 
     @property
     def epsilon(self) -> float:

@@ -204,9 +204,9 @@ def test_public_test_records_keep_their_labels(cli, monkeypatch):
 
     seen, whole = [], generation.accuracy
 
-    def watched(model, x, y):
+    def watched(model, x, y, chunk):
         seen.append((x[0:300], y))
-        return whole(model, x, y)
+        return whole(model, x, y, chunk)
 
     monkeypatch.setattr(generation, "accuracy", watched)
     assert cli(*QUICK, "--test", "pub.npz", "--out", "r", "--quiet").code == 0

@@ -24,6 +24,7 @@ from dpltm.generation import (
     prune_once,
     pruning_rates,
     scheduled_densities,
+    train_dense,
     without_data,
 )
 from dpltm.masks import Mask
@@ -76,6 +77,14 @@ def test_counts_are_those_of_the_schedule_and_masks_are_nested(tickets):
 
 def test_theta0_is_the_initialisation_of_the_seed(tickets):
     assert same_bits(tickets.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_dense_network_alone_is_that_of_the_first_round(dropout):
+    whole = generate(SPEC, *toy_data(), CONFIG, dropout=dropout).tickets[0]
+    alone = train_dense(SPEC, *toy_data(), CONFIG, dropout=dropout)
+    assert same_bits(alone.predictor, whole.predictor)
+    assert (alone.round, alone.mask.density) == (0, 1.0)
 
 
 def test_pruned_weights_of_the_predictors_are_exactly_zero(tickets):
