@@ -89,7 +89,28 @@ def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
     from dpltm.models import ModelSpec, resolve
 
-    return ModelSpec(resolve(text, dataset.input_shape), dataset.features, dataset.classes)
+    tables = dataset.tables if dataset.feature_map is None else ()
+    found = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
+    if found.tables != tables:
+        raise InputError(f"--model: {text} {takes(found.tables)}, but records of {dataset.name} {hold(tables)}")
+    return found
+
+
+def takes(tables: tuple[int, ...]) -> str:
+    """What a network that looks up in such tables takes, for messages."""
+    return f"takes positions in tables of {_sizes(tables)}" if tables else "takes quantities"
+
+
+def hold(tables: tuple[int, ...]) -> str:
+    """What records for such tables hold, for messages, with the networks that go with them."""
+    from dpltm.models import for_tables
+
+    what = f"hold positions in tables of {_sizes(tables)}" if tables else "hold quantities"
+    return f"{what}; take {' or '.join(for_tables(tables))}"
+
+
+def _sizes(tables: tuple[int, ...]) -> str:
+    return " and ".join(f"{size:,}" for size in tables)
 
 
 def tensors(
@@ -99,11 +120,11 @@ def tensors(
     import torch
 
     from dpltm.cli.features import inputs
-    from dpltm.data import scale
+    from dpltm.data import prepare
 
     x = inputs(split, dataset, console)
     if dataset.feature_map is None:
-        ready = torch.from_numpy(scale(x, dataset.bounds))
+        ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
     else:
         ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
     return ready.to(device), torch.from_numpy(split.y).to(device)
@@ -115,8 +136,8 @@ def records(
     """The same a batch at a time, made ready as it is read; ``(n, copies, features)`` if records are augmented."""
     import torch
 
+    from dpltm import data
     from dpltm.cli.features import inputs
-    from dpltm.data import scale
     from dpltm.sampling import Records
 
     x, found = inputs(split, dataset, console, augment), dataset.feature_map
@@ -124,8 +145,10 @@ def records(
 
     def prepare(rows: Tensor) -> Tensor:
         each = rows if augment == "none" else rows.flatten(0, 1)
-        scaled = torch.from_numpy(scale(each.numpy(), dataset.bounds)) if found is None else each.float()
-        ready = scaled if found is None else found.centred(scaled)
+        if found is None:
+            ready = torch.from_numpy(data.prepare(each.numpy(), dataset.bounds, dataset.tables))
+        else:
+            ready = found.centred(each.float())
         return ready.view(len(rows), *copies, -1)
 
     return Records(x, split.y, device=device, prepare=prepare)
@@ -159,6 +182,9 @@ def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
             f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
             " same classes, or carry it over with dpltm tickets transfer"
         )
+    tables = dataset.tables if dataset.feature_map is None else ()
+    if spec.tables != tables:
+        raise InputError(f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}")
 
 
 def check_epsilon(flag: str, value: float | None) -> None:

@@ -65,6 +65,7 @@ def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -
         )
     if wanted is None:
         return dataset
+    check_quantities(dataset, "--features")
     if isinstance(wanted, str):
         return replace(dataset, feature_map=_network(dataset, wanted))
     check_kind(dataset, wanted, "--features")
@@ -178,6 +179,14 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     parameters = {key: value.detach().clone() for key, value in run.model.named_parameters()}
     found = FeatureMap("network", dataset.train.x.shape[1:], run.bounds, source, spent, parameters, spec)
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
+
+
+def check_quantities(dataset: Dataset, flag: str) -> None:
+    """Raises InputError for records whose values are positions in tables, which no arithmetic makes sense of."""
+    if dataset.tables:
+        raise InputError(
+            f"{flag}: takes quantities, and records of {dataset.name} hold positions in tables; leave it out"
+        )
 
 
 def check_kind(dataset: Dataset, wanted: object, flag: str, instead: str | None = None) -> None:

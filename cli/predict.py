@@ -145,12 +145,13 @@ def _inputs(x: np.ndarray, run: Run) -> Iterator[Tensor]:
     """What the network gets: records scaled by public bounds, or what the feature map makes of them; a chunk at a time."""
     import torch
 
-    from dpltm.data import scale
+    from dpltm.data import prepare
 
+    tables = run.spec.tables
     for start in range(0, len(x), ROWS):
         rows = x[start : start + ROWS]
         found = run.feature_map
-        yield torch.from_numpy(scale(rows, run.bounds)) if found is None else found(rows)
+        yield torch.from_numpy(prepare(rows, run.bounds, tables)) if found is None else found(rows)
 
 
 def _write(out: Path, probabilities: np.ndarray) -> None:

@@ -40,6 +40,11 @@ class Run:
         low, high = self.config["bounds"]
         return float(low), float(high)
 
+    @property
+    def spec(self) -> ModelSpec:
+        """The network."""
+        return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])
+
 
 def write_run(
     folder: Path,

@@ -1,14 +1,14 @@
 """Datasets: known names and files, checked, with public bounds, a public size and an identity.
 
-``load`` is the way in; what it returns is a ``Dataset``. ``load_records`` reads records without labels. ``scale`` maps
-features into the unit range by public bounds.
+``load`` is the way in; what it returns is a ``Dataset``. ``load_records`` reads records without labels. ``prepare`` makes
+records into what a network gets: features in the unit range, by public bounds.
 """
 
 from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.load import cache_home, data_home, load, load_records
-from dpltm.data.scaling import affine, count_outside, scale, unit_range
+from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
 
 __all__ = [
     "Augmentation",
@@ -24,6 +24,7 @@ __all__ = [
     "data_home",
     "load",
     "load_records",
+    "prepare",
     "scale",
     "unit_range",
 ]

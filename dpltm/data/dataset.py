@@ -58,6 +58,8 @@ class Dataset:
         test_digest: the same of the test split, so that private records can be recognised where they pass for one.
         whole: whether ``subset`` is simply everything, so that its end is a count and no choice of the user's.
         feature_map: what stands in front of the network; None where it takes the records as they are.
+        tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
+            sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Dataset:
     test_digest: str | None = None
     whole: bool = True
     feature_map: FeatureMap | None = None
+    tables: tuple[int, ...] = ()
 
     @property
     def features(self) -> int:

@@ -1,4 +1,4 @@
-"""Public scaling: features into the unit range by declared bounds, never by the data's own.
+"""Public scaling: features into the unit range by declared bounds, never by the data's own; positions in tables stay.
 
 Every value depends on its own feature and on public bounds alone, so scaling one record reads no other record and
 costs no privacy (PRIVACY.md section 1).
@@ -73,6 +73,28 @@ def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
         scaled += offset
     np.clip(scaled, *unit_range(bounds), out=scaled)
     return scaled.astype(np.float32, copy=False)
+
+
+def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = ()) -> np.ndarray:
+    """What a network gets of records: their features scaled, or the positions in tables that they hold.
+
+    Args:
+        x: ``(n, ...)``, any real dtype, finite; left as it is.
+        bounds: public ``(low, high)`` of features.
+        tables: sizes of the tables that values are positions in (see ``Dataset``); empty where they are quantities.
+
+    Returns:
+        ``(n, features)`` float32: see ``scale``; or whole numbers from 0 up to the size of their table, exact, with 0 for
+        whatever is outside.
+
+    Guarantees:
+        Row i depends on record i and on public inputs only.
+    """
+    if not tables:
+        return scale(x, bounds)
+    flat = x.reshape(len(x), -1)
+    known = (flat >= 0) & (flat < np.resize(np.asarray(tables, dtype=np.float64), flat.shape[1]))
+    return np.where(known, flat, 0).astype(np.float32)
 
 
 def count_outside(x: np.ndarray, bounds: tuple[float, float]) -> int:

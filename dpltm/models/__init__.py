@@ -3,8 +3,9 @@
 ``mlp-tanh`` and ``cnn-tanh`` are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
 training rewards (Papernot et al. 2021).
 
-A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes, and ``renamed``,
-the name of the same network in other widths.
+A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes; ``renamed``,
+the name of the same network in other widths; and ``tables``, the sizes of the tables that its inputs are positions in (none
+where they are quantities).
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ class ModelSpec:
         """Number of parameters, biases included."""
         return sum(math.prod(shape) for shape in self.shapes().values())
 
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are quantities."""
+        return _kind(self.text).tables(_plain(self.text))
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
         return _kind(self.text).shapes(_plain(self.text), self.features, self.classes)
@@ -99,16 +105,23 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
     return found
 
 
-def resolve(text: str, shape: tuple[int, ...]) -> str:
+def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
+    """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
+    return tuple(name for name, kind in _KINDS.items() if len(tables) == kind.TABLES)
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
     """The network's name with all that it leaves to the data: ``cnn`` on images of 28 x 28 is ``cnn:28x28x1``.
 
     Args:
         text: as the user gives it.
         shape: of one record as stored.
+        tables: that its values are positions in, see ``Dataset``.
 
     Raises:
         InputError: a network of images, and the records are none.
     """
+    del tables  # no network with a look-up in it yet
     return cnn.resolve(text, shape) if _plain(text) == "cnn" else text
 
 

@@ -30,6 +30,16 @@ LEAST_SIDE = 14
 """What two convolutions and two maxima leave one pixel of."""
 
 
+TABLES = 0
+"""How many tables inputs are positions in."""
+
+
+def tables(text: str) -> tuple[int, ...]:
+    """None: inputs are quantities."""
+    del text
+    return ()
+
+
 def resolve(text: str, shape: tuple[int, ...]) -> str:
     """``cnn`` with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
     if len(shape) not in (2, 3):

@@ -25,6 +25,16 @@ PROJECTION = "project"
 """Name of the layer in front whose weights belong to the records' width, and to no ticket."""
 
 
+TABLES = 0
+"""How many tables inputs are positions in."""
+
+
+def tables(text: str) -> tuple[int, ...]:
+    """None: inputs are quantities."""
+    del text
+    return ()
+
+
 def check(text: str, features: int) -> None:
     """Raises InputError for widths that are none."""
     del features
