@@ -104,25 +104,51 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
         InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    values, problems = _read(cls, section)
+    if problems:
+        raise InputError(f"--config {source}: {problems[0]}")
+    values |= {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        if (problem := _not_a_choice(known[name], value)) is not None:
+            raise InputError(problem)
+    for name, item in known.items():
+        if item.metadata["required"] and values.get(name, item.default) is None:
+            raise InputError(f"{flag_of(item)} is missing: {item.metadata['help']}")
+    return cls(**values)
+
+
+def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is right."""
+    known = {item.name: item for item in fields(cls)}
+    values, problems = _read(cls, section)
+    found = (_not_a_choice(known[name], value) for name, value in values.items())
+    return [*problems, *(problem for problem in found if problem is not None)]
+
+
+def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values of a section by name of the field, and what is wrong with the others."""
+    known = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
+    problems = []
     for key, value in section.items():
         name = key.replace("-", "_")
         if name not in known:
             near = difflib.get_close_matches(name, list(known), n=1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            raise InputError(
-                f"--config {source}: unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}"
-            )
-        values[name] = _typed(known[name], value, source)
-    values |= {name: value for name, value in given.items() if value is not None}
-    for name, value in values.items():
-        choices = known[name].metadata["choices"]
-        if choices and value not in choices:
-            raise InputError(f"{flag_of(known[name])}: {value!r} is not one of {', '.join(choices)}")
-    for name, item in known.items():
-        if item.metadata["required"] and values.get(name, item.default) is None:
-            raise InputError(f"{flag_of(item)} is missing: {item.metadata['help']}")
-    return cls(**values)
+            problems.append(f"unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}")
+            continue
+        try:
+            values[name] = _typed(known[name], value)
+        except InputError as error:
+            problems.append(str(error))
+    return values, problems
+
+
+def _not_a_choice(item: Field[Any], value: Any) -> str | None:
+    choices = item.metadata["choices"]
+    if not choices or value in choices:
+        return None
+    return f"{flag_of(item)}: {value!r} is not one of {', '.join(choices)}"
 
 
 def read_section(path: Path, name: str) -> dict[str, Any]:
@@ -155,7 +181,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"--config {path}: not valid TOML: {error}") from None
 
 
-def _typed(item: Field[Any], value: Any, source: str | None) -> Any:
+def _typed(item: Field[Any], value: Any) -> Any:
     """A value from TOML as the field's type; lists stand for comma-separated texts."""
     wanted = _value_type(item)
     if wanted is str and isinstance(value, list):
@@ -165,9 +191,7 @@ def _typed(item: Field[Any], value: Any, source: str | None) -> Any:
     if wanted is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if type(value) is not wanted:
-        raise InputError(
-            f"--config {source}: {item.name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}"
-        )
+        raise InputError(f"{item.name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}")
     return value
 
 

@@ -1,7 +1,8 @@
-"""``dpltm run``: the three stages from one configuration file, under one budget and one ledger."""
+"""``dpltm run``: the three stages from one configuration file, under one budget and one ledger; or a recipe of many runs."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_datas
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option, read_toml, resolve, table
+from dpltm.cli.recipe import is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
 
 if TYPE_CHECKING:
@@ -33,13 +35,23 @@ class RunOptions:
     The file has a table for each command, with the names of its options as keys: run, generate, select, train. Datasets
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
+
+    A file with a table [recipe] is an experiment of several arms and seeds (examples/papers). Its members run in --jobs
+    processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
     """
 
     epsilon: float = option(1.0, "Whole budget on the private records.", metavar="E")
     delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
     split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", metavar="F")
     seed: int | None = option(None, "Seed of generation.", metavar="N", shown="0")
-    out: str = option("dpltm-run", "Folder to write: tickets/, run/ and ledger.jsonl.", metavar="DIR")
+    out: str | None = option(
+        None, "Folder to write: tickets/, run/ and ledger.jsonl.", metavar="DIR", shown="dpltm-run, or NAME.sweep"
+    )
+    seeds: int | None = option(
+        None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", metavar="N", shown="its own"
+    )
+    quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
+    jobs: int | None = option(None, "Of a recipe: processes.", metavar="N", shown="one a processor")
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
 
@@ -58,9 +70,53 @@ def command(options: RunOptions, call: Call) -> None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
-    console = Console(call.json, call.quiet)
-    body = run(options, read_stages(Path(call.config), options), console)
+    console, path = Console(call.json, call.quiet), Path(call.config)
+    if is_recipe(read_toml(path)):
+        run_recipe(path, options, console)
+        return
+    for flag, given in (("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)):
+        if given:
+            raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
+    options = replace(options, out=options.out or "dpltm-run")
+    body = run(options, read_stages(path, options), console)
     console.result(body, lambda rich: _show(rich, body))
+
+
+def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
+    """Runs a recipe and prints its table.
+
+    Raises:
+        InputError: whatever is wrong with it, before anything starts.
+        typer.Exit: the table has holes; with exit code 1.
+    """
+    import typer
+
+    from dpltm.cli import recipe_table
+    from dpltm.cli.recipe import read_recipe
+    from dpltm.cli.sweep import CHILD, check_jobs, check_ready, session, sweep, world
+    from dpltm.tickets.sweep_files import SweepFolder
+
+    for flag, given, usual in (("--epsilon", options.epsilon, 1.0), ("--delta", options.delta, 1e-5),
+                               ("--split", options.split, 0.9), ("--seed", options.seed, None)):  # fmt: skip
+        if given != usual:
+            raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
+    check_jobs(options.jobs)
+    recipe = read_recipe(path, options.seeds, options.quick)
+    if CHILD not in os.environ:
+        check_ready(recipe)
+    root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
+    if options.dry_run:
+        body = recipe_table.plan(recipe, root)
+        console.result(body, lambda rich: recipe_table.show_plan(rich, body))
+        return
+    folder = SweepFolder(root, recipe.title, session())
+    sweep(recipe, folder, options.jobs, console)
+    if world()[0] or CHILD in os.environ:
+        return
+    body = recipe_table.finish(recipe, folder)
+    console.result(body, lambda rich: recipe_table.show(rich, body))
+    if body["finished"] != body["members"]:
+        raise typer.Exit(1)
 
 
 def read_stages(path: Path, options: RunOptions) -> Stages:
@@ -75,7 +131,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         raise InputError(
             f"--config {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
         )
-    out = Path(options.out)
+    out = Path(options.out or "")
     public_rule = table(path, body, "select").get("rule") == "smallest-within"
     eps1 = None if public_rule else round(options.epsilon * (1 - options.split), 12)
     decided: dict[str, dict[str, Any]] = {
@@ -116,7 +172,7 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
     """
     from dpltm.tickets.files import check_free
 
-    check_free(Path(options.out))
+    check_free(Path(options.out or ""))
     planned = _preflight(options, stages)
     if options.dry_run:
         return _dry_run(options, stages, planned)

@@ -52,6 +52,16 @@ class CompactOptions:
 
 def transfer_command(options: TransferOptions, call: Call) -> None:
     """Runs ``dpltm tickets transfer`` and prints its answer."""
+    answer = transferred(options)
+    Console(call.json, call.quiet).result(answer, lambda rich: _show_transfer(rich, answer))
+
+
+def transferred(options: TransferOptions) -> dict[str, Any]:
+    """Writes the new set; returns the JSON answer.
+
+    Raises:
+        DpltmError: bad input, before anything is written.
+    """
     from dpltm.tickets.files import check_free
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.ticket_set import Parent, save_made_from, ticket_rows
@@ -86,7 +96,7 @@ def transfer_command(options: TransferOptions, call: Call) -> None:
             f"the tickets depend on {tickets.source}: if {dataset.name} holds the same records in another form, dpltm cannot"
             " tell, and would not count what the tickets cost there"
         )
-    answer = {
+    return {
         "ticket_set": str(out),
         "id": saved.id,
         "model": target.text,
@@ -96,7 +106,6 @@ def transfer_command(options: TransferOptions, call: Call) -> None:
         "tickets": ticket_rows(saved.body),
         "notes": notes,
     }
-    Console(call.json, call.quiet).result(answer, lambda rich: _show_transfer(rich, answer))
 
 
 def compact_command(options: CompactOptions, call: Call) -> None:

@@ -1,0 +1,198 @@
+"""One member of a sweep: what an arm of a recipe asks for, with one seed, in a folder of its own."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli.console import Console
+from dpltm.cli.options import read_section, resolve
+from dpltm.cli.recipe import Member, Recipe, Section, digest, laid, slug
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from dpltm.tickets.sweep_files import SweepFolder
+
+SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "tuned-on")
+"""What a search decides of a training."""
+
+OF_TRAINING = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
+               "accountant")  # fmt: skip
+"""What a search has in common with the training that it is for."""
+
+
+class Busy(Exception):
+    """Another process is making what a member needs; there is other work meanwhile."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes members, and what they share, in the folder of a sweep."""
+
+    folder: SweepFolder
+    quiet: Console
+
+    def run(self, member: Member) -> None:
+        """Makes a member, under its lock, with whatever it needs.
+
+        Raises:
+            Busy: another process is making something that it needs; nothing was begun.
+            DpltmError: it cannot be made.
+        """
+        settings = self._settings(member)
+        source = None if member.arm.tickets is None else self._set(member.recipe, member.arm.tickets, member.seed)
+        if not self.folder.begin(member.label):
+            raise InputError("its process died; of too little memory, perhaps: take fewer --jobs")
+        began = time.perf_counter()
+        body = self._latent(member) if member.arm.latent is not None else self._trained(member, source, settings)
+        seconds = time.perf_counter() - began
+        self.folder.finish(
+            member.label,
+            {"arm": member.arm.name, "seed": member.seed, "digest": member.digest, "work_seconds": seconds,
+             "threads": _threads(), **body},
+        )  # fmt: skip
+
+    def _trained(self, member: Member, source: Path | None, settings: Section) -> dict[str, Any]:
+        arm, home = member.arm, self.folder.member(member.label)
+        out, ledger = home / "run", home / "ledger.jsonl"
+        _remove(out)
+        given: dict[str, Any] = {"out": str(out), "ledger": str(ledger), "seed": member.seed}
+        found: dict[str, Any] = {}
+        path = str(member.recipe.path)
+        if source is None:
+            given["dense"] = True
+        elif arm.select is not None:
+            copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
+            _remove(copy)
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("ledger.jsonl"))
+            public = arm.select.get("rule") == "smallest-within"
+            drawn = {"set": str(copy), **({} if public else {"ledger": str(ledger)})}
+            records = {key: value for key, value in arm.train.items() if _of_data(key)}
+            section = arm.select if public else {**records, **arm.select}
+            found["select"] = select.run(resolve(select.SelectOptions, drawn, section, path), self.quiet)
+            given["ticket"] = str(copy)
+        else:
+            given["ticket"] = f"{source}@{_round(member, source, settings)}"
+        options = laid(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
+        found["train"] = train.run(resolve(train.TrainOptions, given, options, path), self.quiet)
+        _remove(home / "tickets")
+        return found
+
+    def _latent(self, member: Member) -> dict[str, Any]:
+        stages, home, path = member.arm.latent or {}, self.folder.member(member.label), str(member.recipe.path)
+        scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
+        for old in (scheme, messages, out):
+            _remove(old)
+        agreed = resolve(latent_encode.SchemeOptions, {"out": str(scheme)}, stages["scheme"], path)
+        latent_encode.make_scheme(agreed, self.quiet)
+        sent = {"scheme": str(scheme), "out": str(messages), "ledger": str(home / "ledger.jsonl")}
+        encoded = latent_encode.encode(resolve(latent_encode.EncodeOptions, sent, stages["encode"], path), self.quiet)
+        given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": member.seed}
+        learned = latent_train.run(resolve(latent_train.TrainOptions, given, stages["train"], path), self.quiet)
+        _remove(messages)
+        return {"train": {**learned, "privacy": encoded["privacy"]}}
+
+    def _set(self, recipe: Recipe, name: str, seed: int) -> Path:
+        """The folder of a ticket set; made, if nobody has."""
+        section = dict(recipe.tickets[name])
+        source = section.pop("from", None)
+        seed = section.pop("seed", seed)
+        origin = None if source is None else self._set(recipe, source, seed)
+        key = digest([section, seed, None if origin is None else origin.name])
+        path = self.folder.root / "tickets" / f"{slug(name)}-s{seed}-{key[:8]}"
+
+        def make() -> None:
+            if origin is not None:
+                given = {"set": str(origin), "out": str(path), "seed": seed, "name": name}
+                tickets_make.transferred(resolve(tickets_make.TransferOptions, given, section, str(recipe.path)))
+                return
+            given = {"out": str(path), "seed": seed, "name": name}
+            generate.run(resolve(generate.GenerateOptions, given, section, str(recipe.path)), self.quiet)
+
+        self._once(path, make)
+        return path
+
+    def _settings(self, member: Member) -> dict[str, Any]:
+        """What a search for the arm found, as options of ``dpltm train``; nothing where there is none."""
+        arm, recipe = member.arm, member.recipe
+        if arm.tune is None:
+            return {}
+        asked = {key: arm.train[key] for key in OF_TRAINING if key in arm.train} | dict(arm.tune)
+        seed = asked.pop("seed", 0)
+        tickets = None if arm.tickets is None else self._set(recipe, arm.tickets, seed)
+        if tickets is not None and isinstance(arm.round, int):
+            asked["rounds"] = str(arm.round)
+        key = digest([asked, seed, None if tickets is None else tickets.name])
+        path = self.folder.root / "tune" / f"{slug(arm.group)}-{key[:8]}.toml"
+
+        def make() -> None:
+            given = {"out": str(path), "seed": seed, "set": None if tickets is None else str(tickets)}
+            tune.run(resolve(tune.TuneOptions, given, asked, str(recipe.path)), self.quiet)
+
+        self._once(path, make)
+        return read_section(path, "train")
+
+    def _once(self, path: Path, make: Any) -> None:
+        """Makes something that members share, unless it is there.
+
+        Raises:
+            Busy: another process is making it.
+            InputError: it failed, here or in another process of this session.
+        """
+        if path.exists():
+            return
+        name = f"{path.parent.name}-{path.stem if path.suffix == '.toml' else path.name}"
+        with self.folder.lock(name) as mine:
+            if not mine:
+                raise Busy
+            if path.exists():
+                return
+            failed = self.folder.failure(name)
+            if failed is not None:
+                raise InputError(failed)
+            try:
+                make()
+            except Exception as error:
+                self.folder.fail(name, f"{path.parent.name} {path.name}: {error or type(error).__name__}")
+                raise
+
+
+def _round(member: Member, source: Path, settings: Mapping[str, Any]) -> int:
+    """Which ticket a member trains, where none is drawn."""
+    from dpltm.tickets.store import find_set, split_round
+
+    wanted = member.arm.round
+    if isinstance(wanted, int):
+        return wanted
+    if wanted == "tuned":
+        number = split_round(str(settings["ticket"]))[1]
+        assert number is not None  # dpltm tune names one
+        return number
+    rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
+    return random.Random(f"{member.seed} {member.arm.tickets}").choice(rounds)
+
+
+def _of_data(key: str) -> bool:
+    from dpltm.cli.common import DataOptions
+
+    return key.replace("-", "_") in DataOptions.__dataclass_fields__
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _remove(path: Path) -> None:
+    """Takes away what an attempt before left."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

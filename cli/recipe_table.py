@@ -1,0 +1,316 @@
+"""What a recipe came to: one row an arm, with what the paper says, the interval over seeds, and certified beside nominal."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import figure
+from dpltm.cli.recipe import Arm, Member, Recipe, grouped
+from dpltm.replicates import Summary, paired, summary
+from dpltm.tickets.sweep_plot import Line, draw, over_steps
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from dpltm.privacy.events import Event
+    from dpltm.tickets.sweep_files import SweepFolder
+
+Results = tuple[tuple[Member, dict[str, Any] | None], ...]
+"""Every member with what it came to, None where it is not finished."""
+
+CORES = 2
+"""Cores that minutes are counted on."""
+
+
+def answer(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
+    """The JSON answer, from what members left in the folder."""
+    results = tuple((member, folder.result(member.label)) for member in recipe.members)
+    values = {arm.name: _values(recipe, arm, results) for arm in recipe.arms}
+    rows = [_row(arm, results, values, folder) for arm in recipe.arms]
+    return {
+        "recipe": recipe.title,
+        "source": recipe.source,
+        "config": str(recipe.path),
+        "out": str(folder.root),
+        "quick": recipe.quick,
+        "measure": recipe.measure,
+        "seeds": list(range(recipe.seeds)),
+        "finished": sum(result is not None for _, result in results),
+        "members": len(results),
+        "arms": rows,
+        "notes": [*recipe.notes, *_notes(recipe)],
+        "privacy": _together(recipe, folder),
+    }
+
+
+def finish(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
+    """The answer, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``."""
+    body = answer(recipe, folder)
+    lines = _lines(recipe, body, folder)
+    body["figure"] = str(folder.root / "figure.png") if lines else None
+    folder.write_text("results.json", json.dumps(body, indent=1, allow_nan=False) + "\n")
+    folder.write_text("results.md", markdown(body))
+    if lines and recipe.figure is not None:
+        steps = recipe.figure["over"] == "steps"
+        draw(
+            folder.root / "figure.png", lines, title=recipe.title, x=recipe.figure.get("x", "steps" if steps else "value"),
+            measure=recipe.measure, steps=steps, log=recipe.figure.get("log", False),
+        )  # fmt: skip
+    return body
+
+
+def _lines(recipe: Recipe, body: dict[str, Any], folder: SweepFolder) -> list[Line]:
+    """The lines of the recipe's figure, from what is finished."""
+    if recipe.figure is None:
+        return []
+    if recipe.figure["over"] == "steps":
+        runs = {arm.name: _runs(recipe, arm, folder) for arm in recipe.arms}
+        found = [over_steps(name, paths, recipe.measure) for name, paths in runs.items() if paths]
+        return [line for line in found if line is not None]
+    rows = {row["name"]: row for row in body["arms"]}
+    lines = []
+    for name, arms in grouped(recipe.arms):
+        points = [(arm.varied, rows[arm.name]) for arm in arms if isinstance(arm.varied, (int, float))]
+        points = [(x, row) for x, row in points if row["mean"] is not None]
+        if not points:
+            continue
+        half = [row["interval"] or 0.0 for _, row in points]
+        mean = [row["mean"] for _, row in points]
+        low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
+        epsilon = [float(row["privacy"]["certified"]["epsilon"]) for _, row in points]
+        lines.append(Line(name, [float(x) for x, _ in points], mean, low, high, epsilon))
+    return lines
+
+
+def _runs(recipe: Recipe, arm: Arm, folder: SweepFolder) -> list[Path]:
+    mine = [member.label for member in recipe.members if member.arm is arm]
+    return [folder.member(label) / "run" for label in mine if folder.result(label) is not None]
+
+
+def plan(recipe: Recipe, root: Path) -> dict[str, Any]:
+    """What would be done: every arm, with the epsilon that it states or that its noise costs."""
+    return {
+        "dry_run": True,
+        "recipe": recipe.title,
+        "source": recipe.source,
+        "out": str(root),
+        "quick": recipe.quick,
+        "seeds": list(range(recipe.seeds)),
+        "members": len(recipe.members),
+        "tickets": sorted(recipe.tickets),
+        "arms": [
+            {
+                "name": arm.name,
+                "paper": arm.paper,
+                "tickets": arm.tickets,
+                "dataset": arm.train.get("dataset") if arm.latent is None else arm.latent["encode"].get("dataset"),
+                "epsilon": arm.train.get("epsilon") if arm.latent is None else arm.latent["scheme"].get("epsilon"),
+                "noise_multiplier": arm.train.get("noise-multiplier"),
+            }
+            for arm in recipe.arms
+        ],
+    }
+
+
+def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The same for people."""
+    from rich.table import Table
+
+    head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier")
+    table = Table(*head, title=f"would run {body['recipe']} in {body['out']}", title_justify="left")
+    for row in body["arms"]:
+        keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
+        table.add_row(*("-" if row[key] is None else str(row[key]) for key in keys))
+    rich.print(table)
+    rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
+
+
+def _values(recipe: Recipe, arm: Arm, results: Results) -> dict[int, float]:
+    """What the arm is measured by, by seed."""
+    found = {}
+    for member, result in results:
+        if member.arm is arm and result is not None:
+            value = result["train"].get(recipe.measure)
+            if value is not None:
+                found[member.seed] = float(value)
+    return found
+
+
+def _row(
+    arm: Arm,
+    results: Results,
+    values: dict[str, dict[int, float]],
+    folder: SweepFolder,
+) -> dict[str, Any]:
+    mine = {member.seed: (member, result) for member, result in results if member.arm is arm}
+    done = {seed: result for seed, (_, result) in mine.items() if result is not None}
+    missing = [
+        {"seed": seed, "why": folder.failure(member.label) or "not run"}
+        for seed, (member, result) in mine.items()
+        if result is None
+    ]
+    trained = [result["train"] for result in done.values()]
+    first: dict[str, Any] = trained[0] if trained else {}
+    own = values[arm.name]
+    seconds = [result["work_seconds"] * result["threads"] for result in done.values()]
+    return {
+        "name": arm.name,
+        "group": arm.group,
+        "varied": arm.varied,
+        "note": arm.note,
+        "paper": arm.paper,
+        "values": {str(seed): value for seed, value in own.items()},
+        **_numbers(summary(list(own.values()))),
+        "difference": None
+        if arm.against is None
+        else {"to": arm.against, **_numbers(paired(own, values[arm.against]))},
+        "missing": missing,
+        "rounds": {str(seed): result["train"].get("round") for seed, result in done.items()},
+        "live": first.get("live"),
+        "density": _mean([body["density"] for body in trained if body.get("density") is not None]),
+        "steps": first.get("steps"),
+        "noise_multiplier": first.get("noise_multiplier"),
+        "lr": first.get("lr"),
+        "privacy": _largest([body["privacy"] for body in trained]),
+        "minutes": sum(seconds) / 60 / CORES,
+    }
+
+
+def _numbers(found: Summary) -> dict[str, Any]:
+    """A summary as JSON, which has no nan."""
+    parts = {"count": found.count, "mean": found.mean, "sd": found.sd, "interval": found.half}
+    return {name: None if isinstance(part, float) and math.isnan(part) else part for name, part in parts.items()}
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _largest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of the guarantees of an arm's members, each for one release, the weakest."""
+    if not reports:
+        return None
+    return max(reports, key=lambda body: float(body["certified"]["epsilon"]))
+
+
+def _notes(recipe: Recipe) -> list[str]:
+    return [
+        f"means over {recipe.seeds} seeds with 95 % intervals (Student's t); every epsilon is that of one release, the last one"
+        " that of all of them together",
+        "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
+        " searched, it searched on public records",
+        f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)",
+    ]
+
+
+def _together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
+    """What all trainings of the sweep cost together, on whichever records that is most."""
+    from dpltm.privacy.ledger import report
+
+    by_records: dict[str, list[Event]] = {}
+    for event in _events(recipe, folder):
+        by_records.setdefault(event.dataset.fingerprint, []).append(event)
+    delta = max(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
+    adjacencies = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
+    adjacency = "replace-one" if "replace-one" in adjacencies else "add-remove"
+    found = [report(tuple(events), delta, adjacency).to_json() for events in by_records.values()]  # type: ignore[arg-type]
+    body = _largest(found) or report((), delta, adjacency).to_json()  # type: ignore[arg-type]
+    body["nominal"] = None
+    body["notes"] = ["of all trainings of this sweep together, on the records that they cost most"]
+    return body
+
+
+def _events(recipe: Recipe, folder: SweepFolder) -> list[Event]:
+    """All events of all members, what a shared set cost once."""
+    from dpltm.tickets.ledger_file import open_ledger
+
+    found: dict[Event, None] = {}
+    for member in recipe.members:
+        for path in folder.ledgers(member.label):
+            found |= dict.fromkeys(open_ledger(path).events)
+    return list(found)
+
+
+def percent(value: float | None, measure: str, digits: int = 2) -> str:
+    """An accuracy in percent, an RMSE as it is."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.{digits}f}" if measure == "accuracy" else f"{value:.{digits + 1}f}"
+
+
+def with_interval(row: dict[str, Any], measure: str) -> str:
+    """``97.38 ± 0.18``, or what there is of it."""
+    mean = percent(row["mean"], measure)
+    return mean if row["interval"] is None else f"{mean} ± {percent(row['interval'], measure)}"
+
+
+def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
+    """A row of the table, for people."""
+    measure, privacy = body["measure"], row["privacy"]
+    certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
+    nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
+    count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
+    change = "" if row["difference"] is None else _change(row["difference"], measure)
+    paper = "-" if row["paper"] is None else f"{row['paper']:g}"
+    live = "-" if row["live"] is None else f"{row['live']:,}"
+    return (
+        row["name"], paper, with_interval(row, measure), change, count, certified, nominal, live,
+        f"{row['minutes']:.1f}" if row["minutes"] >= 1 else f"{row['minutes']:.2f}",
+    )  # fmt: skip
+
+
+def _change(difference: dict[str, Any], measure: str) -> str:
+    if difference["mean"] is None:
+        return "-"
+    sign = "+" if difference["mean"] >= 0 else ""
+    return f"{sign}{with_interval(difference, measure)}"
+
+
+def columns(body: dict[str, Any]) -> tuple[str, ...]:
+    measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
+    return ("arm", "paper", measure, "less control", "seeds", "certified epsilon", "nominal", "live", "min")
+
+
+def markdown(body: dict[str, Any]) -> str:
+    """The table for a document, with what it needs to be read alone."""
+    lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
+    head = columns(body)
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cells(row, body)) + " |" for row in body["arms"]]
+    holes = [(row["name"], hole) for row in body["arms"] for hole in row["missing"]]
+    lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
+    lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
+    lines += [f"- {note}" for note in body["notes"]]
+    lines.append(f"- all together: certified epsilon {figure(body['privacy']['certified']['epsilon'])}")
+    return "\n".join(lines) + "\n"
+
+
+def show(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The table on the terminal."""
+    from rich.table import Table
+
+    from dpltm.cli.show import show_notes
+
+    quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
+    table = Table(title=f"{body['recipe']}{quick}", title_justify="left")
+    for name in columns(body):
+        table.add_column(name, overflow="fold", min_width=6 if name == "paper" else None)
+    for row in body["arms"]:
+        table.add_row(*cells(row, body))
+    rich.print(table)
+    for row in body["arms"]:
+        for hole in row["missing"]:
+            rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")
+        if row["note"]:
+            rich.print(f"- {row['name']}: {row['note']}", style="dim")
+    show_notes(rich, body)
+    certified = body["privacy"]["certified"]
+    rich.print(
+        f"all {body['finished']} together: certified epsilon = {figure(certified['epsilon'])} (delta ="
+        f" {certified['delta']:g}, {certified['adjacency']}, unit {certified['unit']})",
+        style="bold",
+    )
+    rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))

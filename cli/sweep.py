@@ -1,0 +1,210 @@
+"""A recipe, run: its members shared among processes, those that are finished left alone.
+
+Every process goes through the members and takes what nobody works on (``tickets.sweep_files`` has the locks), so it does not
+matter how many there are, or who started them: ``--jobs`` here, ``torchrun``, or a second terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.common import DataOptions, load_dataset, model_spec
+from dpltm.cli.console import Console
+from dpltm.cli.member import Busy, Maker
+from dpltm.cli.options import resolve
+from dpltm.cli.recipe import Member, Recipe, Section, problems_error
+from dpltm.errors import DpltmError, InputError
+
+if TYPE_CHECKING:
+    from dpltm.data import Dataset
+    from dpltm.tickets.sweep_files import SweepFolder
+
+SESSION, CHILD = "DPLTM_SWEEP", "DPLTM_SWEEP_CHILD"
+"""Environment of the processes that a sweep starts: its session, and that they are its own."""
+
+PAUSE = 0.3
+"""Seconds between two looks at what others do."""
+
+MOST_JOBS = 1024
+
+
+def world() -> tuple[int, int]:
+    """Which process this is, and of how many: as torchrun says it, or the sweep that started it."""
+    try:
+        rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        return 0, 1
+    return (rank, size) if 0 <= rank < size else (0, 1)
+
+
+def session() -> str:
+    """A name for this attempt, the same in all processes that were started together."""
+    own = f"{os.getpid()}-{time.time_ns()}"
+    return os.environ.get(SESSION) or (own if world()[1] == 1 else f"torchrun-{os.getppid()}")
+
+
+def check_ready(recipe: Recipe) -> None:
+    """Reads every dataset, and sees whether networks fit them, before anything starts.
+
+    Raises:
+        InputError: all that is missing, in one message.
+    """
+    problems: list[str] = []
+    loaded: dict[str, Dataset | None] = {}
+
+    def read(section: Section, where: str) -> Dataset | None:
+        given = {key: value for key, value in section.items() if key.replace("-", "_") in _DATA}
+        name = repr(sorted(given.items()))
+        if name not in loaded:
+            loaded[name] = None
+            try:
+                loaded[name] = load_dataset(resolve(DataOptions, {}, given, str(recipe.path)))
+            except DpltmError as error:
+                problems.append(f"{where} {error}")
+        return loaded[name]
+
+    def fits(section: Section, dataset: Dataset | None, where: str) -> None:
+        if dataset is None or section.get("features") not in (None, "none"):
+            return
+        try:
+            model_spec(str(section.get("model", "mlp:300,100")), dataset)
+        except DpltmError as error:
+            problems.append(f"{where} {error}")
+
+    for name, section in recipe.tickets.items():
+        where = f"[tickets.{name}]"
+        dataset = read({"dataset": "digits", **section} if "from" not in section else section, where)
+        if "from" not in section:
+            fits(section, dataset, where)
+        _check_public(section, read, where)
+    for arm in recipe.arms:
+        where = f"[[arm]] {arm.name!r}"
+        if arm.latent is not None:
+            read(arm.latent["encode"], f"{where} latent.encode")
+            continue
+        dataset = read(arm.train, f"{where} train")
+        if arm.tickets is None:
+            fits(arm.train, dataset, f"{where} train")
+            _check_public(arm.train, read, f"{where} train")
+        if arm.tune is not None:
+            read(arm.tune, f"{where} tune")
+    if problems:
+        raise problems_error(recipe.path, problems)
+
+
+_DATA = {item.name for item in fields(DataOptions)}
+
+
+def _check_public(section: Section, read: Callable[[Section, str], Any], where: str) -> None:
+    if section.get("public") is not None:
+        read({"dataset": section["public"]}, f"{where} public:")
+
+
+def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Console) -> None:
+    """Makes every member that is not finished: here, or shared among processes.
+
+    Members that fail are noted in the folder; the others go on.
+    """
+    rank, size = world()
+    wanted = [member for member in recipe.members if folder.result(member.label) is None]
+    if os.environ.get(CHILD):
+        work(recipe, folder, rank, size, lambda: None)
+        return
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(jobs or processors, max(1, len(wanted)))
+    with console.progress(recipe.title, len(recipe.members)) as step:
+
+        def look() -> None:
+            done = sum(folder.result(member.label) is not None for member in recipe.members)
+            failed = sum(folder.failure(member.label) is not None for member in recipe.members)
+            step(done, f"{failed} failed" if failed else "")
+
+        look()
+        if size > 1 or count == 1:
+            work(recipe, folder, rank, size, look)
+        elif wanted:
+            with _workers(recipe, folder, count, max(1, processors // count)) as running:
+                while any(worker.poll() is None for worker in running):
+                    look()
+                    time.sleep(PAUSE)
+        look()
+    for member in wanted:
+        if folder.result(member.label) is None and folder.failure(member.label) is None:
+            folder.fail(member.label, "its process died; of too little memory, perhaps: take fewer --jobs")
+
+
+@contextlib.contextmanager
+def _workers(recipe: Recipe, folder: SweepFolder, count: int, threads: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many processes that work on the same sweep; whatever ends the block ends them."""
+    command = [sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(recipe.path), "--out", str(folder.root)]
+    command += ["--seeds", str(recipe.seeds), "--quiet", *(["--quick"] if recipe.quick else [])]
+    running = []
+    try:
+        for rank in range(count):
+            own = {SESSION: folder.session, CHILD: "1", "RANK": str(rank), "WORLD_SIZE": str(count)}
+            environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **own}
+            running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
+        yield running
+    finally:
+        for worker in running:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in running:
+            try:
+                worker.wait(10)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+
+def work(recipe: Recipe, folder: SweepFolder, rank: int, size: int, look: Callable[[], None]) -> None:
+    """Makes members until all are finished or have failed, whoever makes them."""
+    maker = Maker(folder, Console(quiet=True))
+    members = list(recipe.members)
+    at = rank * len(members) // size
+    left = members[at:] + members[:at]  # each process begins elsewhere
+    while left:
+        before = len(left)
+        left = [member for member in left if not _settled(member, maker, folder)]
+        look()
+        if len(left) == before:
+            time.sleep(PAUSE)
+
+
+def _settled(member: Member, maker: Maker, folder: SweepFolder) -> bool:
+    """Whether a member is finished or has failed; makes it if nobody else does."""
+
+    def known() -> bool:
+        return folder.result(member.label) is not None or folder.failure(member.label) is not None
+
+    if known():
+        return True
+    with folder.lock(member.label) as mine:
+        if not mine:
+            return False
+        if known():
+            return True
+        try:
+            maker.run(member)
+        except Busy:
+            return False
+        except DpltmError as error:
+            folder.fail(member.label, str(error))
+        except Exception as error:  # one member's fault is not the others'
+            if os.environ.get("DPLTM_DEBUG"):
+                raise
+            folder.fail(member.label, f"internal error: {type(error).__name__}: {error}")
+    return True
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Raises InputError for a number of processes that cannot be meant."""
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise InputError(f"--jobs: {jobs} is not from 1 to {MOST_JOBS}")
