@@ -1,0 +1,116 @@
+"""``ncf``: neural collaborative filtering, the network for MovieLens of Bu, Dong, Long, Su (2020).
+
+As in the MovieLens tutorial of TensorFlow Privacy that they took it from (after He et al. 2017): vectors of 5 numbers for
+user and item, multiplied number by number (generalised matrix factorisation); vectors of 10 numbers for both beside them; and
+one linear layer from these 25 numbers to five classes, the stars. On 6,040 users and 3,952 items that is 150,010 parameters.
+``ncf:6040x3952:8,16`` has vectors of 8 and of 16 numbers.
+
+A record holds the positions of its user and its item. Several records in a row, as a user gives them, go through one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WIDTHS = (5, 10)
+"""Numbers in the vectors that are multiplied, and in those that stand beside them, where the name does not say."""
+
+WIDEST = 4096
+"""Most of either."""
+
+TABLES = (2,)
+"""How many tables inputs are positions in."""
+
+OF_USERS = ("factors.user_product.weight", "factors.user_beside.weight")
+"""The parameters that have a row for each user."""
+
+_SIZE = "([1-9][0-9]{0,7})"
+_WIDTH = "([1-9][0-9]{0,3})"
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+    """``ncf`` with the sizes of the tables: ``ncf:USERSxITEMS``."""
+    del shape
+    if len(tables) != 2:
+        raise InputError(
+            f"--model {text}: takes ratings, positions of users and items in two tables, such as those of movielens"
+        )
+    return f"{text}:{tables[0]}x{tables[1]}"
+
+
+def tables(text: str) -> tuple[int, ...]:
+    """Numbers of users and items."""
+    return _parts(text)[0]
+
+
+def widths(text: str) -> tuple[int, int]:
+    """Numbers in the vectors that are multiplied, and in those that stand beside them."""
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    parts = re.fullmatch(f"ncf:{_SIZE}x{_SIZE}(?::{_WIDTH},{_WIDTH})?", text)
+    users, items, product, beside = (0, 0, 0, 0) if parts is None else (int(part or 0) for part in parts.groups())
+    if parts is None or max(product, beside) > WIDEST:
+        raise InputError(
+            f"--model: {text!r:.80}: say the numbers of users and items, and the widths of both kinds of vectors, up to"
+            f" {WIDEST}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
+        )
+    return (users, items), (product, beside) if product else WIDTHS
+
+
+def check(text: str, features: int) -> None:
+    """Raises InputError for sizes that are none, or records that are no pairs."""
+    _parts(text)
+    if features != 2:
+        raise InputError(f"--model: {text}: takes a user and an item, but the records have {features} features")
+
+
+def record_shape(text: str, features: int) -> tuple[int, ...]:
+    """Shape of one record."""
+    del text
+    return (features,)
+
+
+def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The name of the network on the same tables with these parameters."""
+    found = tuple(shapes[name][1] for name in OF_USERS)
+    name = "ncf:" + "x".join(str(size) for size in tables(text))
+    return name if found == WIDTHS else f"{name}:{found[0]},{found[1]}"
+
+
+def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter, in order."""
+    del features
+    (users, items), (product, beside) = _parts(text)
+    return {
+        "factors.user_product.weight": (users, product),
+        "factors.item_product.weight": (items, product),
+        "factors.user_beside.weight": (users, beside),
+        "factors.item_beside.weight": (items, beside),
+        "fc1.weight": (classes, product + 2 * beside),
+        "fc1.bias": (classes,),
+    }
+
+
+def network(text: str, features: int, classes: int) -> nn.Sequential:
+    """The network, of whatever weights: ``(..., 2)`` positions of user and item to ``(..., classes)``."""
+    from torch import nn
+
+    from dpltm.models.layers import Factors
+
+    del features
+    (users, items), (product, beside) = _parts(text)
+    return nn.Sequential(
+        OrderedDict[str, nn.Module](
+            factors=Factors(users, items, product, beside), fc1=nn.Linear(product + 2 * beside, classes)
+        )
+    )
