@@ -30,6 +30,10 @@ LEAST_DELTA = 1e-15
 """Below this the tails that the accountant truncates (e^-50) would begin to show."""
 
 
+NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-tanh]|lstm|gru"
+"""Names of networks, for ``--help``."""
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """Which records, and the public facts about them."""
@@ -45,6 +49,13 @@ class DataOptions:
     classes: int | None = option(None, "Public number of classes.", metavar="K")
     records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
     test: str | None = option(None, "File with the test split, where the dataset has none.", metavar="FILE")
+    words: int | None = option(
+        None,
+        "Public size of the table of words; of a file of features, says that they are positions in it.",
+        metavar="N",
+        shown="10000 for texts",
+    )
+    length: int | None = option(None, "How many words of a text are kept, the last ones.", metavar="N", shown="256")
 
 
 def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
@@ -65,6 +76,8 @@ def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
         records=options.records,
         subset=options.subset,
         test=options.test,
+        words=options.words,
+        length=options.length,
         for_training=for_training,
     )
 
@@ -165,6 +178,14 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     if dataset.classes_origin == "counted":
         notes.append(
             f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (--classes)"
+        )
+    if len(dataset.tables) == 1 and dataset.tables_origin == "counted":
+        notes.append(
+            f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
+        )
+    elif len(dataset.tables) == 1:
+        notes.append(
+            f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
         )
     return notes
 

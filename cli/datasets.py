@@ -69,7 +69,8 @@ def info_command(options: InfoOptions, call: Call) -> None:
         "features": dataset.features,
         "classes": dataset.classes,
         "classes_origin": dataset.classes_origin,
-        "bounds": list(dataset.bounds),
+        "bounds": None if dataset.tables else list(dataset.bounds),
+        "tables": list(dataset.tables) or None,
     }
     Console(call.json, call.quiet).result(body, lambda rich: _show_info(rich, body))
 

@@ -181,11 +181,11 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
 
 
-def check_quantities(dataset: Dataset, flag: str) -> None:
+def check_quantities(dataset: Dataset, flag: str, instead: str = "leave it out") -> None:
     """Raises InputError for records whose values are positions in tables, which no arithmetic makes sense of."""
     if dataset.tables:
         raise InputError(
-            f"{flag}: takes quantities, and records of {dataset.name} hold positions in tables; leave it out"
+            f"{flag}: takes quantities, and records of {dataset.name} hold positions in tables; {instead}"
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
+    NETWORKS,
     check_delta,
     check_epsilon,
     check_never_private,
@@ -57,7 +58,7 @@ class GenerateOptions(FeatureOptions):
         choices=("public", "private", "data-free", "dp"),
         metavar="public|private|data-free|dp",
     )
-    model: str = option("mlp:300,100", "Network.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]")
+    model: str = option("mlp:300,100", "Network.", metavar=NETWORKS)
     rounds: int = option(15, "Pruning rounds.", metavar="N")
     prune: str | None = option(
         None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import check_not_public, records, tensors
 from dpltm.cli.console import Console
+from dpltm.cli.features import check_quantities
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def plan_event(
     from dpltm.synthetic import SENSITIVITY
 
     check_not_public(before, source)
+    if options.criterion == "dp-synthetic":
+        check_quantities(dataset, "--criterion dp-synthetic", "take dp-train")
     if options.criterion == "dp-synthetic" and dataset.features > MOST_FEATURES:
         raise InputError(
             f"--criterion: dp-synthetic takes at most {MOST_FEATURES} features, since it releases their number squared;"

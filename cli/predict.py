@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpltm.cli.console import Step
+    from dpltm.data import Layout
     from dpltm.tickets.run import Run
 
 ROWS = 512
@@ -60,7 +61,7 @@ def command(options: PredictOptions, call: Call) -> None:
     check_free(out)
     check_writable(out)
     run = load_run(Path(options.run or ""))
-    x = _as_trained(load_records(options.input or "", options.label), run, options.input or "")
+    x = _as_trained(load_records(options.input or "", options.label, _layout(run)), run, options.input or "")
     bounds = _bounds(run)
     body: dict[str, Any] = {
         "run": str(run.path),
@@ -69,7 +70,11 @@ def command(options: PredictOptions, call: Call) -> None:
         "output": str(out),
         "saturated": count_outside(x, bounds),
     }
-    if body["saturated"]:
+    if body["saturated"] and run.spec.tables:
+        console.say(
+            f"{body['saturated']} values of {options.input} are no positions in the run's tables; they are taken as 0"
+        )
+    elif body["saturated"]:
         low, high = bounds
         console.say(f"{body['saturated']} values of {options.input} saturate: the run's bounds are {low:g},{high:g}")
     with console.progress(f"predicting {options.input}", len(x)) as step:
@@ -86,6 +91,14 @@ def _check_suffix(out: Path) -> None:
 def _bounds(run: Run) -> tuple[float, float]:
     """By which the records were scaled in training: in front of the network, or of the map before it."""
     return run.bounds if run.feature_map is None else run.feature_map.bounds
+
+
+def _layout(run: Run) -> Layout | None:
+    """What texts become, as in training; None for a network that takes none."""
+    from dpltm.data import Layout
+
+    tables = run.spec.tables
+    return Layout(*tables, run.spec.features) if len(tables) == 1 else None
 
 
 def _as_trained(x: np.ndarray, run: Run, source: str) -> np.ndarray:
@@ -105,13 +118,8 @@ def _as_trained(x: np.ndarray, run: Run, source: str) -> np.ndarray:
 
 
 def _shape(run: Run) -> tuple[int, ...]:
-    """Of one record: as the feature map or an image's network knows it, else the number of its values."""
-    from dpltm.models.cnn import image
-
-    if run.feature_map is not None:
-        return run.feature_map.shape
-    name = str(run.config["model"]).replace("cnn-tanh", "cnn")
-    return image(name) if name.startswith("cnn:") else (int(run.config["features"]),)
+    """Of one record: as the feature map or the network knows it, else the number of its values."""
+    return run.spec.record_shape if run.feature_map is None else run.feature_map.shape
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:

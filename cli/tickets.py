@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.cli.common import DataOptions, figure, load_dataset, model_spec
+from dpltm.cli.common import NETWORKS, DataOptions, figure, load_dataset, model_spec
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
@@ -77,7 +77,7 @@ class ImportOptions(DataOptions):
     """
 
     file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
-    model: str = option("mlp:300,100", "Network.", metavar="mlp:W,W,...|cnn")
+    model: str = option("mlp:300,100", "Network.", metavar=NETWORKS)
     provenance: str | None = option(
         None,
         "What masks and weights depend on; required where the file does not say it.",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
+    NETWORKS,
     figure,
     free_name,
     records,
@@ -42,9 +43,7 @@ class TrainOptions(FeatureOptions):
 
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of --model.")
-    model: str | None = option(
-        None, "Network for --dense without SET.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]", shown="mlp:300,100"
-    )
+    model: str | None = option(None, "Network for --dense without SET.", metavar=NETWORKS, shown="mlp:300,100")
     filter: str = option(
         "clip",
         "Gradient filter; tanh clips before unless --no-pre-clip, tanh-clip after.",

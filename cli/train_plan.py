@@ -26,7 +26,7 @@ from dpltm.cli.common import (
     steps_of,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried, feature_events, feature_notes, with_features
+from dpltm.cli.features import carried, check_quantities, feature_events, feature_notes, with_features
 from dpltm.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
@@ -351,6 +351,7 @@ def _centre(
         return ()
     if not 0 < options.centre < 1:
         raise InputError(f"--centre: {options.centre:g} is not a part between 0 and 1, such as 0.05")
+    check_quantities(dataset, "--centre")
     if dataset.feature_map is None:
         raise InputError(
             "--centre: needs features of a fixed norm; add --features unit, or a map that suits the records"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     MOST_STEPS,
+    NETWORKS,
     check_delta_alone,
     check_epsilon,
     check_same_network,
@@ -57,9 +58,7 @@ class TuneOptions(FeatureOptions):
         None, "Ticket set to tune for; without it, the whole network.", metavar="SET", argument=True
     )
     rounds: str | None = option(None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one")
-    model: str | None = option(
-        None, "Network where there is no SET.", metavar="mlp[-tanh]:W,W,...|cnn[-tanh]", shown="mlp:300,100"
-    )
+    model: str | None = option(None, "Network where there is no SET.", metavar=NETWORKS, shown="mlp:300,100")
     for_records: int | None = option(
         None, "Public number of private records that the settings are for.", metavar="N", required=True
     )

@@ -296,6 +296,11 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
         raise InputError(
             f"--criterion: {config.criterion} ranks initial weights, and those of a single layer are zero; take random"
         )
+    if config.criterion == "synflow" and _has(spec, nn.RNNBase):
+        raise InputError(
+            f"--criterion: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
+            " not; take init-magnitude or random"
+        )
     return schedule
 
 
@@ -303,6 +308,11 @@ def _check_units(spec: ModelSpec, schedule: Schedule) -> None:
     """Raises InputError if a round asks for fewer weights than one unit in every layer has."""
     from dpltm.pruning.structured import fewest_live
 
+    if _has(spec, nn.RNNBase, nn.Embedding):
+        raise InputError(
+            f"--criterion: structured drops units of fully connected layers and of convolutions, and most weights of"
+            f" {spec.text} are in other layers; take magnitude, or inputs"
+        )
     fewest = fewest_live(build(spec), torch.zeros(1, spec.features))
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
@@ -310,6 +320,11 @@ def _check_units(spec: ModelSpec, schedule: Schedule) -> None:
                 f"--rounds: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
                 f" every layer has {fewest}; ask for at most {number - 1} rounds, or take --criterion magnitude"
             )
+
+
+def _has(spec: ModelSpec, *kinds: type[nn.Module]) -> bool:
+    """Whether the network has a layer of these kinds."""
+    return any(isinstance(module, kinds) for module in build(spec).modules())
 
 
 def pruning_rates(spec: ModelSpec, config: GenerationConfig) -> dict[str, float]:

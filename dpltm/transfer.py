@@ -171,7 +171,9 @@ def _report(
     return LayerReport(name.rpartition(".")[0], before, after, "dense" if density == 1 else mask, weights, density)
 
 
-def retarget(spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int) -> ModelSpec:
+def retarget(
+    spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
+) -> ModelSpec:
     """The network of ``spec`` for records of another shape, or with other classes.
 
     Args:
@@ -179,7 +181,11 @@ def retarget(spec: ModelSpec, shape: tuple[int, ...], features: int, classes: in
         shape: of one record as stored.
         features: input size of one flattened record.
         classes: number of outputs.
+        tables: that the values of these records are positions in, see ``Dataset``.
+
+    Raises:
+        InputError: it takes no such records.
     """
     kind, *rest = spec.text.split(":")
-    text = ":".join([resolve(kind, shape), *rest[1:]]) if kind.startswith("cnn") else spec.text
-    return ModelSpec(text, features, classes)
+    named = resolve(kind, shape, tables)  # with what the data decide, which stands right behind the kind
+    return ModelSpec(spec.text if named == kind else ":".join([named, *rest[1:]]), features, classes)

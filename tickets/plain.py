@@ -5,7 +5,28 @@ from __future__ import annotations
 from torch import nn
 
 from dpltm.models import ModelSpec, build
-from dpltm.models.layers import Images
+from dpltm.models.layers import Images, Mean, Positions
+
+_CLASSES = {
+    "Images": """class Images(torch.nn.Module):  # flattened images, channels last
+    def __init__(self, height, width, channels):
+        super().__init__()
+        self.size = (height, width, channels)
+
+    def forward(self, x):
+        return x.unflatten(1, self.size).permute(0, 3, 1, 2).contiguous()""",
+    "Positions": """class Positions(torch.nn.Module):  # in a table, 0 for whatever is outside
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def forward(self, x):
+        return torch.where((x >= 0) & (x < self.size), x, 0).long()""",
+    "Mean": """class Mean(torch.nn.Module):  # over positions
+    def forward(self, x):
+        return x.mean(1)""",
+}
+"""Layers that torch has no module for."""
 
 
 def plain_pytorch(spec: ModelSpec, weights: str) -> str:
@@ -22,19 +43,10 @@ def plain_pytorch(spec: ModelSpec, weights: str) -> str:
         "from safetensors.torch import load_file",
         "",
     ]
-    if any(isinstance(module, Images) for module in build(spec).modules()):
-        lines += [
-            "",
-            "class Images(torch.nn.Module):  # flattened images, channels last",
-            "    def __init__(self, height, width, channels):",
-            "        super().__init__()",
-            "        self.size = (height, width, channels)",
-            "",
-            "    def forward(self, x):",
-            "        return x.unflatten(1, self.size).permute(0, 3, 1, 2).contiguous()",
-            "",
-            "",
-        ]
+    kinds = {type(module).__name__ for module in build(spec).modules()}
+    for name, text in _CLASSES.items():
+        if name in kinds:
+            lines += ["", *text.splitlines(), "", ""]
     lines.append("model = torch.nn.Sequential(OrderedDict(")
     lines += [f"    {name}={_call(module)}," for name, module in build(spec).named_children()]
     return "\n".join(
@@ -55,6 +67,12 @@ def _call(module: nn.Module) -> str:
             return f"torch.nn.MaxPool2d({module.kernel_size}, stride={module.stride})"
         case Images():
             return "Images({}, {}, {})".format(*module.size)
+        case nn.Embedding():
+            return f"torch.nn.Embedding({module.num_embeddings}, {module.embedding_dim})"
+        case Positions():
+            return f"Positions({module.size})"
+        case Mean():
+            return "Mean()"
         case nn.ReLU() | nn.Tanh() | nn.Flatten():
             return f"torch.nn.{type(module).__name__}()"
         case _:

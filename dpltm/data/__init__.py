@@ -8,20 +8,25 @@ from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.load import cache_home, data_home, load, load_records
+from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
+from dpltm.data.tokens import Layout
 
 __all__ = [
     "Augmentation",
     "Dataset",
     "Description",
+    "Layout",
     "Origin",
     "Split",
     "affine",
+    "by_user",
     "cache_home",
     "catalogue",
     "copies_of",
     "count_outside",
     "data_home",
+    "held_out_users",
     "load",
     "load_records",
     "prepare",

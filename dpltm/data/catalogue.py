@@ -30,6 +30,8 @@ class Description:
         openml_names: the names those ids must carry, compared without case.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
+        tables: of ratings, the numbers of users and of items.
+        made_up: how many ratings are made up, training and test; None where they are people's.
         refusal: why this version cannot load it and what to use instead; None for a loadable dataset, and then
             ``bounds``, ``classes`` and ``records`` are set.
     """
@@ -45,6 +47,8 @@ class Description:
     openml_names: tuple[str, ...] = ()
     openml_test: int = 0
     first_label: int = 0
+    tables: tuple[int, ...] = ()
+    made_up: int | None = None
     refusal: str | None = None
 
 
@@ -96,20 +100,29 @@ _LOADABLE = (
         first_label=1,
     ),
     Description("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
+    # The shape and bounds are those of the usual --length and --words.
+    Description("imdb", "film reviews, positive or not, as words", "tokens", (256,), (0.0, 9999.0), 2, 25000),
+    # The published ranges of ids. A fifth of the ratings is held out. A record is two positions, and no quantity.
+    Description(
+        *("movielens", "MovieLens 1M: films rated by users, 1 to 5", "ratings", (2,), (0.0, 6039.0), 5, 800168),
+        tables=(6040, 3952),
+    ),
+    Description(
+        *("movielens-like", "made-up ratings of the same shape", "ratings", (2,), (0.0, 6039.0), 5, 800168),
+        tables=(6040, 3952),
+        made_up=1000209,
+    ),
+    Description(
+        *("movielens-small", "a few made-up ratings, to try things out", "ratings", (2,), (0.0, 199.0), 5, 4800),
+        tables=(200, 120),
+        made_up=6000,
+    ),
 )
 
 _NOT_LOADABLE = (
     Description(
         *("adult", "Adult income, numbers and categories", "mixed"),
         refusal="mixes numbers and categories, which this version does not encode; use a9a, its binary form",
-    ),
-    Description(
-        *("imdb", "film reviews as word indices", "tokens"),
-        refusal="holds word indices, and this version trains on vectors and images only; use another, such as a9a",
-    ),
-    Description(
-        *("movielens", "film ratings by users", "ratings"),
-        refusal="holds ratings, and this version trains on vectors and images only; use another, such as a9a",
     ),
 )
 

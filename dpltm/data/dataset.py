@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.privacy.events import Unit
 
 if TYPE_CHECKING:
     from dpltm.features import FeatureMap
@@ -60,6 +61,8 @@ class Dataset:
         feature_map: what stands in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
+        tables_origin: where what is at which position comes from; of words, their ranking.
+        unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.by_user``).
     """
 
     name: str
@@ -76,6 +79,8 @@ class Dataset:
     whole: bool = True
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()
+    tables_origin: Origin = "declared"
+    unit: Unit = "record"
 
     @property
     def features(self) -> int:
@@ -85,7 +90,9 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of those inputs, before they are flattened."""
-        return self.train.x.shape[1:] if self.feature_map is None else self.feature_map.feature_shape
+        if self.feature_map is not None:
+            return self.feature_map.feature_shape
+        return self.train.x.shape[1:] if self.unit == "record" else self.train.x.shape[2:]
 
     def fingerprint(self, key: bytes) -> str:
         """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""

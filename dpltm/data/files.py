@@ -14,6 +14,7 @@ from typing import TextIO
 
 import numpy as np
 
+from dpltm.data.tokens import Layout, check_ragged, padded
 from dpltm.errors import DataError
 
 SUFFIXES = (".npz", ".csv", ".parquet")
@@ -29,6 +30,7 @@ class RawSplit:
         source: file or dataset.
         x_name, y_name: what the source calls the two arrays.
         columns: names of the feature columns, where the source has them.
+        ragged: of texts, the words and where each record's begin, which ``x`` was made from; they are what identifies it.
     """
 
     x: np.ndarray
@@ -37,15 +39,19 @@ class RawSplit:
     x_name: str = "x_train"
     y_name: str = "y_train"
     columns: tuple[str, ...] | None = None
+    ragged: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def read_file(path: Path, label: str | None, option: str = "--dataset") -> tuple[RawSplit, RawSplit | None]:
+def read_file(
+    path: Path, label: str | None, option: str = "--dataset", layout: Layout | None = None
+) -> tuple[RawSplit, RawSplit | None]:
     """The training split of a file and, where the file has one, its test split.
 
     Args:
         path: an ``.npz``, ``.csv`` or ``.parquet`` file.
         label: the label column of a ``.csv`` or ``.parquet`` file; None for an ``.npz`` file.
         option: where ``path`` comes from, for messages.
+        layout: what texts become; the usual one if None.
 
     Raises:
         DataError: the file is missing or is not what it claims to be, or ``label`` does not fit it.
@@ -54,17 +60,20 @@ def read_file(path: Path, label: str | None, option: str = "--dataset") -> tuple
         if suffix == ".npz" and label is not None:
             raise DataError(f"--label {label}: {path} is .npz and names its labels y_train; drop --label")
         if suffix == ".npz":
-            return _read_npz(path)
+            return _read_npz(path, layout or Layout())
         return (_read_csv if suffix == ".csv" else _read_parquet)(path, label), None
 
 
-def read_records(path: Path, label: str | None, option: str = "--input") -> RawSplit:
+def read_records(path: Path, label: str | None, option: str = "--input", layout: Layout | None = None) -> RawSplit:
     """The records of a file that needs no labels: ``x`` or ``x_test`` of an ``.npz``, else every column but ``label``.
+
+    Texts of an ``.npz`` are ``values`` and ``offsets``, or ``values_test`` and ``offsets_test``.
 
     Args:
         path: an ``.npz``, ``.csv`` or ``.parquet`` file.
         label: a column of a ``.csv`` or ``.parquet`` file to leave out unread, or None.
         option: where ``path`` comes from, for messages.
+        layout: what texts become; None where only quantities will do.
 
     Raises:
         DataError: as for ``read_file``.
@@ -73,7 +82,7 @@ def read_records(path: Path, label: str | None, option: str = "--input") -> RawS
         if suffix == ".npz" and label is not None:
             raise DataError(f"--label {label}: {path} is .npz and has no columns; drop --label")
         if suffix == ".npz":
-            return _read_npz_records(path)
+            return _read_npz_records(path, layout)
         return (_read_csv if suffix == ".csv" else _read_parquet)(path, label, labelled=False)
 
 
@@ -93,13 +102,13 @@ def _reading(path: Path, option: str) -> Iterator[str]:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
 
-def read_test(path: Path, label: str | None) -> RawSplit:
+def read_test(path: Path, label: str | None, layout: Layout | None = None) -> RawSplit:
     """The test split that the file of ``--test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
 
     Raises:
         DataError: as for ``read_file``.
     """
-    whole, part = read_file(path, label, "--test")
+    whole, part = read_file(path, label, "--test", layout)
     return part or whole
 
 
@@ -114,23 +123,27 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join(repr(n) for n in names[:limit]) + more
 
 
-def _read_npz(path: Path) -> tuple[RawSplit, RawSplit | None]:
+def _read_npz(path: Path, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
     with _npz(path, "x_train=..., y_train=...") as archive:
-        train = _npz_split(archive, path, "train")
-        has_test = "x_test" in archive.files or "y_test" in archive.files
-        return train, _npz_split(archive, path, "test") if has_test else None
+        train = _npz_split(archive, path, "train", layout)
+        has_test = any(f"{part}_test" in archive.files for part in ("x", "y", *_RAGGED))
+        return train, _npz_split(archive, path, "test", layout) if has_test else None
 
 
-def _read_npz_records(path: Path) -> RawSplit:
+def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
     with _npz(path, "x=...") as archive:
-        names = [name for name in ("x", "x_test") if name in archive.files]
-        if len(names) == 2:
-            raise DataError(f"{path}: has both x and x_test; keep the one with the records")
+        names = [name for name in ("x", "x_test", "values", "values_test") if name in archive.files]
+        if len(names) > 1:
+            raise DataError(f"{path}: has both {names[0]} and {names[1]}; keep the one with the records")
         if not names:
             raise DataError(
                 f"{path}: has neither array x nor x_test, only {shown(archive.files)}; save the records as x"
             )
-        return RawSplit(_npz_array(archive, path, names[0]), None, str(path), names[0])
+        if not names[0].startswith("values"):
+            return RawSplit(_npz_array(archive, path, names[0]), None, str(path), names[0])
+        if layout is None:
+            raise DataError(f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x")
+        return _ragged(archive, path, names[0].removeprefix("values"), layout, None)
 
 
 @contextlib.contextmanager
@@ -147,10 +160,31 @@ def _npz(path: Path, arrays: str) -> Iterator[np.lib.npyio.NpzFile]:
         yield archive
 
 
-def _npz_split(archive: np.lib.npyio.NpzFile, path: Path, split: str) -> RawSplit:
+def _npz_split(archive: np.lib.npyio.NpzFile, path: Path, split: str, layout: Layout) -> RawSplit:
     x_name, y_name = f"x_{split}", f"y_{split}"
+    if any(f"{part}_{split}" in archive.files for part in _RAGGED):
+        if x_name in archive.files:
+            raise DataError(f"{path}: has both {x_name} and {_RAGGED[0]}_{split}; keep the one with the records")
+        return _ragged(archive, path, f"_{split}", layout, _npz_array(archive, path, y_name))
     x, y = _npz_array(archive, path, x_name), _npz_array(archive, path, y_name)
     return RawSplit(x, y, str(path), x_name, y_name)
+
+
+_RAGGED = ("values", "offsets")
+"""The two arrays of texts."""
+
+
+def _ragged(archive: np.lib.npyio.NpzFile, path: Path, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
+    """Texts as records of one length; what they take up is known to fit the file before it is taken."""
+    names = _RAGGED[0] + suffix, _RAGGED[1] + suffix
+    values, offsets = (_npz_array(archive, path, name) for name in names)
+    check_ragged(values, offsets, str(path), names)
+    if y is not None and y.shape != (len(offsets) - 1,):
+        raise DataError(
+            f"{path}: {names[1]} has {len(offsets) - 1} records but y{suffix} has shape {y.shape}; give one label a record"
+        )
+    x = padded(values, offsets, layout, str(path))
+    return RawSplit(x, y, str(path), names[0], f"y{suffix}", ragged=(values, offsets))
 
 
 def _npz_array(archive: np.lib.npyio.NpzFile, path: Path, name: str) -> np.ndarray:

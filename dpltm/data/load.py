@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from dpltm.data import checks, openml
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
+from dpltm.data.rating_sets import find_ratings, is_ratings
+from dpltm.data.ratings import STARS, TEST_EVERY
 from dpltm.data.scaling import affine
 from dpltm.data.subset import parse_subset
+from dpltm.data.tokens import Layout, check_positions
 from dpltm.errors import DataError
 
 _DIGITS_TEST_EVERY = 5
@@ -30,6 +34,10 @@ def load(
     records: int | None = None,
     subset: str | None = None,
     test: str | None = None,
+    words: int | None = None,
+    length: int | None = None,
+    users: int | None = None,
+    items: int | None = None,
     home: Path | None = None,
     for_training: bool = True,
 ) -> Dataset:
@@ -40,13 +48,17 @@ def load(
 
     Args:
         dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
-            with a path separator or that ends in ``.npz``, ``.csv`` or ``.parquet``.
+            with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or, of ratings, ``.dat``.
         label: the label column of a ``.csv`` or ``.parquet`` file.
         bounds: finite ``(low, high)`` of every feature.
         classes: number of classes, 2 or more.
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own.
+        words: public size of the table that words are looked up in, see ``dpltm.data.tokens``; for a file of features, says
+            that they are such positions.
+        length: how many words of a text are kept.
+        users, items: public sizes of the tables of a file of ratings.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
 
@@ -57,15 +69,24 @@ def load(
         DataError: anything about the arguments or the data is not what it must be.
     """
     _check_declared(bounds, classes, records)
-    description, name, train, part = _read(dataset, label, home or data_home())
-    part = _test_split(dataset, train, part, test, label)
+    if is_ratings(dataset):
+        flags = {"label": label, "bounds": bounds, "classes": classes, "test": test, "words": words, "length": length}
+        whole = _rated(dataset, home or data_home(), users, items, flags)
+        return _part(whole, subset, records, for_training)
+    if users is not None or items is not None:
+        raise DataError(f"--users, --items: are for ratings (.dat), and {dataset} is none; drop them")
+    given = {"words": words, "length": length}
+    layout = Layout(**{name: value for name, value in given.items() if value is not None})
+    description, name, train, part = _read(dataset, label, home or data_home(), layout)
+    part = _test_split(dataset, train, part, test, label, layout)
     x, y = checks.checked_features(train), checks.checked_labels(train)
-    settled_bounds = _bounds(bounds, description, train, part)
+    tables = _tables(train, part, words, length, layout)
+    settled_bounds = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
     settled_classes, classes_origin = _classes(classes, description, y, train)
     checks.check_range(y, settled_classes, train)
     held_out = None if part is None else _checked_test(train, part, settled_classes)
-    source_digest = _digest(Split(x, y))
-    test_digest = None if held_out is None else _digest(held_out)
+    source_digest = _digest(*(train.ragged or (x,)), y)
+    test_digest = None if held_out is None or part is None else _digest(*(part.ragged or (held_out.x,)), held_out.y)
     _check_separate(source_digest, test_digest, name)
     whole = Dataset(
         name=name,
@@ -79,24 +100,63 @@ def load(
         subset=(0, len(y)),
         source_digest=source_digest,
         test_digest=test_digest,
+        tables=tables,
+        tables_origin="counted" if description is not None and tables else "declared",
     )
-    cut = whole if subset is None else whole.take(*parse_subset(subset, len(y), name))
+    return _part(whole, subset, records, for_training)
+
+
+def _part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
+    """The part of a dataset that was asked for, and as many records as were declared."""
+    cut = whole if subset is None else whole.take(*parse_subset(subset, len(whole.train), whole.name))
     if for_training:
-        checks.check_trainable(cut.train.y, settled_classes, name, subset)
+        checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
     return cut if records is None else replace(cut, records=records, records_origin="declared")
 
 
-def load_records(path: str, label: str | None = None) -> np.ndarray:
+def _rated(
+    dataset: str, home: Path, users: int | None, items: int | None, flags: Mapping[str, object | None]
+) -> Dataset:
+    """A dataset of ratings, one a record; every fifth in the order of the file is a test rating, a fixed public rule.
+
+    Raises:
+        DataError: an option that ratings do not have, or bad ones.
+    """
+    for flag, value in flags.items():
+        if value is not None:
+            raise DataError(f"--{flag}: {dataset} holds ratings, which have none of that to say; drop --{flag}")
+    description, name, ratings, origin = find_ratings(dataset, home, users, items)
+    held_out = np.arange(len(ratings.stars)) % TEST_EVERY == TEST_EVERY - 1
+    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~held_out, held_out))
+    return Dataset(
+        name=name,
+        train=train,
+        test=test if len(test) else None,
+        classes=STARS,
+        bounds=(0.0, float(max(ratings.tables) - 1)),
+        records=len(train),
+        classes_origin="described",
+        records_origin="described" if description and description.records == len(train) else "counted",
+        subset=(0, len(train)),
+        source_digest=_digest(train.x, train.y),
+        test_digest=_digest(test.x, test.y) if len(test) else None,
+        tables=ratings.tables,
+        tables_origin=origin,
+    )
+
+
+def load_records(path: str, label: str | None = None, layout: Layout | None = None) -> np.ndarray:
     """Records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
-        path: an ``.npz`` file with an array ``x`` or ``x_test``, or a ``.csv`` or ``.parquet`` file of features.
+        path: an ``.npz`` file with an array ``x`` or ``x_test``, or texts; or a ``.csv`` or ``.parquet`` file of features.
         label: a column of such a table that is no feature.
+        layout: what texts become; None where only quantities will do.
 
     Raises:
         DataError: the file or a record is not what it must be.
     """
-    return checks.checked_features(read_records(Path(path), label))
+    return checks.checked_features(read_records(Path(path), label, layout=layout))
 
 
 def data_home() -> Path:
@@ -120,12 +180,14 @@ def _check_declared(bounds: tuple[float, float] | None, classes: int | None, rec
         raise DataError(f"--records {records}: must be 1 or more; pass the public number of training records")
 
 
-def _read(dataset: str, label: str | None, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+def _read(
+    dataset: str, label: str | None, home: Path, layout: Layout
+) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
     """Description if known, name, training split and its own test split if any."""
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
-        return None, path.stem, *read_file(path, label)
+        return None, path.stem, *read_file(path, label, layout=layout)
     if label is not None:
         raise DataError(f"--label {label}: {dataset} is a name, not a .csv or .parquet file; drop --label")
     description = catalogue().get(dataset)
@@ -135,7 +197,7 @@ def _read(dataset: str, label: str | None, home: Path) -> tuple[Description | No
         return description, dataset, *_digits()
     file = home / f"{dataset}.npz"
     if file.is_file():
-        return description, dataset, *read_file(file, None)
+        return description, dataset, *read_file(file, None, layout=layout)
     if description is None:
         raise _unknown(dataset, home)
     if description.openml is None:
@@ -167,7 +229,7 @@ def _unknown(dataset: str, home: Path) -> DataError:
 
 
 def _test_split(
-    dataset: str, train: RawSplit, own: RawSplit | None, test: str | None, label: str | None
+    dataset: str, train: RawSplit, own: RawSplit | None, test: str | None, label: str | None, layout: Layout
 ) -> RawSplit | None:
     """The dataset's own test split, or the one in the file of ``--test``."""
     if test is None:
@@ -177,7 +239,7 @@ def _test_split(
     expected, given = Path(train.source).suffix.lower(), Path(test).suffix.lower()
     if given != expected:
         raise DataError(f"--test {test}: must be a {expected} file as {train.source} is; convert one of them")
-    return read_test(Path(test), label)
+    return read_test(Path(test), label, layout)
 
 
 def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
@@ -185,6 +247,30 @@ def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
     checks.check_same_features(train, test)
     checks.check_range(y, classes, test)
     return Split(x, y)
+
+
+def _tables(
+    train: RawSplit, test: RawSplit | None, words: int | None, length: int | None, layout: Layout
+) -> tuple[int, ...]:
+    """The table that values are positions in; none where they are quantities."""
+    if test is not None and (test.ragged is None) != (train.ragged is None):
+        what = "texts" if test.ragged else "no texts"
+        raise DataError(f"{test.source}: {test.x_name} holds {what}, unlike {train.x_name}; give both splits the same")
+    if train.ragged is None and length is not None:
+        raise DataError(
+            f"--length {length}: {train.source} holds no texts (values_train, offsets_train); drop --length"
+        )
+    if train.ragged is None and words is not None:
+        for split in (train, test):
+            if split is not None:
+                check_positions(split.x, words, f"{split.source}: {split.x_name}")
+    return (layout.words,) if train.ragged is not None or words is not None else ()
+
+
+def _positions(declared: tuple[float, float] | None, tables: tuple[int, ...]) -> tuple[float, float]:
+    if declared is not None:
+        raise DataError("--bounds: is for quantities, and these records hold positions in a table; drop --bounds")
+    return 0.0, float(tables[0] - 1)
 
 
 def _bounds(
@@ -219,10 +305,13 @@ def _classes(
     return checks.count_classes(y, train), "counted"
 
 
-def _digest(split: Split) -> str:
-    """SHA-256 over little-endian dtype, shape and bytes of both arrays: the same on every machine."""
+def _digest(*parts: np.ndarray) -> str:
+    """SHA-256 over little-endian dtype, shape and bytes of all arrays: the same on every machine.
+
+    Of texts that is what the file holds, so that no other ``--words`` or ``--length`` makes other records of them.
+    """
     content = hashlib.sha256()
-    for part in (split.x, split.y):
+    for part in parts:
         canonical = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
         content.update(f"{canonical.dtype.name} {canonical.shape}\n".encode())
         content.update(canonical.data if canonical.ndim else canonical.tobytes())

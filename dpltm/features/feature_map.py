@@ -90,6 +90,10 @@ class FeatureMap:
         object.__setattr__(self, "bounds", tuple(float(bound) for bound in self.bounds))  # an id is of 0.0, never of 0
         if (self.network is not None) != (self.text == "network"):
             raise InputError(f"--features: {self.text!r:.40} and a network in front do not go together")
+        if self.network is not None and self.network.tables:
+            raise InputError(
+                f"--features: the network {self.network.text} looks words up; take one that was trained on quantities"
+            )
         if self.network is not None and self.network.features != math.prod(self.shape):
             raise InputError(
                 f"--features: the network takes {self.network.features} features, but the records have"

@@ -1,11 +1,14 @@
-"""Networks by name: ``mlp:300,100`` is fully connected, ``cnn`` the convolutional network of Bu et al.; one kind a file.
+"""Networks by name, one kind a file.
 
-``mlp-tanh`` and ``cnn-tanh`` are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
-training rewards (Papernot et al. 2021).
+``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
+averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
+so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
+(Papernot et al. 2021).
 
-A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes; ``renamed``,
-the name of the same network in other widths; and ``tables``, the sizes of the tables that its inputs are positions in (none
-where they are quantities).
+A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes;
+``record_shape``, of one record as it was stored; ``resolve``, the name with all that it leaves to the data, which stands
+right behind the first colon; ``renamed``, the name of the same network in other widths; and ``tables``, the sizes of the
+tables that its inputs are positions in (none where they are quantities), with ``TABLES``, how many those may be.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-from dpltm.models import cnn, mlp
+from dpltm.models import cnn, embed, latent, mlp, ncf, recurrent
 from dpltm.models.mlp import WIDEST
 
 if TYPE_CHECKING:
@@ -33,7 +36,9 @@ TANH = "-tanh"
 LONGEST_NAME = 1000
 """Most characters of a name; the same guard, for names out of files."""
 
-_KINDS: dict[str, ModuleType] = {"mlp": mlp, "cnn": cnn}
+_KINDS: dict[str, ModuleType] = {
+    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "lstm": recurrent, "gru": recurrent, "ncf": ncf,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class ModelSpec:
         """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are quantities."""
         return _kind(self.text).tables(_plain(self.text))
 
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of one record, as far as the network knows it: that of an image, or else flat."""
+        return _kind(self.text).record_shape(_plain(self.text), self.features)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
         return _kind(self.text).shapes(_plain(self.text), self.features, self.classes)
@@ -107,7 +117,7 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
     """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
-    return tuple(name for name, kind in _KINDS.items() if len(tables) == kind.TABLES)
+    return tuple(name for name, kind in _KINDS.items() if len(tables) in kind.TABLES)
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
@@ -119,10 +129,10 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
         tables: that its values are positions in, see ``Dataset``.
 
     Raises:
-        InputError: a network of images, and the records are none.
+        InputError: a network of images, texts or sequences, and the records are none.
     """
-    del tables  # no network with a look-up in it yet
-    return cnn.resolve(text, shape) if _plain(text) == "cnn" else text
+    kind = _KINDS.get(_plain(text))
+    return text if kind is None else kind.resolve(text, shape, tables)
 
 
 def _plain(text: str) -> str:
@@ -134,8 +144,12 @@ def _plain(text: str) -> str:
 def _kind(text: str) -> ModuleType:
     name = text.partition(":")[0].removesuffix(TANH)
     if name not in _KINDS:
-        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh"
+        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., " + ", ".join(list(_KINDS)[1:])
         raise InputError(f"--model: unknown network {text!r:.80}; known: {known}")
+    if _KINDS[name] is recurrent and _plain(text) != text:
+        raise InputError(f"--model: {text!r:.80}: the gates of {name} are bounded as they are; leave {TANH} out")
+    if _KINDS[name] is ncf and _plain(text) != text:
+        raise InputError(f"--model: {text!r:.80}: ncf has no ReLU to stand in for; leave {TANH} out")
     return _KINDS[name]
 
 

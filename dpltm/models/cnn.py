@@ -30,7 +30,7 @@ LEAST_SIDE = 14
 """What two convolutions and two maxima leave one pixel of."""
 
 
-TABLES = 0
+TABLES = (0,)
 """How many tables inputs are positions in."""
 
 
@@ -40,9 +40,9 @@ def tables(text: str) -> tuple[int, ...]:
     return ()
 
 
-def resolve(text: str, shape: tuple[int, ...]) -> str:
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
     """``cnn`` with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
-    if len(shape) not in (2, 3):
+    if len(shape) not in (2, 3) or tables:
         raise InputError(
             f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
             " cnn:28x28x1"
@@ -57,6 +57,12 @@ def image(text: str) -> tuple[int, int, int]:
     if min(height, width) < LEAST_SIDE:
         raise InputError(f"--model: {text}: images must be at least {LEAST_SIDE} x {LEAST_SIDE}")
     return height, width, channels
+
+
+def record_shape(text: str, features: int) -> tuple[int, ...]:
+    """Height, width, channels."""
+    del features
+    return image(text)
 
 
 def widths(text: str) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -14,3 +15,46 @@ class Images(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.unflatten(1, self.size).permute(0, 3, 1, 2).contiguous()
+
+
+class Positions(nn.Module):
+    """Positions in a table of ``size``, as whole numbers; whatever is outside, or no number, is at position 0."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where((x >= 0) & (x < self.size), x, 0).long()
+
+
+class Mean(nn.Module):
+    """Vectors at each position, ``(batch, positions, dimension)``, to their mean over all positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1)
+
+
+class Last(nn.Module):
+    """What a recurrent layer gives, its outputs and states, to the output at the last step, ``(batch, units)``."""
+
+    def forward(self, x: tuple[Tensor, ...]) -> Tensor:
+        return x[0][:, -1]
+
+
+class Factors(nn.Module):
+    """Positions of a user and an item, ``(..., 2)``, to ``(..., product + 2 beside)``: what their vectors make together.
+
+    First the products, number by number, of the two vectors of ``product`` numbers; then the two of ``beside`` numbers.
+    """
+
+    def __init__(self, users: int, items: int, product: int, beside: int) -> None:
+        super().__init__()
+        self.users, self.items = Positions(users), Positions(items)
+        self.user_product, self.item_product = nn.Embedding(users, product), nn.Embedding(items, product)
+        self.user_beside, self.item_beside = nn.Embedding(users, beside), nn.Embedding(items, beside)
+
+    def forward(self, x: Tensor) -> Tensor:
+        user, item = self.users(x[..., 0]), self.items(x[..., 1])
+        product = self.user_product(user) * self.item_product(item)
+        return torch.cat([product, self.user_beside(user), self.item_beside(item)], -1)

@@ -25,7 +25,7 @@ PROJECTION = "project"
 """Name of the layer in front whose weights belong to the records' width, and to no ticket."""
 
 
-TABLES = 0
+TABLES = (0,)
 """How many tables inputs are positions in."""
 
 
@@ -39,6 +39,18 @@ def check(text: str, features: int) -> None:
     """Raises InputError for widths that are none."""
     del features
     widths(text)
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+    """The name as it is: an mlp takes whatever comes."""
+    del shape, tables
+    return text
+
+
+def record_shape(text: str, features: int) -> tuple[int, ...]:
+    """Shape of one record."""
+    del text
+    return (features,)
 
 
 def widths(text: str) -> tuple[int | None, tuple[int, ...]]:

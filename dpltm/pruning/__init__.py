@@ -36,7 +36,7 @@ def next_mask(
 
     Args:
         criterion: ``magnitude`` of the trained weights; ``inputs``, the same but for the first layer, which loses whole
-            inputs; ``random``; ``init-magnitude``, of the weights at initialisation;
+            inputs, or words of a table; ``random``; ``init-magnitude``, of the weights at initialisation;
             ``synflow``; ``structured``, whole units by their trained weights.
         scope: whether ``live`` holds layer by layer or in sum; ``structured`` takes the sum.
         model: as trained under ``mask``.
@@ -51,7 +51,8 @@ def next_mask(
 
         return prune_units(model, mask, sum(live.values()), example)
     if criterion == "inputs":
-        return prune_by_input(dict(model.named_parameters()), mask, live, scope)
+        table = isinstance(model.get_submodule(next(iter(live)).rpartition(".")[0]), nn.Embedding)
+        return prune_by_input(dict(model.named_parameters()), mask, live, scope, 0 if table else 1)
     if criterion == "synflow":
         return prune_by_synflow(model, initial, mask, live, scope, example)
     if criterion == "random":

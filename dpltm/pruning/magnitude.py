@@ -1,6 +1,7 @@
 """Magnitude: weights of smallest absolute value are dropped first (Han et al. 2015; Frankle and Carbin 2019).
 
-Or, of a first layer, the inputs whose weights are smallest together: an input that is dropped whole costs no noise at all.
+Or, of a first layer, the inputs whose weights are smallest together (of a table, the words whose vectors are): an input that
+is dropped whole costs no noise at all.
 """
 
 from __future__ import annotations
@@ -27,20 +28,23 @@ def prune_by_magnitude(
     return keep_highest({name: weights[name].abs() for name in live}, mask, live, scope)
 
 
-def prune_by_input(weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
+def prune_by_input(
+    weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer", inputs: int = 1
+) -> Mask:
     """The next mask where the first layer is judged by its inputs, and the others by their weights.
 
     An input counts as much as the L2 norm of its live weights. They go from the least on, one after another, so that
     at most one is dropped in part.
 
     Args:
-        weights: trained parameters; the first of those in ``live`` is ``(out, in)`` or more, with inputs in its second
-            dimension.
+        weights: trained parameters.
         mask, live, scope: see ``prune_by_magnitude``.
+        inputs: which dimension of the first parameter of ``live`` the inputs are in.
     """
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
-    columns = (weights[first].detach() * mask[first]).double().transpose(0, 1).flatten(1).norm(dim=1)
-    others = (1,) * (weights[first].ndim - 2)
-    scores[first] = columns.view(1, -1, *others).expand_as(weights[first])
+    columns = (weights[first].detach() * mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
+    shape = [1] * weights[first].ndim
+    shape[inputs] = -1
+    scores[first] = columns.view(shape).expand_as(weights[first])
     return keep_highest(scores, mask, live, scope)

@@ -1,6 +1,7 @@
 """SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020): weights that little of the network's flow goes through are dropped first.
 
-It looks at no data: the flow is what a network of absolute weights makes of an input of ones.
+It looks at no data: the flow is what a network of absolute weights makes of an input of ones. A table that is looked up in
+is a linear layer of as many inputs as it has rows; for ones at all of them it gives the sum of its rows, at every position.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     """
     flow = copy.deepcopy(model).double()
     for name, layer in flow.named_children():
-        if isinstance(
-            layer, nn.Tanh
-        ):  # everything flows, as it does through a ReLU; where tanh saturates nothing would
+        if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
             setattr(flow, name, nn.Identity())
+        if isinstance(layer, nn.Embedding):
+            layer.register_forward_hook(_sum_of_rows)
     with torch.no_grad():
         for name, value in flow.named_parameters():
             value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
@@ -45,6 +46,12 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     named = {name: value for name, value in flow.named_parameters() if value.ndim >= 2}
     slopes = torch.autograd.grad(total, list(named.values()))
     return {name: slope * value.detach() for (name, value), slope in zip(named.items(), slopes, strict=True)}
+
+
+def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor:
+    del given
+    assert isinstance(table, nn.Embedding)
+    return table.weight.sum(0).expand_as(rows)
 
 
 def prune_by_synflow(

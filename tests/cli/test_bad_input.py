@@ -33,8 +33,8 @@ def with_value(value, record=7, feature=3):
 
 UNKNOWN = (
     "--dataset mnits: no such dataset; did you mean mnist? known: digits, mnist, kmnist, kmnist-7k, fashion-mnist, cifar10,"
-    " cifar10-12k, har, har-signals, isolet, a9a, adult, imdb, movielens; or put mnits.npz into home, or give a path that"
-    " ends in .npz, .csv or .parquet"
+    " cifar10-12k, har, har-signals, isolet, a9a, imdb, movielens, movielens-like, movielens-small, adult; or put"
+    " mnits.npz into home, or give a path that ends in .npz, .csv or .parquet"
 )
 GAP = Y.copy()
 GAP[GAP == 4] = 5
@@ -239,7 +239,8 @@ def test_bad_data_options(refused, options, message):
         (("--seed", "9223372036854775808"), "--seed: 9223372036854775808 is not between 0 and 2^63 - 1"),
         (
             ("--model", "vgg"),
-            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh",
+            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
+            " embed, lstm, gru, ncf",
         ),
         (
             ("--model", "mlp:8,0"),

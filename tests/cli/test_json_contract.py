@@ -147,8 +147,8 @@ def test_datasets_ls(cli, monkeypatch, tmp_path):
     assert all(set(row) == {"name", "kind", "summary", "available"} for row in body["datasets"])
     available = {row["name"]: row["available"] for row in body["datasets"]}
     assert (available["digits"], available["mnist"], available["a9a"]) == ("yes", "download", "no")
-    assert available["mine"] == "yes"
-    assert "imdb" not in available
+    assert (available["mine"], available["imdb"]) == ("yes", "no")
+    assert "adult" not in available
 
 
 def test_datasets_info(cli):
@@ -162,6 +162,7 @@ def test_datasets_info(cli):
         "classes": 10,
         "classes_origin": "described",
         "bounds": [0.0, 16.0],
+        "tables": None,
     }
 
 

@@ -106,7 +106,8 @@ def test_unknown_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
-        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh"
+        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
+        " embed, lstm, gru, ncf"
     )
 
 

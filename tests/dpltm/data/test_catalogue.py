@@ -10,7 +10,7 @@ LOADABLE = [d for d in catalogue().values() if d.refusal is None]
 def test_names():
     assert list(catalogue()) == [
         *("digits", "mnist", "kmnist", "kmnist-7k", "fashion-mnist", "cifar10", "cifar10-12k", "har", "har-signals"),
-        *("isolet", "a9a", "adult", "imdb", "movielens"),
+        *("isolet", "a9a", "imdb", "movielens", "movielens-like", "movielens-small", "adult"),
     ]
 
 
@@ -28,6 +28,7 @@ def test_names():
         ("har-signals", (-2, 2), 6, 2400, None, 0),
         ("isolet", (-1, 1), 26, 6238, (300,), 1559),
         ("a9a", (0, 1), 2, 32561, None, 0),
+        ("imdb", (0, 9999), 2, 25000, None, 0),
     ],
 )
 def test_published_facts(name, bounds, classes, records, openml, openml_test):

@@ -69,6 +69,7 @@ def test_digest_golden():
         ("isolet", (6238, 617), 1559, np.float32, (-1, 1), 26),
         ("a9a", (32561, 123), 16281, np.uint8, (0, 1), 2),
         ("har-signals", (2400, 128, 9), 2947, np.float32, (-2, 2), 6),
+        ("imdb", (25000, 256), 25000, np.int32, (0, 9999), 2),
     ],
 )
 def test_files_of_the_data_home(data_home, name, train, test, dtype, bounds, classes):
@@ -95,8 +96,6 @@ def test_mnist_is_as_published(data_home):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("imdb", "holds word indices, and this version trains on vectors and images only; use another, such as a9a"),
-        ("movielens", "holds ratings, and this version trains on vectors and images only; use another, such as a9a"),
         ("adult", "mixes numbers and categories, which this version does not encode; use a9a, its binary form"),
     ],
 )
@@ -122,7 +121,7 @@ def test_data_home(tmp_path, monkeypatch, write):
 
 KNOWN = (
     "known: digits, mnist, kmnist, kmnist-7k, fashion-mnist, cifar10, cifar10-12k, har, har-signals, isolet, a9a, "
-    "adult, imdb, movielens"
+    "imdb, movielens, movielens-like, movielens-small, adult"
 )
 
 

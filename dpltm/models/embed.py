@@ -1,0 +1,117 @@
+"""``embed``: the network for film reviews of Bu, Dong, Long, Su (2020): words looked up, their vectors averaged, two layers.
+
+A table of 10,000 words with vectors of 16 numbers, the mean of these over all positions of a record, padding included,
+then 16 units with ReLU: 160,306 parameters. ``embed:10000:32,16`` has vectors of 32 numbers and 16 units,
+``embed:10000:32`` no units in between.
+
+The table starts with Glorot normal values as the other layers do: of deviation 0.014, where keras, which the paper used, has
+uniform ones up to 0.05. Adam's first step is as long as either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WIDTHS = (16, 16)
+"""Numbers in the vector of a word, and units behind their mean, where the name does not say."""
+
+WIDEST = 4096
+"""Most of any of them."""
+
+MOST_LAYERS = 100
+
+TABLES = (1,)
+"""How many tables inputs are positions in."""
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+    """``embed`` with the size of the table: ``embed:WORDS``."""
+    del shape
+    if len(tables) != 1:
+        raise InputError(
+            f"--model {text}: takes texts, whose words are positions in one table; if these are such, say their number by"
+            " --words"
+        )
+    return f"{text}:{tables[0]}"
+
+
+def tables(text: str) -> tuple[int, ...]:
+    """The size of the table."""
+    return (_parts(text)[0],)
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Numbers in the vector of a word, and units of the layers behind their mean."""
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[int, tuple[int, ...]]:
+    parts = re.fullmatch("embed:([1-9][0-9]{0,7})(?::([1-9][0-9]{0,3}(?:,[1-9][0-9]{0,3})*))?", text)
+    found = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
+    if parts is None or max(found) > WIDEST or len(found) > MOST_LAYERS:
+        raise InputError(
+            f"--model: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
+            f" numbers from 1 to {WIDEST}, as in embed:10000:16,16"
+        )
+    return int(parts.group(1)), found
+
+
+def check(text: str, features: int) -> None:
+    """Raises InputError for sizes that are none."""
+    del features
+    _parts(text)
+
+
+def record_shape(text: str, features: int) -> tuple[int, ...]:
+    """Shape of one record."""
+    del text
+    return (features,)
+
+
+def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The name of the network of the same layers with these parameters."""
+    words, before = _parts(text)
+    found = (shapes["table.weight"][1], *(shapes[f"fc{number}.weight"][0] for number in range(1, len(before))))
+    return f"embed:{words}" if found == WIDTHS else f"embed:{words}:{','.join(map(str, found))}"
+
+
+def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter, in order."""
+    del features
+    words, (first, *_) = _parts(text)
+    found: dict[str, tuple[int, ...]] = {"table.weight": (words, first)}
+    for name, fan_in, fan_out in _layers(text, classes):
+        found |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
+    return found
+
+
+def network(text: str, features: int, classes: int) -> nn.Sequential:
+    """The network, of whatever weights: ``(batch, features)`` positions to ``(batch, classes)``."""
+    from torch import nn
+
+    from dpltm.models.layers import Mean, Positions
+
+    del features
+    words, (first, *_) = _parts(text)
+    found = OrderedDict[str, nn.Module](words=Positions(words), table=nn.Embedding(words, first), mean=Mean())
+    layers = _layers(text, classes)
+    for number, (name, fan_in, fan_out) in enumerate(layers, start=1):
+        found[name] = nn.Linear(fan_in, fan_out)
+        if number < len(layers):
+            found[f"relu{number}"] = nn.ReLU()
+    return nn.Sequential(found)
+
+
+def _layers(text: str, classes: int) -> list[tuple[str, int, int]]:
+    """Name, inputs and outputs of every layer behind the mean."""
+    sizes = (*widths(text), classes)
+    return [(f"fc{number}", *sides) for number, sides in enumerate(itertools.pairwise(sizes), start=1)]

@@ -1,0 +1,143 @@
+"""``latent``: the two convolutional networks of LATENT (Arachchige et al. 2019), whole and without its randomised bits.
+
+For grey images, as MNIST: filters of 3 x 3, 32 and then 64 of them, each layer with ReLU, a 2 x 2 maximum, 128 units. What
+is known of the paper's network is that it flattens 9,216 values of an MNIST image, which is so here and in the example for
+MNIST that came with keras; 128 units are that example's. For images of several channels, as CIFAR-10, the paper's layers are
+not known here, and keras's example for CIFAR-10 is assumed: twice two layers of filters of 3 x 3, 32 and 32, then 64 and
+64, the first of each two padded, each two followed by a 2 x 2 maximum, then 512 units.
+
+Dropout, which both examples have, is left out: the noise of private training takes its place. Behind the size of the images
+other widths may be said, three for the network of grey images (``latent:28x28x1:32,64,128``), five for the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+GREY, COLOUR = (32, 64, 128), (32, 32, 64, 64, 512)
+"""Filters of each convolution and units behind them, where the name does not say."""
+
+WIDEST = 4096
+"""Most of any of them."""
+
+TABLES = (0,)
+"""How many tables inputs are positions in."""
+
+_NUMBER = "([1-9][0-9]{0,3})"
+
+
+def tables(text: str) -> tuple[int, ...]:
+    """None: inputs are quantities."""
+    del text
+    return ()
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+    """``latent`` with the size of the images: ``latent:HEIGHTxWIDTHxCHANNELS``."""
+    if len(shape) not in (2, 3) or tables:
+        raise InputError(
+            f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
+            f" {text}:28x28x1"
+        )
+    return f"{text}:" + "x".join(str(size) for size in (*shape, 1)[:3])
+
+
+def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+    """Size of the images, and widths."""
+    parts = re.fullmatch(f"latent:{_NUMBER}x{_NUMBER}x{_NUMBER}(?::({_NUMBER}(?:,{_NUMBER})*))?", text)
+    if parts is None:
+        raise _malformed(text)
+    height, width, channels = (int(part) for part in parts.groups()[:3])
+    usual = GREY if channels == 1 else COLOUR
+    found = usual if parts.group(4) is None else tuple(map(int, parts.group(4).split(",")))
+    if len(found) not in (len(GREY), len(COLOUR)) or max(found) > WIDEST:
+        raise _malformed(text)
+    return (height, width, channels), found
+
+
+def _malformed(text: str) -> InputError:
+    return InputError(
+        f"--model: {text!r:.80}: say the size of the images, and the widths if they are others than the usual ones, three or"
+        f" five whole numbers from 1 to {WIDEST}, as in latent:28x28x1:32,64,128"
+    )
+
+
+def record_shape(text: str, features: int) -> tuple[int, ...]:
+    """Height, width, channels."""
+    del features
+    return _parts(text)[0]
+
+
+def check(text: str, features: int) -> None:
+    """Raises InputError unless flattened images have that many features, and are large enough."""
+    size, found = _parts(text)
+    if math.prod(size) != features:
+        raise InputError(
+            f"--model: {text}: such images have {math.prod(size)} features, but the records have {features}"
+        )
+    if min(_left(side, found) for side in size[:2]) < 1:
+        least = next(side for side in range(1, 100) if _left(side, found) >= 1)
+        raise InputError(f"--model: {text}: images must be at least {least} x {least}")
+
+
+def _left(side: int, found: tuple[int, ...]) -> int:
+    """Pixels that the last maximum leaves of a side."""
+    return (side - 4) // 2 if len(found) == len(GREY) else ((side - 2) // 2 - 2) // 2
+
+
+def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The name of the network on the same images with these parameters."""
+    size, before = _parts(text)
+    layers = (*(f"conv{number}" for number in range(1, len(before))), "fc1")
+    found = tuple(shapes[f"{layer}.weight"][0] for layer in layers)
+    name = "latent:" + "x".join(map(str, size))
+    return name if found == (GREY if size[2] == 1 else COLOUR) else f"{name}:" + ",".join(map(str, found))
+
+
+def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter, in order."""
+    del features
+    (height, width, channels), (*filters, units) = _parts(text)
+    found: dict[str, tuple[int, ...]] = {}
+    for number, (before, after) in enumerate(zip((channels, *filters), filters, strict=False), start=1):
+        found |= {f"conv{number}.weight": (after, before, 3, 3), f"conv{number}.bias": (after,)}
+    left = _left(height, (*filters, units)) * _left(width, (*filters, units))
+    return found | {
+        "fc1.weight": (units, filters[-1] * left),
+        "fc1.bias": (units,),
+        "fc2.weight": (classes, units),
+        "fc2.bias": (classes,),
+    }
+
+
+def network(text: str, features: int, classes: int) -> nn.Sequential:
+    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
+    from torch import nn
+
+    from dpltm.models.layers import Images
+
+    size, (*filters, units) = _parts(text)
+    found = OrderedDict[str, nn.Module](image=Images(*size))
+    padded = len(filters) == 4
+    for number, (before, after) in enumerate(zip((size[2], *filters), filters, strict=False), start=1):
+        found[f"conv{number}"] = nn.Conv2d(before, after, 3, padding=number % 2 if padded else 0)
+        found[f"relu{number}"] = nn.ReLU()
+        if number % 2 == 0:
+            found[f"pool{number // 2}"] = nn.MaxPool2d(2, stride=2)
+    inputs = shapes(text, features, classes)["fc1.weight"][1]
+    found |= {
+        "flat": nn.Flatten(),
+        "fc1": nn.Linear(inputs, units),
+        f"relu{len(filters) + 1}": nn.ReLU(),
+        "fc2": nn.Linear(units, classes),
+    }
+    return nn.Sequential(found)
