@@ -14,7 +14,7 @@ from dpltm.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.privacy.events import DatasetRef, Event
+    from dpltm.privacy.events import DatasetRef, Event, Unit
 
 MOST_FIGURES = 20
 """Up to this many different events, each is also accounted on its own."""
@@ -44,6 +44,7 @@ class BudgetOptions(DataOptions):
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
     epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", metavar="E")
     delta: float = option(1e-5, "Delta at which it is read.", metavar="D")
+    unit: str = option("record", "What it protects; user for ratings by users.", choices=("record", "user"))
 
 
 def ledger_command(options: LedgerOptions, call: Call) -> None:
@@ -62,7 +63,7 @@ def ledger_command(options: LedgerOptions, call: Call) -> None:
         "events": [
             {
                 "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": event.adjacency,
-                "words": describe(event), "epsilon": cost,
+                "unit": event.unit, "words": describe(event), "epsilon": cost,
             }
             for (line, event), cost in zip(numbered, alone, strict=True)
         ],
@@ -90,7 +91,8 @@ def budget_command(options: BudgetOptions, call: Call) -> None:
         check_epsilon("--epsilon", options.epsilon)
         ref = reference(load_dataset(options))
         ledger = open_ledger(path)
-        ledger.append(BudgetEvent(ref, now(), "add-remove", "record", options.epsilon, options.delta))
+        unit: Unit = options.unit  # type: ignore[assignment]
+        ledger.append(BudgetEvent(ref, now(), "add-remove", unit, options.epsilon, options.delta))
         body = {"ledger": str(path), "budgets": _budgets(ledger.events)}
     Console(call.json, call.quiet).result(body, lambda rich: _show_budgets(rich, body))
 
@@ -143,15 +145,17 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
     """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
     from dpltm.privacy.accountant import certified_by, epsilon, parts
     from dpltm.privacy.ledger import json_figure, report
+    from dpltm.privacy.units import unit_of
 
     found: dict[tuple[str, str], list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
     for ref, part in parts(events):
         found.setdefault((ref.key_id, ref.fingerprint), []).append((ref, part))
     rows = []
     for pieces in found.values():
-        costs = [epsilon(part, options.delta, certified_by(options.accountant)) for _, part in pieces]
         own = {event for _, part in pieces for event in part}
         touching = tuple(event for event in events if event in own)
+        method, unit = certified_by(options.accountant), unit_of(touching)
+        costs = [epsilon(part, options.delta, method, unit=unit) for _, part in pieces]
         ref, names = pieces[0][0], sorted({event.dataset.name for event in own})
         notes = (
             []
@@ -194,12 +198,14 @@ def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     rows = []
     set_on = {replace(event.dataset, name=""): event for event in events if isinstance(event, BudgetEvent)}
     for ref, budget in set_on.items():
-        spent = epsilon([event for event in events if event.dataset.may_overlap(ref)], budget.delta)
+        touching = [event for event in events if event.dataset.may_overlap(ref)]
+        spent = epsilon(touching, budget.delta, unit=budget.unit)
         rows.append(
             {
                 "dataset": str(budget.dataset),
                 "epsilon": budget.epsilon,
                 "delta": budget.delta,
+                "unit": budget.unit,
                 "spent": json_figure(spent),
                 "set": budget.time,
             }
@@ -230,7 +236,9 @@ def _show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
         return
-    table = Table("records", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
+    table = Table("records", "unit", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
     for row in body["budgets"]:
-        table.add_row(row["dataset"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), row["set"])
+        table.add_row(
+            row["dataset"], row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), row["set"]
+        )
     rich.print(table)

@@ -157,7 +157,7 @@ class PrivateLoop:
         before = self.ledger.touching(dataset)
         if epsilon is not None:
             event = calibrate_noise(epsilon, delta, event, before)
-        epsilon_of((*before, event), delta)  # refuses what the accountant cannot take
+        epsilon_of((*before, event), delta, unit=event.unit)  # refuses what the accountant cannot take
         check_budgets(self.ledger.events, (event,))
         self._gradients.noise_std = event.noise_multiplier * event.sensitivity
         self._budget = epsilon
@@ -177,7 +177,7 @@ class PrivateLoop:
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
-            total = epsilon_of((*before, self.event), self.delta)
+            total = epsilon_of((*before, self.event), self.delta, unit=self.event.unit)
             if total > self._budget:
                 raise BudgetError(
                     f"epsilon: with what the ledger holds by now this comes to {total:.4g}, above the budget of"
@@ -202,4 +202,5 @@ class PrivateLoop:
             self.delta,
             self.event.adjacency,
             notes if self._counted else [],
+            unit=self.event.unit,
         )

@@ -2,8 +2,8 @@
 
 As in the MovieLens tutorial of TensorFlow Privacy that they took it from (after He et al. 2017): vectors of 5 numbers for
 user and item, multiplied number by number (generalised matrix factorisation); vectors of 10 numbers for both beside them;
-and one linear layer from these 25 numbers to five classes, the stars. On 6,040 users and 3,952 items that is 150,010 parameters.
-``ncf:6040x3952:8,16`` has vectors of 8 and of 16 numbers.
+and one linear layer from these 25 numbers to five classes, the stars. On 6,040 users and 3,952 items that is 150,010
+parameters. ``ncf:6040x3952:8,16`` has vectors of 8 and of 16 numbers.
 
 A record holds the positions of its user and its item. Several records in a row, as a user gives them, go through one by one.
 """

@@ -28,6 +28,7 @@ from dpltm.privacy.events import (
     RandomizedResponseEvent,
     SelectionEvent,
     TrainingEvent,
+    Unit,
 )
 from dpltm.privacy.mechanisms import (
     BoundedLoss,
@@ -40,6 +41,7 @@ from dpltm.privacy.mechanisms import (
     SampledGaussian,
 )
 from dpltm.privacy.pld import FINE, Profile, Resolution
+from dpltm.privacy.units import bounds_nothing, is_release, neighbours_between, unit_of
 
 CERTIFIED = ("pld", "rdp", "ma")
 """Accountants whose figure may be promised, tightest first."""
@@ -73,14 +75,22 @@ class Composition:
     private: bool
 
 
-def epsilon(events: Iterable[Event], delta: float, accountant: str = "pld", *, resolution: Resolution = FINE) -> float:
-    """Certified epsilon of all ``events`` together at ``delta``, for any one record; infinite if any is non-private.
+def epsilon(
+    events: Iterable[Event],
+    delta: float,
+    accountant: str = "pld",
+    *,
+    resolution: Resolution = FINE,
+    unit: Unit | None = None,
+) -> float:
+    """Certified epsilon of all ``events`` together at ``delta``, for any one record or user; infinite if any is non-private.
 
     Args:
         events: what was done, in any order. Events on records that may overlap add up; see :func:`parts`.
         delta: in (0, 1).
         accountant: one of ``CERTIFIED``.
         resolution: how finely ``pld`` discretises; coarser is quicker, looser, and certified all the same.
+        unit: what the figure is for; that of the events if None, ``record`` where they have both (see ``units``).
 
     Raises:
         InputError: delta out of range, an accountant that certifies nothing, or events stated for different
@@ -88,18 +98,20 @@ def epsilon(events: Iterable[Event], delta: float, accountant: str = "pld", *, r
 
     Guarantees:
         Upper bound on the true epsilon of the adaptive composition of the events, add/remove or replace-one as they
-        state, unit one record, Poisson sampling.
+        state, for one record or one user, Poisson sampling.
     """
     if not 0 < delta < 1:
         raise InputError(f"delta: {delta} is not between 0 and 1")
     if accountant not in CERTIFIED:
         raise InputError(f"accountant: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    return max((_epsilon(part, delta, accountant, resolution) for _, part in parts(events)), default=0.0)
+    events = tuple(events)
+    unit = unit_of(events) if unit is None else unit
+    return max((_epsilon(part, delta, accountant, resolution, unit) for _, part in parts(events)), default=0.0)
 
 
-def _epsilon(events: tuple[Event, ...], delta: float, accountant: str, resolution: Resolution) -> float:
+def _epsilon(events: tuple[Event, ...], delta: float, accountant: str, resolution: Resolution, unit: Unit) -> float:
     """Epsilon of events that all touched the same records."""
-    total = collect(events)
+    total = collect(events, unit)
     if not total.private:
         return math.inf
     if not total.mechanisms and not total.draw:
@@ -126,9 +138,10 @@ def profiles(events: Iterable[Event]) -> list[Profile]:
     Raises:
         InputError: a part for which nothing, or no curve, can be certified.
     """
-    found = []
+    events = tuple(events)
+    found, unit = [], unit_of(events)
     for ref, part in parts(events):
-        total = collect(part)
+        total = collect(part, unit)
         profile = pld.compose(total.mechanisms, total.draw) if total.private and not total.plain else None
         if profile is None:
             raise InputError(
@@ -138,18 +151,20 @@ def profiles(events: Iterable[Event]) -> list[Profile]:
     return found
 
 
-def central_limit(events: Iterable[Event], delta: float) -> float:
+def central_limit(events: Iterable[Event], delta: float, unit: Unit | None = None) -> float:
     """What the central limit theorem gives for ``events``: an approximation, neither an upper nor a lower bound.
 
     Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
     record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is
     added as it is.
     """
-    return max((_central_limit(part, delta) for _, part in parts(events)), default=0.0)
+    events = tuple(events)
+    unit = unit_of(events) if unit is None else unit
+    return max((_central_limit(part, delta, unit) for _, part in parts(events)), default=0.0)
 
 
-def _central_limit(events: tuple[Event, ...], delta: float) -> float:
-    total = collect(events)
+def _central_limit(events: tuple[Event, ...], delta: float, unit: Unit) -> float:
+    total = collect(events, unit)
     if not total.private:
         return math.inf
     rest = sum(
@@ -163,7 +178,9 @@ def _central_limit(events: tuple[Event, ...], delta: float) -> float:
 
 def central_limit_mu(events: Iterable[Event]) -> float | None:
     """mu of the central limit theorem where it speaks of all ``events``, the largest over the :func:`parts`; else None."""
-    totals = [collect(part) for _, part in parts(events)]
+    events = tuple(events)
+    unit = unit_of(events)
+    totals = [collect(part, unit) for _, part in parts(events)]
     for total in totals:
         if not total.private or total.draw or total.plain or not all(_mu(mechanism) for mechanism in total.mechanisms):
             return None
@@ -243,30 +260,41 @@ def _plain_epsilon(mechanism: Mechanism) -> float:
 
 def stated_relations(events: Iterable[Event]) -> list[Adjacency]:
     """The relations that private events are stated for, one an event."""
-    return [
-        event.adjacency for event in events if not isinstance(event, (ProvenanceEvent, NonPrivateEvent, BudgetEvent))
-    ]
+    return [event.adjacency for event in events if is_release(event)]
 
 
-def collect(events: Iterable[Event]) -> Composition:
-    """What ``events`` amount to, in whatever order.
+def collect(events: Iterable[Event], unit: Unit | None = None) -> Composition:
+    """What ``events`` amount to, in whatever order, for one ``unit`` (that of the events if None; see ``units``).
 
     Raises:
-        InputError: an event that no accountant knows, or events stated for different relations.
+        InputError: an event that no accountant knows, or events stated for different relations, or for users of whom one
+            may be replaced where one record is asked about.
     """
     events = tuple(events)
+    unit = unit_of(events) if unit is None else unit
     relations = set(stated_relations(events))
     if len(relations) > 1 and not any(_is_non_private(event) for event in events):
         raise InputError(
             "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
             " use one relation throughout, or separate ledgers"
         )
+    if "replace-one" in relations and any(
+        neighbours_between(event, unit) > 1 for event in events if is_release(event)
+    ):
+        raise InputError(
+            "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
+            " use one unit throughout, or separate ledgers"
+        )
     counts: Counter[Mechanism] = Counter()
     draws: list[float] = []
     precision = plain = failing = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
     for event in events:
-        if _is_non_private(event):
+        if _is_non_private(event) or bounds_nothing(event, unit):
             return Composition(Counter(), 0.0, 0.0, 0.0, False)
+        if is_release(event) and neighbours_between(event, unit) > 1:
+            event = _twice(event)
+            if _is_non_private(event):
+                return Composition(Counter(), 0.0, 0.0, 0.0, False)
         match event:
             case ProvenanceEvent() | BudgetEvent():
                 pass
@@ -304,6 +332,26 @@ def collect(events: Iterable[Event]) -> Composition:
     for extra in draws[:-1]:  # only one can have come before everything else
         counts[BoundedRange(extra)] += 1
     return Composition(counts, draws[-1] if draws else 0.0, plain, failing, True)
+
+
+def _twice(event: Event) -> Event:
+    """A release for users as it concerns a record: two steps between its neighbours (see ``units``)."""
+    match event:
+        case TrainingEvent():
+            noise, bound = event.noise_multiplier / 2, 2 * event.sensitivity
+            return replace(event, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
+        case GaussianEvent():
+            return replace(event, noise_multiplier=event.noise_multiplier / 2, sensitivity=2 * event.sensitivity)
+        case SelectionEvent():
+            return replace(event, certified_epsilon=2 * event.certified_epsilon)
+        case LaplaceEvent():
+            return replace(event, sensitivity=2 * event.sensitivity)
+        case GuaranteeEvent():
+            failing = event.delta and (1 + math.exp(min(event.epsilon, LARGEST_PURE))) * event.delta
+            if failing >= 1:
+                return NonPrivateEvent(event.dataset, event.time, event.adjacency, event.unit, event.what)
+            return replace(event, epsilon=2 * event.epsilon, delta=failing)
+    raise InputError(f"the accountant does not know what {type(event).__name__} says of one record")
 
 
 def _sampled(event: TrainingEvent) -> SampledGaussian:

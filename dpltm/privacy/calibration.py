@@ -53,7 +53,7 @@ def calibrate_noise(
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
         InputError: an accountant that certifies nothing.
     """
-    spent, left = _check(budget, delta, before, accountant)
+    spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
@@ -75,7 +75,7 @@ def calibrate_rate(
 
     Where even a rate of 1 underspends, that is what is returned.
     """
-    spent, left = _check(budget, delta, before, accountant)
+    spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
         return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
@@ -98,7 +98,7 @@ def calibrate_steps(
     Raises:
         BudgetError, CalibrationError, InputError: as :func:`calibrate_noise`; not even one step fits.
     """
-    spent, left = _check(budget, delta, before, accountant)
+    spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_steps: float, resolution: Resolution) -> float:  # falls as its argument, -ln T, grows
         steps = min(max(round(math.exp(-log_steps)), 1), MOST_STEPS)
@@ -129,8 +129,10 @@ def slack_noise(plan: TrainingEvent, delta: float) -> float:
     return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
-def _check(budget: float, delta: float, before: Iterable[Event], accountant: str) -> tuple[Spent, float]:
-    """What a plan spends together with ``before``, and what ``before`` leaves of the budget."""
+def _check(
+    budget: float, delta: float, like: TrainingEvent, before: Iterable[Event], accountant: str
+) -> tuple[Spent, float]:
+    """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
     if accountant not in CERTIFIED:
         raise InputError(
             f"--accountant: {accountant} is an approximation and can satisfy no budget; use {', '.join(CERTIFIED)}"
@@ -138,7 +140,7 @@ def _check(budget: float, delta: float, before: Iterable[Event], accountant: str
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
     before = tuple(before)
-    used = epsilon(before, delta, accountant)
+    used = epsilon(before, delta, accountant, unit=like.unit)
     if used >= budget:
         raise BudgetError(
             f"budget: the ledger already holds epsilon {used:.4g} for these records, so nothing is left of"
@@ -146,7 +148,7 @@ def _check(budget: float, delta: float, before: Iterable[Event], accountant: str
         )
 
     def spent(plan: TrainingEvent, resolution: Resolution) -> float:
-        return epsilon((*before, plan), delta, accountant, resolution=resolution)
+        return epsilon((*before, plan), delta, accountant, resolution=resolution, unit=like.unit)
 
     return spent, budget - used
 

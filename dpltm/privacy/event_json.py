@@ -22,6 +22,7 @@ from dpltm.privacy.events import (
     RandomizedResponseEvent,
     SelectionEvent,
     TrainingEvent,
+    Unit,
 )
 
 KINDS: dict[str, type[Event]] = {
@@ -36,7 +37,7 @@ KINDS: dict[str, type[Event]] = {
     "budget": BudgetEvent,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}
-_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "ProvenanceKind": ProvenanceKind}
+_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "ProvenanceKind": ProvenanceKind, "Unit": Unit}
 
 
 LONGEST = 1000

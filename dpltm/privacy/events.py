@@ -17,6 +17,8 @@ from dpltm.errors import ArtifactError
 
 Adjacency = Literal["add-remove", "replace-one"]
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
+Unit = Literal["record", "user"]
+"""What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.units``."""
 
 
 def now() -> str:
@@ -80,13 +82,13 @@ class Event:
         dataset: the records that were touched.
         time: when, UTC.
         adjacency: the neighbouring relation that the parameters are stated for.
-        unit: what one neighbour differs in; one record in this version.
+        unit: what one neighbour differs in.
     """
 
     dataset: DatasetRef
     time: str
     adjacency: Adjacency
-    unit: Literal["record"]
+    unit: Unit
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
     TrainingEvent,
+    Unit,
 )
+from dpltm.privacy.units import bounds_nothing, neighbours_between, unit_of
 
 SEARCH_NOTE = (
     "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
@@ -37,7 +39,7 @@ class Certified:
     delta: float
     accountant: str
     adjacency: Adjacency
-    unit: str
+    unit: Unit
     sampling: str
 
 
@@ -136,7 +138,11 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
     for ref, budget in budgets.items():
         new = [event for event in planned if event.dataset.may_overlap(ref) and _costs(event)]
         touching = (*(event for event in before if event.dataset.may_overlap(ref)), *new)
-        found = [epsilon(part, budget.delta) for _, part in parts(touching) if any(event in part for event in new)]
+        found = [
+            epsilon(part, budget.delta, unit=budget.unit)
+            for _, part in parts(touching)
+            if any(event in part for event in new)
+        ]
         total = max(found, default=0.0)
         if total > budget.epsilon:
             raise BudgetError(
@@ -171,6 +177,7 @@ def report(
     adjacency: Adjacency,
     notes: Iterable[str] = (),
     accountant: str = "pld",
+    unit: Unit | None = None,
 ) -> PrivacyReport:
     """Both figures and the notes for events on one dataset (see :meth:`Ledger.touching`).
 
@@ -181,17 +188,21 @@ def report(
         notes: sentences to add to those that the events call for.
         accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
             certified one is ``pld``'s.
+        unit: what both figures are for; that of the events if None, ``record`` where they have both.
     """
     events = tuple(events)
+    unit = unit_of(events) if unit is None else unit
     method = certified_by(accountant)
     pieces = [part for _, part in parts(events)] or [()]
-    value, place = max((epsilon(part, delta, method), -place) for place, part in enumerate(pieces))
+    value, place = max((epsilon(part, delta, method, unit=unit), -place) for place, part in enumerate(pieces))
     stated = stated_relations(events)
     relation = next(iter(stated_relations(pieces[-place])), adjacency)
-    certified = Certified(value, delta, method, relation, "record", "poisson")
-    claims = [_central_limit(part, delta) if accountant == "clt" else _nominal(part, delta) for part in pieces]
+    certified = Certified(value, delta, method, relation, unit, "poisson")
+    claims = [
+        _central_limit(part, delta, unit) if accountant == "clt" else _nominal(part, delta, unit) for part in pieces
+    ]
     nominal = max((claim for claim in claims if claim is not None), key=lambda claim: claim.epsilon, default=None)
-    sentences = [*_event_notes(events), *notes]
+    sentences = [*_event_notes(events), *_unit_notes(events, unit, delta, method), *notes]
     if len(set(stated)) > 1:
         sentences.append(f"other records have releases under another relation; the figure is that of {relation} ones")
     if accountant == "clt" and nominal is not None:
@@ -213,12 +224,30 @@ def compare_central_limit(approximate: float, certified: float) -> str:
     )
 
 
-def _central_limit(events: tuple[Event, ...], delta: float) -> Nominal:
+def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str) -> list[str]:
+    """What a reader should know where some of the events are for another unit than the figure."""
+    from dpltm.privacy.units import is_release
+
+    if any(bounds_nothing(event, unit) for event in events):
+        alone = epsilon(events, delta, method, unit="record")
+        return [
+            "there are releases for single records, which certify nothing for a user, who may have many; for one record"
+            f" everything together is certified at epsilon {alone:.4g}"
+        ]
+    if any(is_release(event) and neighbours_between(event, unit) > 1 for event in events):
+        return [
+            "there are releases for users, which count at twice their sensitivity here: one record more or less changes what"
+            " its user contributes from one bounded value to another; nothing is certified for a user"
+        ]
+    return []
+
+
+def _central_limit(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal:
     claimed = _as_claimed(events)
     sources = ["GDP central limit theorem, an approximation"]
     if claimed != events:
         sources.append("tanh paper's sensitivity")
-    return Nominal(central_limit(claimed, delta), delta, "; ".join(sources))
+    return Nominal(central_limit(claimed, delta, unit), delta, "; ".join(sources))
 
 
 def _as_claimed(events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -234,7 +263,7 @@ def _as_claimed(events: tuple[Event, ...]) -> tuple[Event, ...]:
     )
 
 
-def _nominal(events: tuple[Event, ...], delta: float) -> Nominal | None:
+def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | None:
     """What the papers would claim, or None where they claim nothing of their own.
 
     DPLTM's Theorem 3 adds eps1 of the selection and eps2 of the training and takes the candidates as given, whatever
@@ -251,7 +280,7 @@ def _nominal(events: tuple[Event, ...], delta: float) -> Nominal | None:
     if not sources:
         return None
     rest = [event for event in _as_claimed(events) if not isinstance(event, (SelectionEvent, NonPrivateEvent))]
-    eps2 = epsilon(rest, delta)
+    eps2 = epsilon(rest, delta, unit=unit)
     return Nominal(sum(event.eps1 for event in selections) + eps2, delta, "; ".join(sources))
 
 

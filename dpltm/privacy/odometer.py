@@ -33,9 +33,12 @@ class Odometer:
         before = tuple(before)
         points = min(POINTS, plan.steps)
         self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
-        end = epsilon((*before, plan), delta, accountant)
+        end = epsilon((*before, plan), delta, accountant, unit=plan.unit)
         bounds = [
-            min(epsilon((*before, replace(plan, steps=steps)), delta, accountant, resolution=QUICK), end)
+            min(
+                epsilon((*before, replace(plan, steps=steps)), delta, accountant, resolution=QUICK, unit=plan.unit),
+                end,
+            )
             for steps in self.steps[:-1]
         ]
         self._epsilons = [

@@ -78,7 +78,7 @@ def _selection(event: SelectionEvent) -> str:
 
 def _training(event: TrainingEvent) -> str:
     words = (
-        f"{event.steps:,} steps of training, each on records drawn with chance {event.sampling_rate:.4g}, filter"
+        f"{event.steps:,} steps of training, each on {event.unit}s drawn with chance {event.sampling_rate:.4g}, filter"
         f" {event.filter}, Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity {event.sensitivity:.4g} on"
         f" {event.live:,} live coordinates"
     )

@@ -432,7 +432,6 @@ def test_wrong_type(kind, name, value, expected):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        ("training", "unit", "user"),
         ("selection", "mechanism", "report-noisy-max"),
         ("selection", "score", 1),
         ("selection", "sensitivity_rule", None),
