@@ -30,7 +30,10 @@ LEAST_DELTA = 1e-15
 """Below this the tails that the accountant truncates (e^-50) would begin to show."""
 
 
-NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-tanh]|lstm|gru"
+PER_USER = 64
+"""Ratings of a user that count at unit ``user``, if nothing is said."""
+
+NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-tanh]|lstm|gru|ncf"
 """Names of networks, for ``--help``."""
 
 
@@ -39,7 +42,7 @@ class DataOptions:
     """Which records, and the public facts about them."""
 
     dataset: str | None = option(
-        None, "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
+        None, "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .dat file.", metavar="NAME|FILE"
     )
     subset: str | None = option(
         None, "Part of the training records, in file order: 0.5, 0.5:1.0, or 0:5000.", metavar="FRACTION|A:B"
@@ -56,6 +59,10 @@ class DataOptions:
         shown="10000 for texts",
     )
     length: int | None = option(None, "How many words of a text are kept, the last ones.", metavar="N", shown="256")
+    users: int | None = option(
+        None, "Public number of users, their largest id, of a .dat file of ratings.", metavar="N"
+    )
+    items: int | None = option(None, "The same of items.", metavar="N")
 
 
 def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
@@ -64,11 +71,11 @@ def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
     Raises:
         DpltmError: with one line about whatever is wrong.
     """
-    from dpltm.data import load
+    from dpltm.data import by_user, load
 
     if options.dataset is None:
         raise InputError("--dataset is missing: name the records to use (dpltm datasets ls lists what is at hand)")
-    return load(
+    found = load(
         options.dataset,
         label=options.label,
         bounds=None if options.bounds is None else parse_pair("--bounds", options.bounds),
@@ -78,8 +85,11 @@ def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
         test=options.test,
         words=options.words,
         length=options.length,
+        users=options.users,
+        items=options.items,
         for_training=for_training,
     )
+    return by_user(found, getattr(options, "per_user", PER_USER)) if getattr(options, "unit", "") == "user" else found
 
 
 def parse_pair(flag: str, text: str) -> tuple[float, float]:
@@ -146,7 +156,10 @@ def tensors(
 def records(
     split: Split, dataset: Dataset, device: str, console: Console | None = None, augment: Augmentation = "none"
 ) -> Records:
-    """The same a batch at a time, made ready as it is read; ``(n, copies, features)`` if records are augmented."""
+    """The same a batch at a time, made ready as it is read.
+
+    ``(n, copies, features)`` if records are augmented, and ``(n, ratings, features)`` if they are users.
+    """
     import torch
 
     from dpltm import data
@@ -154,10 +167,10 @@ def records(
     from dpltm.sampling import Records
 
     x, found = inputs(split, dataset, console, augment), dataset.feature_map
-    copies = () if augment == "none" else (x.shape[1],)
+    copies = () if augment == "none" and dataset.unit == "record" else (x.shape[1],)
 
     def prepare(rows: Tensor) -> Tensor:
-        each = rows if augment == "none" else rows.flatten(0, 1)
+        each = rows.flatten(0, 1) if copies else rows
         if found is None:
             ready = torch.from_numpy(data.prepare(each.numpy(), dataset.bounds, dataset.tables))
         else:
@@ -172,7 +185,7 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     notes = []
     if dataset.records_origin == "counted":
         notes.append(
-            f"the number of records ({dataset.records}) was counted and is treated as public; declare a figure with"
+            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure with"
             " --records to keep it private"
         )
     if dataset.classes_origin == "counted":
@@ -186,6 +199,12 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     elif len(dataset.tables) == 1:
         notes.append(
             f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
+        )
+    if len(dataset.tables) == 2 and dataset.tables_origin == "counted":
+        users, items = dataset.tables
+        notes.append(
+            f"the largest ids of users ({users}) and items ({items}) were read off the ratings and are treated as public;"
+            " declare them with --users and --items"
         )
     return notes
 
