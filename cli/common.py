@@ -89,7 +89,10 @@ def load_dataset(options: DataOptions, for_training: bool = True) -> Dataset:
         items=options.items,
         for_training=for_training,
     )
-    return by_user(found, getattr(options, "per_user", PER_USER)) if getattr(options, "unit", "") == "user" else found
+    if getattr(options, "unit", "record") == "record":
+        return found
+    slots = getattr(options, "per_user", None)
+    return by_user(found, PER_USER if slots is None else slots)
 
 
 def parse_pair(flag: str, text: str) -> tuple[float, float]:
@@ -264,7 +267,8 @@ def check_delta(delta: float, dataset: Dataset) -> None:
         )
     if not 0 < delta < 1 / records:
         raise InputError(
-            f"--delta: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} records; take one well below it"
+            f"--delta: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {dataset.unit}s; take one well"
+            " below it"
         )
 
 

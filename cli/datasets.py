@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import DataOptions, load_dataset
@@ -11,6 +12,8 @@ from dpltm.cli.options import Call, option
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+
+    from dpltm.data import Description
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def list_command(options: ListOptions, call: Call) -> None:
             "name": name,
             "kind": known.kind,
             "summary": known.summary,
-            "available": _available(name, known.openml, files),
+            "available": _available(known, home, files),
         }
         for name, known in catalogue().items()
         if known.refusal is None
@@ -75,10 +78,14 @@ def info_command(options: InfoOptions, call: Call) -> None:
     Console(call.json, call.quiet).result(body, lambda rich: _show_info(rich, body))
 
 
-def _available(name: str, openml: tuple[int, ...] | None, files: set[str]) -> str:
-    if name == "digits" or name in files:
+def _available(known: Description, home: Path, files: set[str]) -> str:
+    from dpltm.data.rating_sets import at_hand
+
+    if known.kind == "ratings":
+        return "yes" if at_hand(known, home) else "no"
+    if known.name == "digits" or known.name in files:
         return "yes"
-    return "download" if openml else "no"
+    return "download" if known.openml else "no"
 
 
 def _show_list(rich: RichConsole, body: dict[str, Any]) -> None:

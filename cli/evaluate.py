@@ -28,12 +28,17 @@ class EvaluateOptions(DataOptions):
 
 def command(options: EvaluateOptions, call: Call) -> None:
     """Runs ``dpltm evaluate`` and prints its answer."""
+    from dpltm.data import by_user
+    from dpltm.evaluation import root_mean_squared_error
     from dpltm.generation import accuracy
+    from dpltm.privacy.ledger import json_figure
     from dpltm.tickets.identity import load_key
     from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))
     dataset = carried(load_dataset(options), run.feature_map, None, str(run.path))
+    if run.config.get("unit") == "user":
+        dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     if dataset.test is None:
         raise InputError(f"--dataset: {dataset.name} has no test split; name a file with one by --test")
     if dataset.features != run.config["features"]:
@@ -61,11 +66,13 @@ def command(options: EvaluateOptions, call: Call) -> None:
             f"--bounds: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
     console = Console(call.json, call.quiet)
-    body = {
+    test = tensors(dataset.test, dataset, console=console)
+    body: dict[str, object] = {
         "run": str(run.path),
         "dataset": dataset.name,
         "records": len(dataset.test),
-        "accuracy": accuracy(run.model, *tensors(dataset.test, dataset, console=console)),
+        "accuracy": accuracy(run.model, *test),
+        **({"rmse": json_figure(root_mean_squared_error(run.model, *test))} if dataset.rated else {}),
     }
     console.result(body, lambda rich: _show(rich, body))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     NETWORKS,
+    PER_USER,
     figure,
     free_name,
     records,
@@ -104,6 +105,15 @@ class TrainOptions(FeatureOptions):
         None, "Public records that the settings were searched on, as dpltm tune writes it.", metavar="TEXT"
     )
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    unit: str = option(
+        "record", "What is protected: one record, or of ratings all that one user gave.", choices=("record", "user")
+    )
+    per_user: int | None = option(
+        None,
+        "Most ratings of a user that count at --unit user; the rest is left out.",
+        metavar="K",
+        shown=str(PER_USER),
+    )
     noise: str = option(
         "secure",
         "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
@@ -178,7 +188,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
 def _prepare(plan: Plan, options: TrainOptions, console: Console) -> NoisyGradients:
     """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
     from dpltm.noise import FastSource, SecureSource
-    from dpltm.training import NoisyGradients, cross_entropy, mean_cross_entropy
+    from dpltm.training import NoisyGradients, cross_entropy, mean_cross_entropy, user_cross_entropy
 
     model = plan.start.model.to(options.device)
     if plan.dataset.test is not None and not plan.evaluations:
@@ -188,6 +198,7 @@ def _prepare(plan: Plan, options: TrainOptions, console: Console) -> NoisyGradie
     augment: Augmentation = options.augment  # type: ignore[assignment]
     source = records(plan.dataset.train, plan.dataset, options.device, console, augment)
     loss = cross_entropy if augment == "none" else mean_cross_entropy
+    loss = loss if plan.dataset.unit == "record" else user_cross_entropy
     noise = FastSource() if options.noise == "fast" else SecureSource()
     return NoisyGradients(model, plan.start.mask, loss, source, plan.config, sampling=SecureSource(), noise=noise)
 
@@ -220,7 +231,7 @@ def _train(
 
     steps, metrics = plan.event.steps, []
     earlier = ledger.touching(plan.records)[:-1]  # all but this training
-    score = _score(plan, options.device, console)
+    score, error = _score(plan, options.device, console), _rating_error(plan, options.device, console)
     odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
     with console.progress("training under DP", steps) as step:
 
@@ -232,6 +243,10 @@ def _train(
                 measured = score(done == steps)
                 metrics.append({"step": done, "epsilon": json_figure(spent), "accuracy": measured})
                 note += "" if measured is None else f", accuracy {measured:.2%}"
+                if error is not None:
+                    off = error()
+                    metrics[-1]["rmse"] = json_figure(off)
+                    note += f", rmse {off:.4g}"
             step(done, note)
             return options.stop_at is not None and measured is not None and measured >= options.stop_at
 
@@ -271,6 +286,16 @@ def _score(plan: Plan, device: str, console: Console) -> Callable[[bool], float 
     return lambda _: accuracy(model, *test)
 
 
+def _rating_error(plan: Plan, device: str, console: Console) -> Callable[[], float] | None:
+    """What measures by how many stars the network is wrong on the test split; None where there are no ratings there."""
+    from dpltm.evaluation import root_mean_squared_error
+
+    if not plan.dataset.rated or plan.dataset.test is None or plan.evaluations:
+        return None
+    test = tensors(plan.dataset.test, plan.dataset, device, console)
+    return lambda: root_mean_squared_error(plan.start.model, *test)
+
+
 def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken: int) -> PrivacyReport:
     from dpltm.privacy.events import TrainingEvent
     from dpltm.privacy.ledger import report
@@ -302,7 +327,7 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken
         notes.append(
             "--noise nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
-    return report(events, options.delta, plan.event.adjacency, notes, options.accountant)
+    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit)
 
 
 def _answer(
@@ -314,6 +339,7 @@ def _answer(
         "steps_taken": metrics[-1]["step"],
         "seconds": seconds,
         "accuracy": metrics[-1]["accuracy"],
+        **({"rmse": metrics[-1]["rmse"]} if "rmse" in metrics[-1] else {}),
         "privacy": privacy.to_json(),
     }
 
@@ -368,6 +394,7 @@ def _write(
         "classes": spec.classes,
         "bounds": list(plan.dataset.bounds),
         "records": asdict(plan.records),
+        "unit": plan.event.unit,
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,

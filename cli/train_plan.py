@@ -132,6 +132,10 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(
             "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
         )
+    if options.per_user is not None and options.unit == "record":
+        raise InputError(
+            "--per-user: bounds what a user gives, so it goes with --unit user; leave it out, or add that"
+        )
     if options.ticket is not None and options.model is not None:
         raise InputError("--model: the ticket set decides the network; leave --model out")
 
@@ -199,6 +203,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
 
     dataset = start.dataset or _records_of(options, start, console)
+    start = _without_held_out(start, dataset)
     check_delta(options.delta, dataset)
     records = reference(dataset, make_key=not options.dry_run)
     lineage, notes = _lineage(options, start, dataset, records, before)
@@ -215,7 +220,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
     nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
     draft = TrainingEvent(
-        records, now(), options.adjacency, "record", rate, steps, 1.0, delta_two, nominal,  # type: ignore[arg-type]
+        records, now(), options.adjacency, dataset.unit, rate, steps, 1.0, delta_two, nominal,  # type: ignore[arg-type]
         str(filter), start.mask.live,
     )  # fmt: skip
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
@@ -237,6 +242,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     centre = _centre(options, dataset, draft, touching)
     lineage, touching = (*lineage, *centre), (*touching, *centre)
     evaluations = _evaluations(options, dataset, draft)
+    _check_unit(options, dataset, touching)
     event = _with_noise(options, draft, (*touching, *evaluations), console)
     if event.steps < steps:
         notes.append(
@@ -244,7 +250,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         )
     planned = (*lineage, *evaluations, event)
     epsilon(
-        (*touching, *evaluations, event), options.delta
+        (*touching, *evaluations, event), options.delta, unit=event.unit
     )  # refuses what the accountant cannot take, before it is spent
     check_never_private(before, planned)
     check_budgets(before, planned)
@@ -305,7 +311,7 @@ def _lineage(
     The draw of a winner is an input of the run, so it counts even where another ledger, or none any more, holds it. With
     ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
-    notes = public_input_notes(dataset)
+    notes = [*public_input_notes(dataset), *_unit_notes(options, dataset)]
     features = (*feature_events(dataset, records), *_tuned_on(options, records))
     notes += feature_notes(dataset, records, options.delta)
     if start.tickets is None:
@@ -332,6 +338,53 @@ def _check_augmented(options: TrainOptions, start: Start, dataset: Dataset) -> N
     if options.augment != "none" and not start.spec.text.startswith("mlp"):
         raise InputError(
             f"--augment: {options.augment} goes with an mlp, not with {start.spec.text}; take --augment none"
+        )
+
+
+def _without_held_out(start: Start, dataset: Dataset) -> Start:
+    """With users as the unit, what belongs to held-out users is pruned: nobody trains it, and it would be noise alone."""
+    import torch
+
+    from dpltm.data import held_out_users
+    from dpltm.masks import Mask
+    from dpltm.models.ncf import OF_USERS
+
+    if dataset.unit == "record":
+        return start
+    out = torch.from_numpy(held_out_users(dataset.tables[0]))
+    kept = {name: value & ~out[:, None] if name in OF_USERS else value for name, value in start.mask.items()}
+    return replace(start, mask=Mask(kept))
+
+
+def _unit_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
+    """What a guarantee for ratings, or for users, means, and whom accuracy is measured on."""
+    from dpltm.cli.common import PER_USER
+
+    if not dataset.rated:
+        return []
+    if dataset.unit == "record":
+        return [
+            "the guarantee is for one rating, not for one person, who may have given many; --unit user protects all of them",
+            "every fifth rating is a test rating, of the same users",
+        ]
+    slots = PER_USER if options.per_user is None else options.per_user
+    return [
+        f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
+        "accuracy and rmse are those of held-out users, every fifth, whose own factors are zero: nothing was learnt of them",
+    ]
+
+
+def _check_unit(options: TrainOptions, dataset: Dataset, before: tuple[Event, ...]) -> None:
+    """Raises InputError for a budget for users where releases for single records are on record already."""
+    from dpltm.privacy.units import bounds_nothing
+
+    if options.epsilon is None:
+        return
+    worthless = next((event for event in before if bounds_nothing(event, dataset.unit)), None)
+    if worthless is not None:
+        raise InputError(
+            f"--unit: the ledger, or what the ticket was made by, holds a release for single records of {worthless.dataset},"
+            " which certifies nothing for a user, so no budget for users can hold; take --unit record, or other records"
         )
 
 
@@ -389,6 +442,8 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
                 " pays for; put its cost into the plan with --eval-private E, or name a --test file"
             )
         return ()
+    if dataset.unit == "user":
+        raise InputError("--eval-private: counts right answers one a record, and a user has many; leave it out")
     count = 1 if options.stop_at is None else min(POINTS, draft.steps)
     what = "count of right answers on the training records, with two-sided geometric noise"
     each = options.eval_private / count
@@ -429,14 +484,14 @@ def _with_noise(
     budget = options.epsilon or 0.0
     if nominal or (_unprotected_ticket(before) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before)
-    elif math.isinf(epsilon(before, options.delta)):
+    elif math.isinf(epsilon(before, options.delta, unit=draft.unit)):
         raise BudgetError(
             "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
             " state the noise with --noise-multiplier instead of --epsilon"
         )
     if options.budget_stop:
         stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
-        if epsilon((*before, stated), options.delta, certified_by(options.accountant)) <= budget:
+        if epsilon((*before, stated), options.delta, certified_by(options.accountant), unit=draft.unit) <= budget:
             return stated
         fitting = calibrate_steps(budget, options.delta, stated, before, options.accountant)
         return replace(fitting, steps=min(fitting.steps, draft.steps))

@@ -94,6 +94,11 @@ class Dataset:
             return self.feature_map.feature_shape
         return self.train.x.shape[1:] if self.unit == "record" else self.train.x.shape[2:]
 
+    @property
+    def rated(self) -> bool:
+        """Whether the records are ratings: a user and an item, and how many stars."""
+        return len(self.tables) == 2
+
     def fingerprint(self, key: bytes) -> str:
         """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""
         return _keyed(key, self.source_digest)

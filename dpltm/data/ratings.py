@@ -180,7 +180,7 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         those of the K lowest public hashes of user and item are taken. So one user more or less, whatever they gave, is
         one row more or less.
     """
-    if len(dataset.tables) != 2:
+    if not dataset.rated:
         raise DataError(f"--unit user: takes ratings by users, such as movielens, and {dataset.name} holds none")
     if not dataset.whole:
         raise DataError("--unit user: takes every user; leave --subset out, which is a range of ratings")

@@ -6,11 +6,11 @@ has a user more than the other, with whatever records. One ledger may hold relea
 - *For a user*, a release for records is worth nothing: a user may have many records, and how many is private. It counts
   as one without a mechanism.
 - *For a record*, a release for users under add/remove counts at **twice** its sensitivity, not once. Let D' be D and one
-  more rating by user u. No single step between neighbours at unit ``user`` leads from D to D' where u has other ratings: u leaves
-  D and comes again with one rating more. A sampled Gaussian step gives s + B g + noise on D and s + B g' + noise on D', with
-  what others contribute, s, the same coin B of u, and |g|, |g'| <= C; where the rating is u's only one, g = 0. That is what
-  one record replaced by another does, so the pair of the replace-one relation (see ``SampledGaussian``) dominates it, at the
-  sensitivity 2 C. Whatever else is known to be (epsilon, delta)-DP for a user is (2 epsilon, (1 + e^epsilon) delta)-DP for a
+  more rating by user u. No single step between neighbours at unit ``user`` leads from D to D' where u has other ratings: u
+  leaves D and comes again with one rating more. A sampled Gaussian step gives s + B g + noise on D and s + B g' + noise on
+  D', with what others contribute, s, the same coin B of u, and |g|, |g'| <= C; where the rating is u's only one, g = 0. That
+  is what one record replaced by another does, so the pair of the replace-one relation (see ``SampledGaussian``) dominates
+  it, at the sensitivity 2 C. Whatever else is known to be (epsilon, delta)-DP for a user is (2 epsilon, (1 + e^epsilon) delta)-DP for a
   record by two such steps; a range of losses is twice as wide; an L1 or L2 sensitivity doubles.
 - Under replace-one there is no such rule: a rating replaced by one of another user changes two users.
 
