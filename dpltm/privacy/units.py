@@ -10,8 +10,8 @@ has a user more than the other, with whatever records. One ledger may hold relea
   leaves D and comes again with one rating more. A sampled Gaussian step gives s + B g + noise on D and s + B g' + noise on
   D', with what others contribute, s, the same coin B of u, and |g|, |g'| <= C; where the rating is u's only one, g = 0. That
   is what one record replaced by another does, so the pair of the replace-one relation (see ``SampledGaussian``) dominates
-  it, at the sensitivity 2 C. Whatever else is known to be (epsilon, delta)-DP for a user is (2 epsilon, (1 + e^epsilon) delta)-DP for a
-  record by two such steps; a range of losses is twice as wide; an L1 or L2 sensitivity doubles.
+  it, at the sensitivity 2 C. Whatever else is known to be (epsilon, delta)-DP for a user is, by two such steps,
+  (2 epsilon, (1 + e^epsilon) delta)-DP for a record; a range of losses is twice as wide; an L1 or L2 sensitivity doubles.
 - Under replace-one there is no such rule: a rating replaced by one of another user changes two users.
 
 For one pair of neighbours D, D' at unit ``record``, every release is so dominated by a pair of distributions of its own, and
