@@ -5,7 +5,8 @@
     [tickets.NAME]               dpltm generate, once a seed; with from = "OTHER", dpltm tickets transfer of that set
     [[arm]]                      name, paper, tickets, round, against, vary, and tables train, select, tune
     [figure]                     over = "steps" or "values"
-    [quick]                      seeds, and tables train, select, tune and tickets that go over all of them with --quick
+    [quick]                      with --quick: seeds, round, and tables train, select, tune and tickets that go over all of
+                                 those; of values that vary, the first alone is taken
     [latent.scheme|encode|train] options of dpltm latent, for an arm that has a table latent rather than train
 
 An arm with a table ``select`` draws its ticket; one with ``round`` takes that one (with ``round = "random"``, one of all, by
@@ -61,6 +62,9 @@ DECIDED: dict[str, frozenset[str]] = {
 REMEMBERED = ("model", "features", "public", "components")
 """What ticket sets remember, so that tables which all arms share say it to the others alone."""
 
+OF_TRAINED = ("iterations", "batch-size", "lr", "rewind")
+"""What only sets have that something is trained for."""
+
 EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))
 """One of each: where a table goes over another, the one it names takes the other's place."""
 
@@ -70,7 +74,7 @@ _ARM = {
     "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str,
 }  # fmt: skip
 _FIGURE = {"over": str, "x": str, "log": bool}
-_QUICK = {"seeds": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict}
+_QUICK = {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict}
 _TABLES = ("recipe", "train", "select", "tune", "tickets", "arm", "figure", "quick", "latent")
 _LATENT = ("scheme", "encode", "train")
 
@@ -191,8 +195,8 @@ def read_recipe(path: Path, seeds: int | None = None, quick: bool = False) -> Re
     Raises:
         InputError: whatever is wrong with it, all of it in one message.
     """
-    reader = _Reader(path, read_toml(path))
-    recipe = reader.recipe(seeds, quick)
+    reader = _Reader(path, read_toml(path), quick)
+    recipe = reader.recipe(seeds)
     if reader.problems:
         raise problems_error(path, reader.problems)
     return recipe
@@ -210,17 +214,17 @@ def problems_error(path: Path, problems: list[str]) -> InputError:
 class _Reader:
     """Reads a recipe, and notes what is wrong rather than stopping at it."""
 
-    def __init__(self, path: Path, body: Section) -> None:
-        self.path, self.body, self.problems = path, body, list[str]()
+    def __init__(self, path: Path, body: Section, quick: bool) -> None:
+        self.path, self.body, self.quick, self.problems = path, body, quick, list[str]()
 
-    def recipe(self, seeds: int | None, quick: bool) -> Recipe:
+    def recipe(self, seeds: int | None) -> Recipe:
         self._known_keys("", self.body, dict.fromkeys(_TABLES, (dict, list)))
         head = self._checked("[recipe]", self._table("recipe"), _RECIPE)
         over = self._checked("[quick]", self._table("quick"), _QUICK)
-        if quick and not over:
+        if self.quick and not over:
             self.problems.append("[quick]: missing; say what --quick does, such as [quick.train] steps = 20")
         self._check_quick(over)
-        over = over if quick else {}
+        over = over if self.quick else {}
         count = seeds if seeds is not None else over.get("seeds", head.get("seeds", 5))
         if not 1 <= count <= MOST_SEEDS:
             self.problems.append(f"seeds: {count} is not from 1 to {MOST_SEEDS}")
@@ -233,7 +237,7 @@ class _Reader:
         arms = self._arms(sets, over)
         return Recipe(
             self.path, head.get("title", ""), head.get("source", ""), tuple(head.get("notes", ())), count, measure, sets,
-            arms, self._figure(arms), quick,
+            arms, self._figure(arms), self.quick,
         )  # fmt: skip
 
     def _check_quick(self, over: Section) -> None:
@@ -257,7 +261,9 @@ class _Reader:
             self._section(where, "generate" if source is None else "transfer", plain)
             if source is not None and source not in tables:
                 self.problems.append(f"{where} from: no set {source!r}; known: {', '.join(tables)}")
-            found[name] = laid(section, over) if source is None else self._transferred(section, over)
+            found[name] = (
+                self._quickened(section, over) if over else {key.replace("_", "-"): section[key] for key in section}
+            )
         for name in found:
             seen = [name]
             while (source := found.get(seen[-1], {}).get("from")) is not None and source in found:
@@ -268,10 +274,13 @@ class _Reader:
                 seen.append(source)
         return found
 
-    def _transferred(self, section: Section, over: Section) -> Section:
-        """A set made from another: of what is laid over generation, what records there are applies to it as well."""
-        known = {"dataset", "subset"} & over.keys()
-        return laid(section, {key: over[key] for key in sorted(known)})
+    @staticmethod
+    def _quickened(section: Section, over: Section) -> Section:
+        """A set with what --quick lays over it, as far as that means anything for it."""
+        if "from" in section:
+            return laid(section, {key: over[key] for key in ("dataset", "subset") if key in over})
+        untrained = section.get("provenance") == "data-free"
+        return laid(section, {key: over[key] for key in over if not (untrained and key in OF_TRAINED)})
 
     def _arms(self, sets: Mapping[str, Section], over: Section) -> tuple[Arm, ...]:
         given = self.body.get("arm", [])
@@ -291,7 +300,8 @@ class _Reader:
             body = self._checked(where, body, _ARM)
             if "name" not in body:
                 self.problems.append(f"{where}: has no name")
-            found += [self._arm(where, one, sets, over) for one in self._varied(where, body)]
+            each = self._varied(where, body)
+            found += [self._arm(where, one, sets, over) for one in (each[:1] if self.quick else each)]
         if len(found) > MOST_ARMS:
             self.problems.append(f"[[arm]]: {len(found):,} of them, more than {MOST_ARMS:,}")
         names = [arm.name for arm in found]
@@ -353,6 +363,8 @@ class _Reader:
             shared, quick = self._table(command), over.get(command, {})
             if "tickets" in body:  # what a set remembers is for the arms without one
                 shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
+            if "tickets" not in body:
+                quick = {key: quick[key] for key in quick if (command, key) != ("tune", "rounds")}
             options[command] = laid(laid(shared, own), quick) if wanted else None
         tickets, number = body.get("tickets"), body.get("round")
         if tickets is not None and tickets not in sets:
@@ -363,6 +375,8 @@ class _Reader:
             self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
         if isinstance(number, str) and number != "random":
             self.problems.append(f"{where} round: {number!r} is neither a number nor random")
+        if isinstance(number, int) and "round" in over:
+            number = over["round"]
         latent = self._latent_of(where, body, over)
         arm = Arm(
             name=str(body.get("name", "")),

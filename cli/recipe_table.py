@@ -7,8 +7,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpltm.cli import train
 from dpltm.cli.common import figure
-from dpltm.cli.recipe import Arm, Member, Recipe, grouped
+from dpltm.cli.console import Console
+from dpltm.cli.recipe import Arm, Member, Recipe, grouped, train_options
 from dpltm.replicates import Summary, paired, summary
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
 
@@ -90,8 +92,13 @@ def _runs(recipe: Recipe, arm: Arm, folder: SweepFolder) -> list[Path]:
     return [folder.member(label) / "run" for label in mine if folder.result(label) is not None]
 
 
-def plan(recipe: Recipe, root: Path) -> dict[str, Any]:
-    """What would be done: every arm, with the epsilon that it states or that its noise costs."""
+def plan(recipe: Recipe, root: Path, console: Console) -> dict[str, Any]:
+    """What would be done: every arm, with the epsilon that it would spend, as far as that does not wait for its tickets."""
+    with console.progress("what it would spend", len(recipe.arms)) as step:
+        spent = []
+        for arm in recipe.arms:
+            spent.append(_would_spend(arm, str(recipe.path)))
+            step(len(spent))
     return {
         "dry_run": True,
         "recipe": recipe.title,
@@ -109,21 +116,32 @@ def plan(recipe: Recipe, root: Path) -> dict[str, Any]:
                 "dataset": arm.train.get("dataset") if arm.latent is None else arm.latent["encode"].get("dataset"),
                 "epsilon": arm.train.get("epsilon") if arm.latent is None else arm.latent["scheme"].get("epsilon"),
                 "noise_multiplier": arm.train.get("noise-multiplier"),
+                "privacy": privacy,
             }
-            for arm in recipe.arms
+            for arm, privacy in zip(recipe.arms, spent, strict=True)
         ],
     }
+
+
+def _would_spend(arm: Arm, source: str) -> dict[str, Any] | None:
+    """Certified and nominal epsilon of one training of the whole network; None where tickets or a search come first."""
+    if arm.latent is not None or arm.tickets is not None or arm.tune is not None:
+        return None
+    options = train_options({**arm.train, "dense": True, "dry-run": True}, source)
+    found: dict[str, Any] = train.run(options, Console(quiet=True))["privacy"]
+    return found
 
 
 def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
     """The same for people."""
     from rich.table import Table
 
-    head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier")
+    head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier", "certified epsilon")
     table = Table(*head, title=f"would run {body['recipe']} in {body['out']}", title_justify="left")
     for row in body["arms"]:
         keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-        table.add_row(*("-" if row[key] is None else str(row[key]) for key in keys))
+        certified = "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
+        table.add_row(*("-" if row[key] is None else str(row[key]) for key in keys), certified)
     rich.print(table)
     rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
 
@@ -198,8 +216,8 @@ def _largest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _notes(recipe: Recipe) -> list[str]:
     return [
-        f"means over {recipe.seeds} seeds with 95 % intervals (Student's t); every epsilon is that of one release, the last one"
-        " that of all of them together",
+        f"means over {recipe.seeds} seeds with 95 % intervals (Student's t); every epsilon is that of one release, the last"
+        " one that of all of them together",
         "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
         " searched, it searched on public records",
         f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)",

@@ -106,7 +106,7 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
         check_ready(recipe)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
-        body = recipe_table.plan(recipe, root)
+        body = recipe_table.plan(recipe, root, console)
         console.result(body, lambda rich: recipe_table.show_plan(rich, body))
         return
     folder = SweepFolder(root, recipe.title, session())
