@@ -308,7 +308,11 @@ class _Reader:
         self.problems += [
             f"[[arm]] {name!r}: named twice" for name in sorted({n for n in names if names.count(n) > 1})
         ]
-        return tuple(self._compared(arm, found) for arm in found)
+        found = [self._compared(arm, found) for arm in found]
+        if not self.problems:  # of values that are wrong by themselves nothing more can be said
+            for arm in found:
+                self._check_training(f"[[arm]] {arm.name!r}", arm)
+        return tuple(found)
 
     def _compared(self, arm: Arm, arms: list[Arm]) -> Arm:
         """With the full name of the arm that it is compared with: of a group, the row with the same value."""
@@ -317,6 +321,8 @@ class _Reader:
         for other in arms:
             if other.name == arm.against or (other.group == arm.against and other.varied == arm.varied):
                 return replace(arm, against=other.name)
+        if self.quick:  # which leaves rows out
+            return replace(arm, against=None)
         self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
         return arm
 
@@ -378,7 +384,7 @@ class _Reader:
         if isinstance(number, int) and "round" in over:
             number = over["round"]
         latent = self._latent_of(where, body, over)
-        arm = Arm(
+        return Arm(
             name=str(body.get("name", "")),
             group=str(body.get("group", body.get("name", ""))),
             varied=body.get("varied"),
@@ -392,9 +398,6 @@ class _Reader:
             latent=latent,
             note=body.get("note"),
         )
-        if latent is None:
-            self._check_training(where, arm)
-        return arm
 
     @staticmethod
     def _tunes_round(body: Section) -> bool:
@@ -418,9 +421,9 @@ class _Reader:
         return found
 
     def _check_training(self, where: str, arm: Arm) -> None:
-        """Options that contradict each other; what a search will fill in is made up for that."""
-        if self.problems:
-            return  # of values that are wrong by themselves nothing more can be said
+        """Options that contradict each other."""
+        if arm.latent is not None:
+            return
         from dpltm.cli.train_plan import check_options
 
         found = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}

@@ -1,0 +1,252 @@
+"""Recipes: what is wrong with one is said all at once; one that is right becomes arms, members and what they are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.cli.recipe import laid, read_recipe
+from dpltm.errors import InputError
+
+HEAD = """
+[recipe]
+title = "T"
+seeds = 2
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+model = "mlp:4"
+batch-size = 50
+steps = 2
+noise-multiplier = 1.0
+"""
+
+SETS = """
+[tickets.a]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 2
+iterations = 3
+batch-size = 30
+"""
+
+DENSE = '[[arm]]\nname = "dense"\n'
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def wrong(written: Callable[[str], Path]) -> Callable[..., str]:
+    """What is said about a recipe that is wrong."""
+
+    def read(text: str, **options: Any) -> str:
+        with pytest.raises(InputError) as caught:
+            read_recipe(written(text), **options)
+        return str(caught.value)
+
+    return read
+
+
+def test_everything_that_is_wrong_is_said_at_once(wrong: Callable[..., str]) -> None:
+    said = wrong(
+        '[recipe]\ntitle = "T"\nsedes = 3\n[train]\ndataset = "digits"\nlearning-rate = 1\nepochs = "many"\n'
+        '[[arm]]\nname = "a"\ntickets = "none"\nround = 1\n[[arm]]\nnaem = "b"\n[figures]\nover = "steps"\n'
+    )
+    for part in ("problems:", "'sedes'", "'learning-rate'", "epochs = 'many'", "no set 'none'",
+                 "'naem'", "has no name", "'figures'"):  # fmt: skip
+        assert part in said, part
+    assert "\n" not in said
+
+
+def test_options_that_contradict_each_other(wrong: Callable[..., str]) -> None:
+    said = wrong(HEAD + DENSE + '[[arm]]\nname = "other"\ntrain = { epsilon = 1.0, noise-multiplier = 1.0 }\n')
+    assert "'other'" in said
+    assert "--epsilon" in said
+    assert "--noise-multiplier" in said
+
+
+def test_two_arms_in_contradiction_are_both_named(wrong: Callable[..., str]) -> None:
+    bad = "train = { no-pre-clip = true }\n"
+    said = wrong(HEAD + f'[[arm]]\nname = "one"\n{bad}[[arm]]\nname = "two"\n{bad}')
+    assert "2 problems" in said
+    assert "'one'" in said
+    assert "'two'" in said
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        ("round = 1", "is of tickets"),
+        ('tickets = "a"', "one of round and select"),
+        ('tickets = "a"\nround = 1\nselect = { eps1 = 0.1 }', "one of round and select"),
+        ('tickets = "a"\nround = "best"', "neither a number nor random"),
+        ("tune = { lr = \"1\" }", "give train an epsilon"),
+        ("train = { seed = 3 }", "decided by the recipe"),
+        ("train = { out = \"x\" }", "decided by the recipe"),
+        ('against = "nobody"', "no arm 'nobody'"),
+        ("vary = { lr = [1] }", "train.KEY"),
+        ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
+        ('vary = { "train.lr" = [] }', "of one length"),
+        ("paper = [1, 2]", "a list needs vary"),
+        ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
+        ('latent = { shceme = {} }', "'shceme'"),
+        ('train = { filter = "clipp" }', "'clipp'"),
+        ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "--model"),
+    ],
+)  # fmt: skip
+def test_an_arm_that_is_wrong(wrong: Callable[..., str], arm: str, said: str) -> None:
+    assert said in wrong(HEAD + SETS + f'[[arm]]\nname = "x"\n{arm}\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD, "[[arm]]: missing"),
+        (HEAD + DENSE + DENSE, "named twice"),
+        (DENSE.replace("[[arm]]", "[recipe]\n[[arm]]"), "title: missing"),
+        (HEAD.replace("seeds = 2", "seeds = 0") + DENSE, "not from 1 to"),
+        (HEAD.replace("seeds = 2", 'measure = "f1"') + DENSE, "'f1'"),
+        (HEAD + DENSE + "[figure]\nover = \"values\"\n", "no arm has vary"),
+        (HEAD + DENSE + "[figure]\nover = \"time\"\n", "'time'"),
+        (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n', "no set 'c'"),
+        (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "circle"),
+        (HEAD + DENSE + "[quick]\ntrain = { stepz = 1 }\n", "'stepz'"),
+        (HEAD + DENSE + "tickets = 3\n", "tickets"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong(wrong: Callable[..., str], text: str, said: str) -> None:
+    assert said in wrong(text)
+
+
+def test_quick_needs_a_table_that_says_how(wrong: Callable[..., str]) -> None:
+    assert "[quick]: missing" in wrong(HEAD + DENSE, quick=True)
+
+
+def test_tables_go_over_one_another(written: Callable[[str], Path]) -> None:
+    text = HEAD + SETS + (
+        '[[arm]]\nname = "dense"\nvary = { "train.epsilon" = [3, 1], "train.lr" = [0.5, 0.25] }\npaper = [90, 80]\n'
+        '[[arm]]\nname = "ticket"\ntickets = "a"\nround = 2\nagainst = "dense"\nvary = { "train.epsilon" = [3, 1] }\n'
+        '[[arm]]\nname = "plain"\ntickets = "a"\nround = "random"\nagainst = "dense, epsilon 1"\n'
+        "[quick]\nseeds = 1\nround = 1\ntrain = { epochs = 0.1 }\ntickets = { iterations = 1 }\n"
+    )  # fmt: skip
+    recipe = read_recipe(written(text))
+    assert [arm.name for arm in recipe.arms] == [
+        "dense, epsilon 3", "dense, epsilon 1", "ticket, epsilon 3", "ticket, epsilon 1", "plain"
+    ]  # fmt: skip
+    assert [arm.paper for arm in recipe.arms] == [90, 80, None, None, None]
+    assert [arm.against for arm in recipe.arms] == [
+        None,
+        None,
+        "dense, epsilon 3",
+        "dense, epsilon 1",
+        "dense, epsilon 1",
+    ]
+    dense, ticket = recipe.arms[1], recipe.arms[3]
+    assert dense.train["epsilon"] == 1
+    assert dense.train["lr"] == 0.25
+    assert "noise-multiplier" not in dense.train  # which epsilon takes the place of
+    assert "model" in dense.train
+    assert "model" not in ticket.train  # the set remembers its own
+    assert len(recipe.members) == 10
+    assert len({member.label for member in recipe.members}) == 10
+
+    quick = read_recipe(written(text), quick=True)
+    assert [arm.name for arm in quick.arms] == ["dense, epsilon 3", "ticket, epsilon 3", "plain"]
+    assert quick.seeds == 1
+    assert "steps" not in quick.arms[0].train
+    assert quick.arms[1].round == 1
+    assert quick.tickets["a"]["iterations"] == 1
+    assert read_recipe(written(text), 7, True).seeds == 7
+    assert {member.label for member in quick.members}.isdisjoint(member.label for member in recipe.members)
+
+
+def test_a_member_is_known_by_all_that_makes_it(written: Callable[[str], Path]) -> None:
+    """Another option anywhere, of its training or of its tickets, makes it another; a title does not."""
+    arms = '[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n[[arm]]\nname = "y"\n'
+    one = read_recipe(written(HEAD + SETS + arms))
+    other = read_recipe(written(HEAD.replace('"T"', '"U"') + SETS.replace("iterations = 3", "iterations = 4") + arms))
+    ticket, dense = (read.members[:2] for read in (one, other))
+    assert ticket[0].label != dense[0].label
+    assert ticket[1].label == dense[1].label
+
+
+def test_laid_over_takes_the_place_of_what_excludes_it() -> None:
+    assert laid({"epochs": 3, "lr": 1}, {"steps": 5}) == {"lr": 1, "steps": 5}
+    assert laid({"epsilon": 3}, {"noise_multiplier": 1.0}) == {"noise-multiplier": 1.0}
+    both = {"epsilon": 0.3, "noise-multiplier": 2.0}  # of --budget-stop
+    assert laid({"noise-multiplier": 1.0}, both) == both
+    assert laid({"batch_size": 3}, {"batch-size": 4}) == {"batch-size": 4}
+
+
+def test_a_dataset_that_is_not_at_hand(
+    refused: Callable[..., str], cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are named with what to do, and nothing starts."""
+    monkeypatch.setenv("DPLTM_DATA", str(cwd / "nowhere"))
+    text = HEAD.replace('dataset = "digits"', 'dataset = "har-signals"').replace('subset = "0.5:1.0"', "")
+    (cwd / "r.toml").write_text(
+        text + DENSE + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n', encoding="utf-8"
+    )
+    said = refused("run", "--config", "r.toml")
+    assert "2 problems" in said
+    assert "har-signals.npz" in said
+    assert "kmnist-7k.npz" in said
+
+
+def test_a_network_that_does_not_fit_is_found_before_anything_starts(refused: Callable[..., str], cwd: Path) -> None:
+    (cwd / "r.toml").write_text(HEAD + DENSE + '[[arm]]\nname = "c"\ntrain = { model = "cnn" }\n', encoding="utf-8")
+    assert "14 x 14" in refused("run", "--config", "r.toml")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--epsilon", "3"), "--epsilon: a recipe"),
+        (("--seed", "1"), "--seed: a recipe"),
+        (("--jobs", "0"), "--jobs: 0"),
+        (("--seeds", "0"), "seeds: 0"),
+    ],
+)
+def test_flags_that_a_recipe_does_not_take(
+    refused: Callable[..., str], cwd: Path, flags: tuple[str, ...], said: str
+) -> None:
+    (cwd / "r.toml").write_text(HEAD + DENSE, encoding="utf-8")
+    assert said in refused("run", "--config", "r.toml", *flags)
+
+
+def test_flags_of_recipes_alone(refused: Callable[..., str], cwd: Path) -> None:
+    (cwd / "r.toml").write_text("[run]\nepsilon = 3\n", encoding="utf-8")
+    for flags in (("--seeds", "2"), ("--quick",), ("--jobs", "2")):
+        assert "is none" in refused("run", "--config", "r.toml", *flags)
+
+
+def test_a_plan_says_what_would_be_spent_and_does_nothing(
+    cli: Callable[..., Any], tree: Callable[[], dict[str, bytes | None]], cwd: Path
+) -> None:
+    (cwd / "r.toml").write_text(
+        HEAD + SETS + DENSE + '[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', encoding="utf-8"
+    )
+    before = tree()
+    body = cli("run", "--config", "r.toml", "--dry-run", "--json").json
+    assert tree() == before
+    assert body["members"] == 4
+    dense, ticket = body["arms"]
+    alone = cli("train", "--dense", "--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:4", "--batch-size", "50",
+                "--steps", "2", "--noise-multiplier", "1", "--dry-run", "--json").json  # fmt: skip
+    assert dense["privacy"]["certified"] == alone["privacy"]["certified"]
+    assert ticket["privacy"] is None
+    assert json.dumps(body)

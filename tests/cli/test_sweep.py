@@ -1,0 +1,286 @@
+"""Sweeps: finished members are left alone, failed ones leave a hole, and any number of processes share the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.cli.recipe import read_recipe
+from dpltm.cli.sweep import world
+from dpltm.replicates import paired, summary
+from dpltm.tickets.sweep_files import SweepFolder
+
+RECIPE = """
+[recipe]
+title = "Digits"
+source = "nobody"
+seeds = 2
+
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+model = "mlp:4"
+batch-size = 50
+steps = 3
+noise-multiplier = 1.0
+
+[tickets.public]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 2
+iterations = 5
+batch-size = 30
+
+[tickets.moved]
+from = "public"
+dataset = "digits"
+subset = "0.0:0.5"
+mode = "mask-only"
+
+[[arm]]
+name = "dense"
+paper = 99.5
+
+[[arm]]
+name = "drawn"
+tickets = "public"
+against = "dense"
+select = { eps1 = 0.5, score = "additive" }
+
+[[arm]]
+name = "at random"
+tickets = "public"
+round = "random"
+
+[[arm]]
+name = "moved"
+tickets = "moved"
+round = 2
+
+[figure]
+over = "steps"
+"""
+
+BROKEN = RECIPE + '\n[[arm]]\nname = "broken"\ntickets = "public"\nround = 9\n'
+
+
+@pytest.fixture
+def recipe(cwd: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        (cwd / "r.toml").write_text(text, encoding="utf-8")
+        return cwd / "r.toml"
+
+    return write
+
+
+def members(out: Path) -> dict[str, dict[str, Any]]:
+    return {path.parent.name: json.loads(path.read_text()) for path in sorted(out.glob("members/*/result.json"))}
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+def test_a_sweep_from_start_to_end(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    path = recipe(RECIPE)
+    body = cli("run", "--config", path, "--jobs", "1", "--json").json
+    out = cwd / "r.sweep"
+    done = members(out)
+    assert body["finished"] == body["members"] == len(done) == 8
+    assert json.loads((out / "results.json").read_text())["arms"] == body["arms"]
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    rows = {row["name"]: row for row in body["arms"]}
+    assert list(rows) == ["dense", "drawn", "at random", "moved"]
+
+    for row in rows.values():  # what the table says is what the members' runs say
+        mine = {body["seed"]: body for body in done.values() if body["arm"] == row["name"]}
+        values = {seed: body["train"]["accuracy"] for seed, body in mine.items()}
+        assert row["values"] == {str(seed): value for seed, value in values.items()}
+        found = summary([values[0], values[1]])
+        assert (row["mean"], row["sd"], row["interval"]) == pytest.approx((found.mean, found.sd, found.half))
+        assert row["missing"] == []
+    dense = {int(seed): value for seed, value in rows["dense"]["values"].items()}
+    drawn = {int(seed): value for seed, value in rows["drawn"]["values"].items()}
+    assert rows["drawn"]["difference"]["mean"] == pytest.approx(paired(drawn, dense).mean)
+    assert rows["dense"]["paper"] == 99.5
+
+    # a draw is paid for on top of its training; every figure is that of one release
+    alone = cli("train", "--dense", "--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:4", "--batch-size", "50",
+                "--steps", "3", "--noise-multiplier", "1", "--dry-run", "--json").json  # fmt: skip
+    single = alone["privacy"]["certified"]["epsilon"]
+    assert rows["dense"]["privacy"]["certified"]["epsilon"] == single
+    assert rows["drawn"]["privacy"]["certified"]["epsilon"] > single
+    assert rows["drawn"]["privacy"]["nominal"] is not None
+    # and all of them together cost more than any, and no more than their sum
+    together = body["privacy"]["certified"]["epsilon"]
+    assert single < together < 8 * rows["drawn"]["privacy"]["certified"]["epsilon"]
+    assert any("together" in note for note in body["privacy"]["notes"])
+
+    text = (out / "results.md").read_text()
+    for name in rows:
+        assert f"| {name} |" in text
+    assert "HOLE" not in text
+    assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
+
+
+def test_finished_members_are_left_alone(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    path = recipe(RECIPE)
+    first = cli("run", "--config", path, "--jobs", "1", "--seeds", "1", "--json").json
+    kept = {
+        name: (cwd / "r.sweep/members" / name / "result.json").stat().st_mtime_ns for name in members(cwd / "r.sweep")
+    }
+    again = cli("run", "--config", path, "--jobs", "1", "--seeds", "2", "--json").json
+    now = members(cwd / "r.sweep")
+    assert len(now) == 8
+    for name, stamp in kept.items():
+        assert (cwd / "r.sweep/members" / name / "result.json").stat().st_mtime_ns == stamp
+    for one, other in zip(first["arms"], again["arms"], strict=True):
+        assert other["values"]["0"] == one["values"]["0"]
+
+    # another option makes other members; those of arms that did not change stay
+    recipe(RECIPE.replace("paper = 99.5", "train = { lr = 0.125 }"))
+    changed = cli("run", "--config", path, "--jobs", "1", "--json").json
+    assert len(members(cwd / "r.sweep")) == 10
+    assert changed["finished"] == 8
+    assert changed["arms"][0]["lr"] == 0.125
+    assert changed["arms"][1]["values"] == again["arms"][1]["values"]
+
+
+def test_a_failed_member_leaves_a_hole(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    done = cli("run", "--config", recipe(BROKEN), "--jobs", "1", "--json")
+    assert done.code == 1
+    body = json.loads(done.out)
+    assert (body["finished"], body["members"]) == (8, 10)
+    broken = body["arms"][-1]
+    assert [hole["seed"] for hole in broken["missing"]] == [0, 1]
+    assert "9" in broken["missing"][0]["why"]
+    assert broken["mean"] is None
+    assert body["arms"][0]["count"] == 2
+    assert "HOLE" in (cwd / "r.sweep/results.md").read_text()
+
+    # what failed is tried again, and what is mended fills the hole
+    recipe(BROKEN.replace("round = 9", "round = 1"))
+    assert cli("run", "--config", "r.toml", "--jobs", "1", "--json").json["finished"] == 10
+
+
+def test_two_processes_make_what_one_makes(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    """Starting weights and masks are the seed's, whoever makes them; every member is made once, a failed one too."""
+    path = recipe(BROKEN)
+    assert cli("run", "--config", path, "--jobs", "1", "--out", "one", "--quiet").code == 1
+    assert cli("run", "--config", path, "--jobs", "2", "--out", "two", "--quiet").code == 1
+    assert members(cwd / "one").keys() == members(cwd / "two").keys()
+    sets = [path.name for path in sorted((cwd / "one/tickets").iterdir())]
+    assert sets == [path.name for path in sorted((cwd / "two/tickets").iterdir())]
+    for name in sets:
+        ids = {json.loads((cwd / out / "tickets" / name / "tickets.json").read_text())["id"] for out in ("one", "two")}
+        assert len(ids) == 1
+    for name in members(cwd / "two"):
+        _, *events = (cwd / "two/members" / name / "ledger.jsonl").read_text().splitlines()
+        assert sum("training" in json.loads(line)["event"]["kind"] for line in events) == 1
+
+
+def test_under_torchrun(recipe: Callable[[str], Path], cwd: Path) -> None:
+    """Its processes share the members, and the first of them alone prints the table."""
+    path = recipe(RECIPE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "dpltm.cli.main"]
+    done = subprocess.run(
+        [*command, "run", "--config", str(path), "--json"], env=environment(), capture_output=True, text=True, timeout=300,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.count("\n") == 1
+    body = json.loads(done.stdout)
+    assert body["finished"] == 8
+    assert len(members(cwd / "r.sweep")) == 8
+
+
+def test_an_interrupted_sweep_goes_on(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    """Ctrl-C ends every process within seconds; the same command finishes what is left."""
+    path = recipe(RECIPE.replace("steps = 3", "steps = 400"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(path), "--jobs", "2"],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not members(cwd / "r.sweep") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "interrupted" in said
+    before = members(cwd / "r.sweep")
+    assert 1 <= len(before) < 8, "it was too fast to be interrupted"
+    recipe(RECIPE.replace("steps = 3", "steps = 400"))
+    body = cli("run", "--config", path, "--jobs", "1", "--json").json
+    assert body["finished"] == 8
+    after = members(cwd / "r.sweep")
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_process_that_dies_takes_only_its_member_along(cwd: Path, recipe: Callable[[str], Path]) -> None:
+    """A member that was begun in this session and is nobody's any more is not tried for ever."""
+    read = read_recipe(recipe(RECIPE))
+    folder = SweepFolder(cwd / "s", read.title, "now")
+    label = read.members[0].label
+    assert folder.begin(label)
+    assert not folder.begin(label)
+    assert SweepFolder(cwd / "s", read.title, "later").begin(label)
+
+
+def test_attempts_that_came_to_nothing_stay_on_record(cwd: Path) -> None:
+    folder = SweepFolder(cwd / "s", "T", "one")
+    folder.begin("m")
+    (folder.member("m") / "ledger.jsonl").write_text("spent\n")
+    SweepFolder(cwd / "s", "T", "two").begin("m")
+    assert [path.name for path in folder.ledgers("m")] == ["ledger-attempt-1.jsonl"]
+
+
+def test_what_lies_in_the_folder_is_respected(
+    refused: Callable[..., str], recipe: Callable[[str], Path], cwd: Path
+) -> None:
+    path = recipe(RECIPE)
+    (cwd / "taken").mkdir()
+    assert "not of a recipe" in refused("run", "--config", path, "--out", "taken")
+    SweepFolder(cwd / "other", "Another title", "x")
+    assert "'Another title'" in refused("run", "--config", path, "--out", "other")
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "found"),
+    [("1", "4", (1, 4)), ("4", "4", (0, 1)), ("x", "4", (0, 1)), ("0", "1", (0, 1)), ("-1", "2", (0, 1))],
+)
+def test_which_process_this_is(monkeypatch: pytest.MonkeyPatch, rank: str, size: str, found: tuple[int, int]) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert world() == found
+
+
+def test_a_latent_arm(cli: Callable[..., Any], cwd: Path) -> None:
+    (cwd / "latent.toml").write_text(
+        '[recipe]\ntitle = "L"\nseeds = 1\n[latent.scheme]\npublic = "digits"\nfeatures = "unit"\nepsilon = 4.0\n'
+        '[latent.encode]\ndataset = "own.npz"\nbounds = "0,16"\n[latent.train]\ntest = "digits"\n'
+        '[[arm]]\nname = "codebook"\nlatent = {}\n', encoding="utf-8",
+    )  # fmt: skip
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = (16 - digits.images).astype(np.uint8)  # other records than those that are public here
+    np.savez(cwd / "own.npz", x_train=images, y_train=digits.target)
+    body = cli("run", "--config", "latent.toml", "--jobs", "1", "--json").json
+    row = body["arms"][0]
+    assert row["privacy"]["certified"]["epsilon"] <= 4
+    assert row["count"] == 1
+    shutil.rmtree(cwd / "latent.sweep")
