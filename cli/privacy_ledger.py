@@ -196,8 +196,9 @@ def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     from dpltm.privacy.ledger import json_figure
 
     rows = []
-    set_on = {replace(event.dataset, name=""): event for event in events if isinstance(event, BudgetEvent)}
-    for ref, budget in set_on.items():
+    budgets = (event for event in events if isinstance(event, BudgetEvent))
+    set_on = {(replace(event.dataset, name=""), event.unit): event for event in budgets}
+    for (ref, _), budget in set_on.items():
         touching = [event for event in events if event.dataset.may_overlap(ref)]
         spent = epsilon(touching, budget.delta, unit=budget.unit)
         rows.append(

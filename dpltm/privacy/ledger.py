@@ -131,11 +131,11 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
         BudgetError: with the budget and what everything would come to.
     """
     before, planned = tuple(before), tuple(planned)
-    budgets: dict[DatasetRef, BudgetEvent] = {}
+    budgets: dict[tuple[DatasetRef, Unit], BudgetEvent] = {}
     for event in (*before, *planned):
         if isinstance(event, BudgetEvent):
-            budgets[replace(event.dataset, name="")] = event  # the same records under another name
-    for ref, budget in budgets.items():
+            budgets[replace(event.dataset, name=""), event.unit] = event  # the same records under another name
+    for (ref, _), budget in budgets.items():
         new = [event for event in planned if event.dataset.may_overlap(ref) and _costs(event)]
         touching = (*(event for event in before if event.dataset.may_overlap(ref)), *new)
         found = [

@@ -1,0 +1,255 @@
+"""Ratings: the file format and its bad inputs, made-up ratings, what is held out, and a user's ratings as one record."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpltm.data import by_user, load
+from dpltm.data.ratings import ABSENT, Ratings, held_out_users, made_up, public_hash, read_ratings
+from dpltm.errors import DataError
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="ratings.dat"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("latin-1"))
+        return path
+
+    return write
+
+
+def as_text(ratings: Ratings) -> str:
+    rows = zip(ratings.places.tolist(), ratings.stars.tolist(), strict=True)
+    return "".join(f"{user + 1}::{item + 1}::{stars}::978300760\n" for (user, item), stars in rows)
+
+
+def test_reads_the_published_form(written):
+    found = read_ratings(written("1::1193::5::978300760\n1::661::3::978302109\r\n6040::1::1::956716541"), (6040, 3952))
+    assert found.places.tolist() == [[0, 1192], [0, 660], [6039, 0]]
+    assert found.stars.tolist() == [5, 3, 1]
+    assert (found.tables, found.places.dtype, found.stars.dtype) == ((6040, 3952), np.int32, np.int64)
+
+
+def test_counts_tables_that_nobody_declared(written):
+    assert read_ratings(written("3::7::5::1\n2::9::1::1\n")).tables == (3, 9)
+
+
+FORM = "not UserID::MovieID::Rating::Timestamp, whole numbers all; correct it"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; expected lines of UserID::MovieID::Rating::Timestamp"),
+        ("1::2::3::4\n1,3,3,4\n", f"line 2 is b'1,3,3,4', {FORM}"),
+        ("1::2::3::4\n\n", f"line 2 is b'', {FORM}"),
+        ("1::2::3\n", f"line 1 is b'1::2::3', {FORM}"),
+        ("1::2::3::4::5\n", f"line 1 is b'1::2::3::4::5', {FORM}"),
+        ("1::2::3.5::4\n", f"line 1 is b'1::2::3.5::4', {FORM}"),
+        ("-1::2::3::4\n", f"line 1 is b'-1::2::3::4', {FORM}"),
+        ("x::2::3::4\n", f"line 1 is b'x::2::3::4', {FORM}"),
+        ("1::2::3::4 5\n", f"line 1 is b'1::2::3::4 5', {FORM}"),
+        ("\xb2::2::3::4\n", f"line 1 is b'\\xb2::2::3::4', {FORM}"),
+        ("1::2::3::4\n" + "9" * 200 + "::2::3::4\n", f"line 2 is b'{'9' * 58}, {FORM}"),
+        ("1234567890::2::3::4\n", f"line 1 is b'1234567890::2::3::4', {FORM}"),
+        ("1::2::5::4\n1::3::6::4\n", "line 2 has rating 6, but ratings go from 1 to 5; correct it"),
+        ("1::2::0::4\n", "line 1 has rating 0, but ratings go from 1 to 5; correct it"),
+        ("0::2::1::4\n", "line 1 has user id 0, but user ids go from 1 to 6,040; correct it"),
+        ("1::2::1::4\n6041::2::1::4\n", "line 2 has user id 6041, but user ids go from 1 to 6,040; correct it"),
+        ("1::3953::1::4\n", "line 1 has item id 3953, but item ids go from 1 to 3,952; correct it"),
+        ("1::2::1::4\n2::2::1::4\n1::2::5::9\n", "line 3 has user 1 rate item 2 a second time; keep one of them"),
+    ],
+)
+def test_broken_files(written, text, message):
+    path = written(text)
+    with pytest.raises(DataError) as error:
+        read_ratings(path, (6040, 3952))
+    assert str(error.value) == f"{path}: {message}"
+
+
+def test_an_id_of_hundreds_of_millions_takes_no_memory(written):
+    path = written("999999999::1::1::4\n")
+    with pytest.raises(DataError) as error:
+        read_ratings(path)
+    assert str(error.value) == (
+        f"{path}: line 1 has user id 999999999, but user ids go from 1 to 1,000,000; correct it"
+    )
+
+
+def test_made_up_ratings_are_what_the_seed_says():
+    found, again, other = (made_up(50, 40, 600, seed) for seed in (1, 1, 2))
+    assert np.array_equal(found.places, again.places)
+    assert np.array_equal(found.stars, again.stars)
+    assert not np.array_equal(found.stars, other.stars)
+    assert len(np.unique(found.places, axis=0)) == len(found.stars) == 600
+    assert found.places.max(0).tolist() <= [49, 39]
+    assert set(found.stars.tolist()) == {1, 2, 3, 4, 5}
+
+
+def test_made_up_ratings_have_long_tails_and_tastes():
+    ratings = made_up(200, 120, 6000, 20)
+    users, items = (np.bincount(ratings.places[:, place]) for place in (0, 1))
+    assert users.min() >= 15
+    assert users.max() > 2 * np.median(users)
+    assert items.max() > 3 * np.median(items)
+    assert 3.4 < ratings.stars.mean() < 3.8
+    assert 1.0 < ratings.stars.std() < 1.2
+
+
+def test_every_fifth_rating_is_held_out(written):
+    ratings = made_up(20, 15, 103, 0)
+    found = load(str(written(as_text(ratings), "some.dat")), users=20, items=15)
+    fifth = np.arange(103) % 5 == 4
+    assert np.array_equal(found.train.x, ratings.places[~fifth])
+    assert np.array_equal(found.train.y, ratings.stars[~fifth] - 1)
+    assert np.array_equal(found.test.x, ratings.places[fifth])
+    assert np.array_equal(found.test.y, ratings.stars[fifth] - 1)
+    assert (found.name, found.classes, found.tables, found.tables_origin) == ("some", 5, (20, 15), "declared")
+    assert (found.records, found.records_origin, found.features) == (83, "counted", 2)
+
+
+def test_movielens_is_found_in_the_data_home(written, tmp_path):
+    text = as_text(made_up(20, 15, 103, 0))
+    written(text, "ml-1m/ratings.dat")
+    found = load("movielens", home=tmp_path)
+    assert (found.name, found.tables, found.tables_origin) == ("movielens", (6040, 3952), "described")
+    assert found.source_digest == load(str(written(text, "ml-1m/other.dat"))).source_digest, "whatever the tables"
+
+
+def test_movielens_is_fetched_by_whoever_wants_it(tmp_path):
+    with pytest.raises(DataError) as error:
+        load("movielens", home=tmp_path)
+    assert str(error.value) == (
+        f"movielens: no ratings.dat in {tmp_path}, and its licence lets nobody but GroupLens hand it out; get it with:"
+        f" curl -LO https://files.grouplens.org/datasets/movielens/ml-1m.zip && unzip ml-1m.zip -d {tmp_path}"
+        " (or try movielens-like, which is made up)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        ("movielens-small", {"users": 3, "items": 4}, "--users, --items: the tables of movielens-small are known; drop them"),
+        ("movielens-small", {"bounds": (0, 1)}, "--bounds: movielens-small holds ratings, which have none of that to say; drop"),
+        ("a.dat", {"users": 3}, "--users, --items: declare both, the largest ids there can be, or none"),
+        ("a.dat", {"users": 0, "items": 4}, "--users 0: is not between 1 and 1,000,000"),
+        ("a.dat", {"users": 4, "items": 10**7}, "--items 10000000: is not between 1 and 1,000,000"),
+        ("a.dat", {}, "--dataset a.dat: no such file; correct the path"),
+        ("digits", {"users": 3, "items": 4}, "--users, --items: are for ratings (.dat), and digits is none; drop them"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit(dataset, options, message):
+    with pytest.raises(DataError) as error:
+        load(dataset, **options)
+    assert str(error.value).startswith(message)
+
+
+# Users
+
+
+def test_hashes_are_those_of_splitmix64():
+    """Golden: the first three outputs for seed 1234567 (Vigna's reference), whose state grows by the same constant."""
+    state = [1234567 + step * 0x9E3779B97F4A7C15 for step in range(3)]
+    places = np.array([[value >> 32 & 0xFFFFFFFF, value & 0xFFFFFFFF] for value in state], dtype=np.uint64)
+    assert public_hash(places).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def by_hand(dataset, slots):
+    """The definition, a user at a time."""
+    rows = {}
+    for (user, item), label in zip(dataset.train.x.tolist(), dataset.train.y.tolist(), strict=True):
+        if user % 5 != 4:
+            rows.setdefault(user, []).append((int(public_hash(np.array([[user, item]]))[0]), item, label))
+    return {user: sorted(given)[:slots] for user, given in sorted(rows.items())}
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 15), st.integers(0, 2**32))
+def test_a_user_is_the_ratings_of_lowest_hash(slots, seed):
+    dataset = dataset_of(made_up(12, 15, 80, seed))
+    found, expected = by_user(dataset, slots), by_hand(dataset, slots)
+    assert found.train.x.shape == (len(expected), slots, 2)
+    for places, labels, (user, given_) in zip(found.train.x, found.train.y, expected.items(), strict=True):
+        there = labels != ABSENT
+        assert there.tolist() == [True] * len(given_) + [False] * (slots - len(given_))
+        assert places[there].tolist() == [[user, item] for _, item, _ in given_]
+        assert labels[there].tolist() == [label for *_, label in given_]
+        assert not places[~there].any()
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 6), st.integers(0, 2**32), st.data())
+def test_a_user_more_is_a_row_more_whatever_they_gave(slots, seed, data):
+    """The neighbour that the guarantee is about. Hostile: many ratings, of items that the others rate too."""
+    ratings = made_up(12, 15, 80, seed)
+    user = data.draw(st.sampled_from([user for user in range(12) if user % 5 != 4]))
+    given_ = data.draw(
+        st.lists(st.tuples(st.integers(0, 14), st.integers(1, 5)), min_size=1, max_size=15, unique_by=lambda r: r[0])
+    )
+    others = ratings.places[:, 0] != user
+    places = np.concatenate([ratings.places[others], [[user, item] for item, _ in given_]]).astype(np.int32)
+    stars = np.concatenate([ratings.stars[others], [stars for _, stars in given_]])
+    without, with_ = (
+        by_user(dataset_of(Ratings(x, y, (12, 15)), hold_out=False), slots)
+        for x, y in ((ratings.places[others], ratings.stars[others]), (places, stars))
+    )
+    mine = with_.train.x[:, 0, 0] == user
+    assert np.count_nonzero(mine) == 1
+    assert np.array_equal(with_.train.x[~mine], without.train.x)
+    assert np.array_equal(with_.train.y[~mine], without.train.y)
+
+
+def dataset_of(ratings, hold_out=True):
+    from dataclasses import replace
+
+    from dpltm.data import Split
+
+    small = load("movielens-small")
+    fifth = np.arange(len(ratings.stars)) % 5 == 4 if hold_out else np.zeros(len(ratings.stars), dtype=bool)
+    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~fifth, fifth))
+    return replace(small, train=train, test=test, tables=ratings.tables, records=len(train), records_origin="counted")
+
+
+def test_what_is_public_of_users():
+    ratings = load("movielens-small")
+    users = by_user(ratings, 16)
+    assert (users.unit, users.records, users.records_origin) == ("user", 160, "described")
+    assert (users.features, users.input_shape) == (2, (2,))
+    assert users.source_digest == ratings.source_digest, (
+        "the same data, so that a ledger adds up what both units spend"
+    )
+    assert users.train.x.shape == (160, 16, 2)
+
+
+def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_records_too():
+    ratings = load("movielens-small")
+    users = by_user(ratings, 16)
+    out = held_out_users(200)
+    assert not out[users.train.x[:, 0, 0]].any()
+    assert out[users.test.x[:, 0]].all()
+    held = {tuple(pair) for pair in ratings.test.x.tolist()}
+    assert {tuple(pair) for pair in users.test.x.tolist()} == {pair for pair in held if pair[0] % 5 == 4}
+    assert {tuple(pair) for pair in users.train.x[users.train.y != ABSENT].tolist()}.isdisjoint(held)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "slots", "message"),
+    [
+        ("digits", {}, 4, "--unit user: takes ratings by users, such as movielens, and digits holds none"),
+        ("movielens-small", {"subset": "0.5"}, 4, "--unit user: takes every user; leave --subset out, which is a range of ratings"),
+        ("movielens-small", {}, 0, "--per-user 0: is not between 1 and the 120 items"),
+        ("movielens-small", {}, 121, "--per-user 121: is not between 1 and the 120 items"),
+    ],
+)  # fmt: skip
+def test_bad_users(dataset, options, slots, message):
+    with pytest.raises(DataError) as error:
+        by_user(load(dataset, **options), slots)
+    assert str(error.value) == message
+
+
+def test_declared_records_are_users():
+    found = by_user(load("movielens-small", records=150), 8)
+    assert (found.records, found.records_origin) == (150, "declared")
