@@ -124,8 +124,8 @@ class Maker:
         if arm.tune is None:
             return {}
         asked = {key: arm.train[key] for key in OF_TRAINING if key in arm.train} | dict(arm.tune)
-        seed = asked.pop("seed", 0)
-        tickets = None if arm.tickets is None else self._set(recipe, arm.tickets, seed)
+        seed, name = asked.pop("seed", 0), asked.pop("tickets", arm.tickets)
+        tickets = None if name is None else self._set(recipe, name, seed)
         if tickets is not None and isinstance(arm.round, int):
             asked["rounds"] = str(arm.round)
         key = digest([asked, seed, None if tickets is None else tickets.name])

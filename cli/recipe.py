@@ -10,7 +10,8 @@
     [latent.scheme|encode|train] options of dpltm latent, for an arm that has a table latent rather than train
 
 An arm with a table ``select`` draws its ticket; one with ``round`` takes that one (with ``round = "random"``, one of all, by
-the seed); one without tickets trains the whole network. With a table ``tune`` its settings are searched first.
+the seed); one without tickets trains the whole network. With a table ``tune`` its settings are searched first; on public
+records of another shape, with another set (``tickets`` in that table) and network (``model``).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ COMMANDS: dict[str, type] = {
 DECIDED: dict[str, frozenset[str]] = {
     "train": frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "tuned-on"}),
     "select": frozenset({"set", "ledger", "dry-run"}),
-    "tune": frozenset({"set", "model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
+    "tune": frozenset({"set", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
                        "average", "accountant", "out"}),
     "generate": frozenset({"out", "ledger", "dry-run", "name", "threads"}),
     "transfer": frozenset({"set", "out", "name", "seed"}),
@@ -76,6 +77,7 @@ _ARM = {
 _FIGURE = {"over": str, "x": str, "log": bool}
 _QUICK = {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict}
 _TABLES = ("recipe", "train", "select", "tune", "tickets", "arm", "figure", "quick", "latent")
+_TUNED_SET = ("tune", "tickets")
 _LATENT = ("scheme", "encode", "train")
 
 
@@ -159,7 +161,8 @@ class Member:
         """SHA-256 (hex) over all that the recipe says of it: another one is another experiment, and run anew."""
         arm = self.arm
         parts = [arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
-        return digest([*parts, None if arm.tickets is None else chain(self.recipe, arm.tickets)])
+        sets = (arm.tickets, (arm.tune or {}).get("tickets"))
+        return digest([*parts, *(None if name is None else chain(self.recipe, name) for name in sets)])
 
 
 def chain(recipe: Recipe, name: str) -> list[Section]:
@@ -365,7 +368,7 @@ class _Reader:
         for command in ("train", "select", "tune"):
             wanted = command == "train" or command in body
             own = body.get(command, {})
-            self._section(f"{where} {command}", command, own)
+            self._section(f"{where} {command}", command, {k: v for k, v in own.items() if (command, k) != _TUNED_SET})
             shared, quick = self._table(command), over.get(command, {})
             if "tickets" in body:  # what a set remembers is for the arms without one
                 shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
@@ -373,8 +376,9 @@ class _Reader:
                 quick = {key: quick[key] for key in quick if (command, key) != ("tune", "rounds")}
             options[command] = laid(laid(shared, own), quick) if wanted else None
         tickets, number = body.get("tickets"), body.get("round")
-        if tickets is not None and tickets not in sets:
-            self.problems.append(f"{where} tickets: no set {tickets!r}; known: {', '.join(sets) or 'none'}")
+        for place, name in (("tickets", tickets), ("tune tickets", body.get("tune", {}).get("tickets"))):
+            if name is not None and name not in sets:
+                self.problems.append(f"{where} {place}: no set {name!r}; known: {', '.join(sets) or 'none'}")
         if tickets is None and (number is not None or "select" in body):
             self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
         if tickets is not None and (number is None) == ("select" not in body) and not self._tunes_round(body):
