@@ -1,0 +1,174 @@
+"""Users and items looked up: filtered sums against the naive loop, and the bound for a user whatever they gave.
+
+The network is no chain: four tables meet in products and beside each other. A record is one rating, or a user with several.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpltm.data.ratings import ABSENT
+from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients
+from dpltm.gradients.embedding_layer import EmbeddingLayer
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.training import cross_entropy, user_cross_entropy
+from gradient_cases import filters
+
+pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # embeddings have no other
+
+USERS, ITEMS, SLOTS = 6, 5, 4
+EXAMPLES = settings.default.max_examples
+seeds = st.integers(0, 2**32)
+
+
+def network(seed: int) -> tuple[nn.Sequential, Mask]:
+    """In float64, with weights of ordinary size, a sixth to all of each parameter live."""
+    generator = torch.Generator().manual_seed(seed)
+    model = build(ModelSpec(f"ncf:{USERS}x{ITEMS}:2,3", 2, 5), 0).double()
+    tensors = {}
+    for name, value in model.named_parameters():
+        value.data.copy_(0.7 * torch.randn(value.shape, generator=generator, dtype=torch.float64))
+        density = (0.2, 0.7, 1.0)[int(torch.randint(3, (), generator=generator))]
+        tensors[name] = torch.rand(value.shape, generator=generator) < density
+    mask = Mask(tensors)
+    mask.apply(model)
+    return model, mask
+
+
+def ratings(seed: int, *shape: int) -> tuple[Tensor, Tensor]:
+    """Positions as the network gets them, and labels; of users some slots are empty, in whatever place."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.stack([torch.randint(0, size, shape, generator=generator) for size in (USERS, ITEMS)], -1).double()
+    y = torch.randint(0, 5, shape, generator=generator)
+    if len(shape) == 2:
+        x[..., 0] = x[:, :1, 0]  # all of one user
+        y[torch.rand(shape, generator=generator) < 0.4] = ABSENT
+    return x, y
+
+
+def naive_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Of one record: the mean negative log-likelihood of what is there, with the network written out anew."""
+    value = dict(model.named_parameters())
+    there = [(int(u), int(i), int(label)) for (u, i), label in zip(x.view(-1, 2), y.view(-1), strict=True) if label != ABSENT]
+    total = x.new_zeros(())
+    for user, item, label in there:
+        product = value["factors.user_product.weight"][user] * value["factors.item_product.weight"][item]
+        beside = value["factors.user_beside.weight"][user], value["factors.item_beside.weight"][item]
+        outputs = value["fc1.weight"] @ torch.cat([product, *beside]) + value["fc1.bias"]
+        total = total + outputs.logsumexp(0) - outputs[label]
+    return total / max(1, len(there)) + 0 * value["fc1.bias"].sum()
+
+
+def naive_gradients(model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> list[dict[str, Tensor]]:
+    names, values = zip(*model.named_parameters(), strict=True)
+    rows = []
+    for record in range(len(x)):
+        found = torch.autograd.grad(naive_loss(model, x[record], y[record]), values, allow_unused=True)
+        rows.append(
+            {
+                name: (torch.zeros_like(value) if gradient is None else gradient)[mask[name]]
+                for name, value, gradient in zip(names, values, found, strict=True)
+            }
+        )
+    return rows
+
+
+def filtered(row: dict[str, Tensor], filter: Filter, rounding: float) -> Tensor:
+    """PRIVACY.md section 4, written out anew for one record."""
+
+    def clipped(values: Tensor, to: float) -> Tensor:
+        return values * min(1.0, to / max(float(values.norm()), 1e-300)) * rounding
+
+    whole = torch.cat(list(row.values()))
+    norm = max(float(whole.norm()), 1e-300)
+    match filter:
+        case Clip():
+            return clipped(whole, filter.clip_norm)
+        case RadialTanh():
+            return whole * filter.clip_norm * math.tanh(norm / filter.range) / norm * rounding
+        case Automatic():
+            return whole * filter.clip_norm / (norm + filter.gamma) * rounding
+        case Sigmoid():
+            return filter.scale / (1 + (-whole / filter.range).exp())
+        case PerLayerClip():
+            layers = [[name] for name in list(row)[:4]] + [["fc1.weight", "fc1.bias"]]
+            parts = [torch.cat([row[name] for name in names]) for names in layers]
+            return torch.cat([clipped(part, filter.clip_norm / math.sqrt(len(layers))) for part in parts])
+        case Tanh():
+            before = whole if filter.before is None else clipped(whole, filter.before.clip_norm)
+            mapped = filter.scale * (before / filter.range).tanh()
+            return mapped if filter.after is None else clipped(mapped, filter.after.clip_norm)
+    raise AssertionError(filter)
+
+
+@settings(max_examples=EXAMPLES // 2)
+@given(st.integers(1, 5), st.booleans(), seeds)
+def test_every_filtered_sum_is_the_naive_one(batch, of_users, seed):
+    model, mask = network(seed)
+    x, y = ratings(seed + 1, *((batch, SLOTS) if of_users else (batch,)))
+    gradients = RecordGradients(model, mask, user_cross_entropy if of_users else cross_entropy)
+    rows = naive_gradients(model, mask, x, y)
+    size = max(0.01, float(torch.cat(list(rows[0].values())).norm()))
+    for filter in (
+        Clip(size), PerLayerClip(size), RadialTanh(size, size), Automatic(size), Tanh(2.0, size / 3, Clip(size)),
+        Tanh(0.7, size / 3), Tanh(1.0, size / 2, None, Clip(0.5)), Sigmoid(1.5, size / 3),
+    ):  # fmt: skip
+        found = gradients.filtered_sum(x, y, filter)
+        expected = torch.stack([filtered(row, filter, gradients.rounding) for row in rows]).sum(0)
+        assert found.skipped == 0
+        torch.testing.assert_close(found.values, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("of_users", [False, True])
+def test_tables_are_never_written_out_by_record(of_users):
+    model, mask = network(1)
+    gradients = RecordGradients(model, mask, user_cross_entropy if of_users else cross_entropy)
+    gradients.check(*ratings(2, *((3, SLOTS) if of_users else (3,))))
+    layers = [layer for layer, _ in gradients._plan.layers]
+    assert [isinstance(layer, EmbeddingLayer) for layer in layers] == [True] * 4 + [False]
+
+
+def test_an_empty_slot_says_nothing_whatever_is_in_it():
+    model, mask = network(3)
+    gradients = RecordGradients(model, mask, user_cross_entropy)
+    x, y = ratings(4, 3, SLOTS)
+    other = torch.where((y == ABSENT)[..., None], torch.tensor([5.0, 4.0]), x)
+    assert not torch.equal(x, other)
+    first, second = (gradients.filtered_sum(places, y, Clip(1.0)).values for places in (x, other))
+    torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-12)
+
+
+def test_a_user_who_gave_nothing_contributes_nothing():
+    model, mask = network(3)
+    gradients = RecordGradients(model, mask, user_cross_entropy)
+    x, y = ratings(4, 1, SLOTS)
+    assert not gradients.filtered_sum(x, torch.full_like(y, ABSENT), Clip(1.0)).values.any()
+
+
+@settings(max_examples=EXAMPLES)
+@given(filters, st.integers(1, 4), st.floats(1e-3, 1e12), st.data())
+def test_a_user_more_moves_the_sum_by_at_most_the_bound(filter, others, size, data):
+    """Hostile ratings: many, or the same over and over, of weights so large that every one of them is far beyond the bound."""
+    seed = data.draw(seeds)
+    model, mask = network(seed)
+    model.float()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(size)
+    x, y = ratings(seed + 1, others + 1, SLOTS)
+    item, label = data.draw(st.integers(0, ITEMS - 1)), data.draw(st.integers(0, 4))
+    if data.draw(st.booleans()):
+        x[0, :, 1], y[0] = item, label
+    gradients = RecordGradients(model, mask, user_cross_entropy)
+    x = x.float()
+    moved = gradients.filtered_sum(x, y, filter).values - gradients.filtered_sum(x[1:], y[1:], filter).values
+    # what others contribute is rounded anew in a sum of another length
+    assert float(moved.norm()) <= filter.certified_bound(gradients.live) * (1 + 1e-5)
