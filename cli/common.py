@@ -113,12 +113,15 @@ def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
-    from dpltm.models import ModelSpec, resolve
+    from dpltm.models import ModelSpec, for_tables, resolve
 
     tables = dataset.tables if dataset.feature_map is None else ()
     found = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
     if found.tables != tables:
-        raise InputError(f"--model: {text} {takes(found.tables)}, but records of {dataset.name} {hold(tables)}")
+        raise InputError(
+            f"--model: {text} {takes(found.tables)}, but records of {dataset.name} {hold(tables)}; take"
+            f" {' or '.join(for_tables(tables))}"
+        )
     return found
 
 
@@ -128,11 +131,8 @@ def takes(tables: tuple[int, ...]) -> str:
 
 
 def hold(tables: tuple[int, ...]) -> str:
-    """What records for such tables hold, for messages, with the networks that go with them."""
-    from dpltm.models import for_tables
-
-    what = f"hold positions in tables of {_sizes(tables)}" if tables else "hold quantities"
-    return f"{what}; take {' or '.join(for_tables(tables))}"
+    """What records for such tables hold, for messages."""
+    return f"hold positions in tables of {_sizes(tables)}" if tables else "hold quantities"
 
 
 def _sizes(tables: tuple[int, ...]) -> str:
@@ -227,7 +227,9 @@ def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
         )
     tables = dataset.tables if dataset.feature_map is None else ()
     if spec.tables != tables:
-        raise InputError(f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}")
+        raise InputError(
+            f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}; use records like its own"
+        )
 
 
 def check_epsilon(flag: str, value: float | None) -> None:

@@ -54,7 +54,8 @@ def command(options: EvaluateOptions, call: Call) -> None:
     tables = dataset.tables if dataset.feature_map is None else ()
     if tables != run.spec.tables:
         raise InputError(
-            f"{run.path}: its network {takes(run.spec.tables)}, but records of {dataset.name} {hold(tables)}"
+            f"{run.path}: its network {takes(run.spec.tables)}, but records of {dataset.name} {hold(tables)}; use"
+            " records like those that it was trained on"
         )
     if dataset.test_fingerprint(load_key(make=False)) == run.config.get("records", {}).get("fingerprint"):
         raise InputError(

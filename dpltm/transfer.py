@@ -29,7 +29,7 @@ class LayerReport:
     """What became of one layer.
 
     Attributes:
-        layer: its name.
+        layer: its name; of one with several weights, that of the weight.
         before, after: shapes of its weight.
         mask: ``kept``, ``repeated`` (over the channels of images), ``shuffled`` or ``random``; ``dense`` if it keeps all.
         weights: ``kept``, ``repeated`` or ``fresh``.
@@ -122,12 +122,19 @@ def _theta0(
     if mode in ("mask-only", "random"):
         return theta0
     for name, value in drawn.items():
-        relation = how[name if name in how else f"{name.rpartition('.')[0]}.weight"]
+        relation = how.get(name) or _of_bias(name, how)
         if relation == "repeated" and value.ndim == 4:
             theta0[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
         elif relation != "fresh":
             theta0[name] = old[name].clone()
     return theta0
+
+
+def _of_bias(name: str, how: Mapping[str, str]) -> str:
+    """What a bias can take over: as its layer's weight; of several weights, what the least of them can."""
+    layer = name.rpartition(".")[0]
+    found = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
+    return "fresh" if "fresh" in found else found.pop()
 
 
 def _mask(
@@ -168,7 +175,9 @@ def _report(
     name: str, ticket: Ticket, before: tuple[int, ...], after: tuple[int, ...], mask: str, weights: str
 ) -> LayerReport:
     density = float(ticket.mask[name].double().mean())
-    return LayerReport(name.rpartition(".")[0], before, after, "dense" if density == 1 else mask, weights, density)
+    return LayerReport(
+        name.removesuffix(".weight"), before, after, "dense" if density == 1 else mask, weights, density
+    )
 
 
 def retarget(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpltm.compaction import Compact, compact, compact_spec
 from dpltm.errors import InputError
@@ -95,6 +95,8 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fol
     model.load_state_dict(dict(values))
     found = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
     after = compact_spec(spec, found)
+    if after == spec and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise InputError(f"nothing to compact: units of the recurrent layer of {spec.text} cannot be removed")
     if after == spec:
         raise InputError(
             "nothing to compact: every unit has a live weight behind it; a sparser round, or --criterion structured, leaves"

@@ -1,4 +1,4 @@
-"""Networks by name against one record at a time by plain autograd, under every filter and a mask that prunes every weight."""
+"""Networks by name against one record at a time by plain autograd, under every filter, and a mask on every weight."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def test_filtered_sums(text, features, classes):
         assert found.skipped == 0
         assert len(expected) == mask.live
         assert float(expected.norm()) > 0
-        torch.testing.assert_close(found.values, expected, rtol=1e-9, atol=1e-10, msg=lambda text, kind=kind: kind + text)
+        torch.testing.assert_close(
+            found.values, expected, rtol=1e-9, atol=1e-10, msg=lambda text, kind=kind: kind + text
+        )
     assert gradients._plan is not None
     assert not gradients._plan.whole, "taken by torch.func, not by rules"
 
