@@ -1,0 +1,287 @@
+"""Texts: what a ragged file becomes, word by word, against a plain loop; and every way in which one is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.data import Layout, load, load_records
+from dpltm.data.tokens import AT_ONCE, padded
+from dpltm.errors import DataError
+
+TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
+VALUES = np.array([word for text in TEXTS for word in text], dtype=np.uint32)
+OFFSETS = np.cumsum([0, *map(len, TEXTS)])
+Y = np.array([0, 1, 0, 1, 1])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes t.npz, the texts above where nothing else is given (None: left out), and returns its path as text."""
+
+    def write_npz(name="t.npz", **arrays):
+        held = {"values_train": VALUES, "offsets_train": OFFSETS, "y_train": Y} | arrays
+        np.savez(tmp_path / name, **{key: value for key, value in held.items() if value is not None})
+        return str(tmp_path / name)
+
+    return write_npz
+
+
+def refused(dataset, **options):
+    with pytest.raises(DataError) as caught:
+        load(dataset, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def one_by_one(texts: list[list[int]], words: int, length: int) -> list[list[int]]:
+    """As keras: a start, then each word three further on, the last ones kept, padded in front."""
+    found = []
+    for text in texts:
+        whole = [1, *(word + 3 if word and word + 3 < words else 2 for word in text)][-length:]
+        found.append([0] * (length - len(whole)) + whole)
+    return found
+
+
+def test_by_hand(write):
+    found = load(write(), words=10, length=5)
+    assert found.train.x.tolist() == [
+        [0, 1, 4, 5, 6],
+        [0, 0, 0, 0, 1],
+        [2, 9, 8, 4, 4],
+        [0, 0, 0, 1, 7],
+        [0, 1, 2, 2, 2],
+    ]
+    assert found.train.x.dtype == np.int32
+    assert (found.tables, found.tables_origin, found.bounds, found.classes) == ((10,), "declared", (0, 9), 2)
+
+
+def test_the_usual_table_and_length(write):
+    found = load(write())
+    assert found.train.x.shape == (5, 256)
+    assert found.tables == (10_000,)
+    assert found.train.x[4, -3:].tolist() == [9_999, 2, 2]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 14), max_size=9), min_size=1, max_size=6),
+    st.integers(5, 20),
+    st.integers(1, 12),
+    st.sampled_from(["u1", "i2", "<u4", ">i4", "u8"]),
+)
+def test_as_one_by_one(texts, words, length, dtype):
+    values = np.array([word for text in texts for word in text], dtype=dtype)
+    offsets = np.cumsum([0, *map(len, texts)])
+    found = padded(values, offsets, Layout(words, length), "t")
+    assert found.tolist() == one_by_one(texts, words, length)
+
+
+def test_more_than_are_made_at_a_time():
+    generator = np.random.default_rng(0)
+    texts = [generator.integers(0, 9, generator.integers(0, 12)).tolist() for _ in range(70)]
+    values, offsets = np.concatenate(texts).astype(np.int64), np.cumsum([0, *map(len, texts)])
+    length = AT_ONCE // 32
+    assert np.array_equal(padded(values, offsets, Layout(8, length), "t")[:, -12:], one_by_one(texts, 8, 12))
+
+
+def test_other_words_or_lengths_are_the_same_records(write):
+    """Else what a ledger holds for them would not add up."""
+    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=1 - Y)
+    found = [load(path), load(path, words=9), load(path, length=2)]
+    assert len({each.source_digest for each in found}) == len({each.test_digest for each in found}) == 1
+    assert found[0].source_digest != found[0].test_digest
+    assert found[0].source_digest != load(write(values_train=VALUES[::-1].copy())).source_digest
+
+
+def test_a_test_split_of_its_own_and_one_by_itself(write):
+    part = {"values_test": VALUES, "offsets_test": OFFSETS, "y_test": 1 - Y}
+    assert load(write(**part)).test.y.tolist() == (1 - Y).tolist()
+    other = write("other.npz", y_train=1 - Y)
+    assert len(load(write(), test=other).test) == 5
+    assert (
+        refused(write(**part), test=other)
+        == f"--test {other}: {write(**part)} has a test split of its own; drop --test"
+    )
+
+
+def test_the_test_split_is_the_training_split(write):
+    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=Y)
+    assert refused(path) == "--test: t: the test split is the training split; name records that were held out"
+
+
+def test_subset_of_texts(write):
+    found = load(write(), subset="2:5", length=3)
+    assert found.train.x.tolist() == one_by_one(TEXTS[2:], 10_000, 3)
+    assert refused(write(), subset="3:5") == (
+        "--subset 3:5: t has label 1 in all of its 2 records; rows may be grouped by label: shuffle the file or take a wider"
+        " subset"
+    )
+
+
+WRONG = {
+    "floats": (
+        {"values_train": VALUES.astype(float)},
+        "values_train has dtype float64 and shape (13,); expected integers in one dimension",
+    ),
+    "objects": (
+        {"values_train": np.array([[1], [1, 2]], dtype=object)},
+        "values_train holds Python objects; save it again as an array of numbers",
+    ),
+    "truths": (
+        {"values_train": VALUES > 1},
+        "values_train has dtype bool and shape (13,); expected integers in one dimension",
+    ),
+    "two dimensions": (
+        {"offsets_train": OFFSETS[:, None]},
+        "offsets_train has dtype int64 and shape (6, 1); expected integers in one dimension",
+    ),
+    "no record": (
+        {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
+        "offsets_train has 1 entries and so no record; give one more than records",
+    ),
+    "late": (
+        {"offsets_train": OFFSETS + 1},
+        "offsets_train goes from 1 to 14; it must go from 0 to the 13 entries of values_train",
+    ),
+    "past the end": (
+        {"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])},
+        f"offsets_train goes from 0 to {2**62}; it must go from 0 to the 13 entries of values_train",
+    ),
+    "falling": (
+        {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
+        "offsets_train falls from 3 to 2 at record 1; a record ends where the next begins",
+    ),
+    "falling far": (
+        {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
+        f"offsets_train falls from {2**63} to 4 at record 1; a record ends where the next begins",
+    ),
+    "negative": (
+        {"values_train": VALUES.astype(np.int64) - 1},
+        "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
+    ),
+    "labels": ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
+    "a label": (
+        {"y_train": Y - 1},
+        "y_train has label -1 at record 0; labels must be integers 0 to K-1; number the classes from 0",
+    ),
+    "no offsets": (
+        {"offsets_train": None},
+        "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
+    ),
+    "no values": (
+        {"values_train": None},
+        "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
+    ),
+    "both": ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
+    "half a test split": (
+        {"values_test": VALUES},
+        "has no array y_test, only 'values_train', 'offsets_train', 'y_train', 'values_test'; save it under that name",
+    ),
+    "another kind of test split": (
+        {"x_test": Y[:, None], "y_test": Y},
+        "x_test holds no texts, unlike values_train; give both splits the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files(write, case):
+    arrays, message = WRONG[case]
+    path = write(**arrays)
+    assert refused(path).removeprefix(path).lstrip(": ") == message
+
+
+def test_nothing_is_allocated_by_numbers_in_a_file(write):
+    """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
+    count = 20_000
+    path = write(
+        offsets_train=np.zeros(count + 1, dtype=np.int64), values_train=VALUES[:0], y_train=np.arange(count) % 2
+    )
+    assert refused(path, length=100_000) == (
+        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
+        " --length"
+    )
+    assert load(path, length=2).train.x.tolist() == [[0, 1]] * count
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"words": 4},
+            "--words 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words",
+        ),
+        (
+            {"words": 10**8},
+            "--words 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no"
+            " words",
+        ),
+        ({"length": 0}, "--length 0: must be 1 to 100,000; pass how many words of a text to keep"),
+        ({"length": 10**6}, "--length 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
+        (
+            {"bounds": (0, 1)},
+            "--bounds: is for quantities, and these records hold positions in a table; drop --bounds",
+        ),
+    ],
+)
+def test_bad_options(write, options, message):
+    assert refused(write(), **options) == message
+
+
+# Features that are positions
+
+
+def test_features_that_are_positions(write):
+    x = np.array([[0, 4], [9, 1], [3, 3]])
+    arrays = {"values_train": None, "offsets_train": None, "x_train": x, "y_train": [0, 1, 0]}
+    found = load(write(**arrays), words=10)
+    assert np.array_equal(found.train.x, x)
+    assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
+    assert np.array_equal(load(write(**arrays | {"x_train": x.astype(">f4")}), words=10).train.x, x)
+    path = write(**arrays)
+    assert refused(path, length=2) == f"--length 2: {path} holds no texts (values_train, offsets_train); drop --length"
+    assert refused(path, words=9) == (
+        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with --words 9 every value must be a position, a whole"
+        " number from 0 to 8"
+    )
+    path = write(**arrays | {"x_train": x + 0.5})
+    assert refused(path, words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0 (counted from 0); with")
+    path = write(**arrays | {"x_train": x[:, :, None]})
+    assert refused(path, words=10) == f"{path}: x_train has shape (3, 2, 1); --words takes (records, positions)"
+
+
+# Records alone
+
+
+def test_records_alone(tmp_path):
+    for names in (("values", "offsets"), ("values_test", "offsets_test")):
+        np.savez(tmp_path / "r.npz", **dict(zip(names, (VALUES, OFFSETS), strict=True)))
+        assert load_records(str(tmp_path / "r.npz"), layout=Layout(10, 4)).tolist() == one_by_one(TEXTS, 10, 4)
+        with pytest.raises(DataError) as error:
+            load_records(str(tmp_path / "r.npz"))
+        assert str(error.value) == (
+            f"{tmp_path / 'r.npz'}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
+        )
+    np.savez(tmp_path / "r.npz", x=Y[:, None], values=VALUES, offsets=OFFSETS)
+    with pytest.raises(DataError, match=r"has both x and values; keep the one with the records"):
+        load_records(str(tmp_path / "r.npz"))
+
+
+# imdb
+
+
+def test_imdb(data_home):
+    if not (data_home / "imdb.npz").is_file():
+        pytest.skip("imdb.npz is not in the data home")
+    found = load("imdb", home=data_home)
+    assert np.bincount(found.train.y).tolist() == np.bincount(found.test.y).tolist() == [12_500, 12_500]
+    assert (found.tables, found.tables_origin, found.records_origin) == ((10_000,), "counted", "described")
+    with np.load(data_home / "imdb.npz") as archive:
+        values, offsets = archive["values_test"], archive["offsets_test"]
+    for record in (0, 77, 24_999):
+        text = values[offsets[record] : offsets[record + 1]].tolist()
+        assert found.test.x[record].tolist() == one_by_one([text], 10_000, 256)[0]
+    assert load("imdb", home=data_home, length=8).source_digest == found.source_digest
