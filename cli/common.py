@@ -188,8 +188,8 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     notes = []
     if dataset.records_origin == "counted":
         notes.append(
-            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure with"
-            " --records to keep it private"
+            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure"
+            " with --records to keep it private"
         )
     if dataset.classes_origin == "counted":
         notes.append(

@@ -347,7 +347,8 @@ def _twice(event: Event) -> Event:
         case LaplaceEvent():
             return replace(event, sensitivity=2 * event.sensitivity)
         case GuaranteeEvent():
-            failing = event.delta and (1 + math.exp(min(event.epsilon, LARGEST_PURE))) * event.delta
+            growth = math.exp(event.epsilon) if event.epsilon < pld.LARGEST_LOSS else math.inf
+            failing = event.delta and (1 + growth) * event.delta
             if failing >= 1:
                 return NonPrivateEvent(event.dataset, event.time, event.adjacency, event.unit, event.what)
             return replace(event, epsilon=2 * event.epsilon, delta=failing)

@@ -57,7 +57,11 @@ def ratings(seed: int, *shape: int) -> tuple[Tensor, Tensor]:
 def naive_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Of one record: the mean negative log-likelihood of what is there, with the network written out anew."""
     value = dict(model.named_parameters())
-    there = [(int(u), int(i), int(label)) for (u, i), label in zip(x.view(-1, 2), y.view(-1), strict=True) if label != ABSENT]
+    there = [
+        (int(u), int(i), int(label))
+        for (u, i), label in zip(x.view(-1, 2), y.view(-1), strict=True)
+        if label != ABSENT
+    ]
     total = x.new_zeros(())
     for user, item, label in there:
         product = value["factors.user_product.weight"][user] * value["factors.item_product.weight"][item]
@@ -156,7 +160,7 @@ def test_a_user_who_gave_nothing_contributes_nothing():
 @settings(max_examples=EXAMPLES)
 @given(filters, st.integers(1, 4), st.floats(1e-3, 1e12), st.data())
 def test_a_user_more_moves_the_sum_by_at_most_the_bound(filter, others, size, data):
-    """Hostile ratings: many, or the same over and over, of weights so large that every one of them is far beyond the bound."""
+    """Hostile ratings: many, or the same over and over, of weights so large that each of them is far beyond the bound."""
     seed = data.draw(seeds)
     model, mask = network(seed)
     model.float()
