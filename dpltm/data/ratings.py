@@ -30,6 +30,9 @@ LARGEST_TABLE = 1_000_000
 TEST_EVERY = 5
 """Every fifth rating is a test rating; every fifth user is held out at unit ``user``."""
 
+MOST_SLOTS = 4096
+"""Most ratings of a user that count, a guard for memory."""
+
 ABSENT = -100
 """Label of a slot that a user left empty; what losses of torch pass over."""
 
@@ -165,7 +168,7 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
 
     Args:
         dataset: ratings, one a record; all of them, with no ``--subset``. A declared number of records is one of users.
-        per_user: slots of a user, K; public.
+        per_user: slots of a user, K, public; no more are made than there are items.
 
     Returns:
         Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
@@ -184,8 +187,9 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         raise DataError(f"--unit user: takes ratings by users, such as movielens, and {dataset.name} holds none")
     if not dataset.whole:
         raise DataError("--unit user: takes every user; leave --subset out, which is a range of ratings")
-    if not 1 <= per_user <= dataset.tables[1]:
-        raise DataError(f"--per-user {per_user}: is not between 1 and the {dataset.tables[1]:,} items")
+    if not 1 <= per_user <= MOST_SLOTS:
+        raise DataError(f"--per-user {per_user}: is not between 1 and {MOST_SLOTS:,}")
+    per_user = min(per_user, dataset.tables[1])  # nobody rates an item twice
     out = held_out_users(dataset.tables[0])
     x, y = dataset.train.x, dataset.train.y
     kept = np.flatnonzero(~out[x[:, 0]])

@@ -240,14 +240,18 @@ def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_rec
     [
         ("digits", {}, 4, "--unit user: takes ratings by users, such as movielens, and digits holds none"),
         ("movielens-small", {"subset": "0.5"}, 4, "--unit user: takes every user; leave --subset out,"),
-        ("movielens-small", {}, 0, "--per-user 0: is not between 1 and the 120 items"),
-        ("movielens-small", {}, 121, "--per-user 121: is not between 1 and the 120 items"),
+        ("movielens-small", {}, 0, "--per-user 0: is not between 1 and 4,096"),
+        ("movielens-small", {}, 4097, "--per-user 4097: is not between 1 and 4,096"),
     ],
 )  # fmt: skip
 def test_bad_users(dataset, options, slots, message):
     with pytest.raises(DataError) as error:
         by_user(load(dataset, **options), slots)
     assert str(error.value).startswith(message)
+
+
+def test_no_more_slots_than_items():
+    assert by_user(load("movielens-small"), 4096).train.x.shape == (160, 120, 2)
 
 
 def test_declared_records_are_users():
