@@ -167,6 +167,7 @@ def curve_command(options: CurveOptions, call: Call) -> None:
     from dpltm.privacy.accountant import epsilon, stated_relations
     from dpltm.privacy.ledger import json_figure
     from dpltm.privacy.trade_off import curves, sentence
+    from dpltm.privacy.units import unit_of
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
     from dpltm.tickets.files import check_free, check_writable
 
@@ -202,7 +203,9 @@ def curve_command(options: CurveOptions, call: Call) -> None:
         },
         "nominal": nominal,
         "misses_at_5_percent": misses,
-        "sentence": sentence(misses, adjacency=next(iter(stated_relations(events)), "add-remove")),
+        "sentence": sentence(
+            misses, adjacency=next(iter(stated_relations(events)), "add-remove"), unit=unit_of(events)
+        ),
         "epsilon_at_delta": epsilon(events, options.delta),
         "delta": options.delta,
         "csv": options.csv,

@@ -191,7 +191,7 @@ def _announce(ledger: Ledger, event: SelectionEvent, options: SelectOptions, con
     from dpltm.privacy.accountant import epsilon
 
     before = ledger.touching(event.dataset)
-    now_at, then_at = epsilon(before, options.delta), epsilon((*before, event), options.delta)
+    now_at, then_at = (epsilon(events, options.delta, unit=event.unit) for events in (before, (*before, event)))
     console.say(
         f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
         f" {figure(now_at)} to {figure(then_at)}"

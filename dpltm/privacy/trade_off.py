@@ -16,7 +16,7 @@ import numpy as np
 
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import central_limit_mu, profiles
-from dpltm.privacy.events import Adjacency, Event
+from dpltm.privacy.events import Adjacency, Event, Unit
 
 POINTS = 400
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
@@ -77,16 +77,21 @@ def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.
     return np.maximum(np.maximum(steep, flat).max(axis=0), 0.0)
 
 
-def sentence(misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove") -> str:
+def sentence(
+    misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove", unit: Unit = "record"
+) -> str:
     """The curve at one point, as a person would say it; the share is rounded down."""
     if adjacency == "replace-one":
         return (
-            f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two records was used misses at least"
+            f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two {unit}s was used misses at least"
             f" {_floor(misses):g} % of the cases"
         )
+    whose, were = (
+        ("one person's record", "record was") if unit == "record" else ("any record of one user", "records were")
+    )
     return (
-        f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether one person's record was used misses at"
-        f" least {_floor(misses):g} % of those whose record was"
+        f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether {whose} was used misses at"
+        f" least {_floor(misses):g} % of those whose {were}"
     )
 
 

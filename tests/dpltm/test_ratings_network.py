@@ -70,8 +70,8 @@ def test_bad_sizes(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 2, 5)
     assert str(error.value) == (
-        f"--model: {text!r}: say the numbers of users and items, and the widths of both kinds of vectors, up to 4096, if they"
-        " are others than the usual ones, as in ncf:6040x3952:5,10"
+        f"--model: {text!r}: say the numbers of users and items, and the widths of both kinds of vectors, up to 4096, if"
+        " they are others than the usual ones, as in ncf:6040x3952:5,10"
     )
 
 
