@@ -42,7 +42,7 @@ def _one_thread() -> None:
 def _seeded() -> None:
     """A network that a test makes without a seed of its own is the same every time, in whatever order tests run."""
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -106,7 +106,8 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
     lists = [(value, list(value)) for value in held if isinstance(value, list)]
     with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
-        torch.manual_seed(0)
+        if parameters:
+            _seed(0, parameters[0])
         try:
             with torch.no_grad():
                 for value in model.parameters():
@@ -277,7 +278,7 @@ class Probe:
 
     def seen(self, x: Tensor, y: Tensor, seed: int = 1) -> list[tuple[str, Tensor]]:
         """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave."""
-        torch.manual_seed(seed)
+        _seed(seed, x)
         with Recorder(self.units, self.copy) as recorder:
             losses = losses_of(self.model, self.loss, x, y)
         recorder.backward(losses.sum())
@@ -351,7 +352,7 @@ class Probe:
         """Whether a pass takes anything from torch's generators."""
         self.seen(x, y)
         after = _generators(x)
-        torch.manual_seed(1)
+        _seed(1, x)
         return any(not torch.equal(one, other) for one, other in zip(after, _generators(x), strict=True))
 
     def _compare_lengths(self, x: Tensor, y: Tensor) -> None:
@@ -370,6 +371,13 @@ class Probe:
                 raise InputError(
                     f"model or loss: what one record gives depends on how many there are (seen at {places[0]}): {MIXED}"
                 )
+
+
+def _seed(seed: int, like: Tensor) -> None:
+    """Seeds what ``_generators`` reads: torch.manual_seed takes milliseconds, and seeds devices that nobody puts back."""
+    torch.default_generator.manual_seed(seed)
+    if like.is_cuda:
+        torch.cuda.default_generators[like.device.index].manual_seed(seed)
 
 
 def _generators(like: Tensor) -> list[Tensor]:

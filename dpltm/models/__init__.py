@@ -37,7 +37,7 @@ LONGEST_NAME = 1000
 """Most characters of a name; the same guard, for names out of files."""
 
 _KINDS: dict[str, ModuleType] = {
-    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "lstm": recurrent, "gru": recurrent, "ncf": ncf,
+    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "embed-pad": embed, "lstm": recurrent, "gru": recurrent, "ncf": ncf,
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
         raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         model: nn.Sequential = _kind(spec.text).network(_plain(spec.text), spec.features, spec.classes)
     if spec.text != _plain(spec.text):
         layers = ((name, nn.Tanh() if isinstance(layer, nn.ReLU) else layer) for name, layer in model.named_children())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -71,14 +72,19 @@ def certified(body: dict) -> float | str:
 
 def oracle(*, queries: int, trainings: list[dict], delta: float = 1e-5) -> float:
     """dp-accounting's own accountant on the queries and trainings that took place."""
+    settings = (tuple(body[key] for key in ("sampling_rate", "noise_multiplier", "steps")) for body in trainings)
+    return composed(queries, tuple(settings), delta)
+
+
+@functools.cache
+def composed(queries: int, trainings: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Worked out once: most tests train with the same settings."""
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     if queries:
         accountant.compose(dp_event.GaussianDpEvent(QUERY_NOISE), queries)
-    for body in trainings:
-        step = dp_event.PoissonSampledDpEvent(
-            body["sampling_rate"], dp_event.GaussianDpEvent(body["noise_multiplier"])
-        )
-        accountant.compose(dp_event.SelfComposedDpEvent(step, body["steps"]))
+    for rate, noise, steps in trainings:
+        step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise))
+        accountant.compose(dp_event.SelfComposedDpEvent(step, steps))
     return accountant.get_epsilon(delta)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
-from dpltm.gradients import RecordGradients
+from dpltm.gradients import RecordGradients, linear_layer
+from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
 from gradient_cases import Applied, filters, powers, steps_around_powers_of_two
 
@@ -141,9 +142,14 @@ class Network:
         return x, torch.randn(records, self.outputs, generator=generator, dtype=dtype)
 
 
-@functools.cache
 def network(name: str, dtype: torch.dtype = torch.float32, sparse: bool = False) -> Network:
-    """Made once, since the plan rests on shapes alone and examples only change values."""
+    """Made once, since the plan rests on shapes alone, and on what the products fixture chose."""
+    return _network(name, dtype, sparse, linear_layer.SPARSE_SIZE)
+
+
+@functools.cache
+def _network(name: str, dtype: torch.dtype, sparse: bool, products: int) -> Network:
+    del products
     kind, generator = KINDS[name], torch.Generator().manual_seed(0)
     model = kind.build().to(dtype)
     keep = {
@@ -154,12 +160,6 @@ def network(name: str, dtype: torch.dtype = torch.float32, sparse: bool = False)
     outputs = model(x).numel()
     gradients.check(x, torch.zeros(1, outputs, dtype=dtype))
     return Network(kind, model, gradients, outputs)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_plans(_products: None) -> None:
-    """Plans hold what the products fixture chose, so they are made anew where it changes."""
-    network.cache_clear()
 
 
 edges = st.sampled_from(
@@ -178,8 +178,35 @@ EVERY_FILTER = (
     Tanh(1.0, 0.1, None, Clip(1.0)),
     Sigmoid(1.0, 0.1),
 )
-every_filter = pytest.mark.parametrize("filter", EVERY_FILTER, ids=str)
-every_kind = pytest.mark.parametrize("name", KINDS)
+ONE_ROW = ("convolutions", "rms norm", "padded embedding")
+"""The networks in which a Linear layer sees one row a record; sparse products would make no difference to the others."""
+
+
+def with_products(names: Iterable[str], one_row: Container[str]) -> pytest.MarkDecorator:
+    """Every network with dense products, and with sparse ones too where it has products."""
+    cases = [(products, name) for name in names for products in ("dense", "sparse")[: 1 + (name in one_row)]]
+    return pytest.mark.parametrize(("_products", "name"), cases, indirect=["_products"])
+
+
+every_kind = with_products(KINDS, ONE_ROW)
+once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
+EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
+
+
+@once
+def test_sparse_products_are_tried_where_there_are_any():
+    def products(gradients: RecordGradients) -> bool:
+        return any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers)
+
+    assert tuple(name for name in KINDS if products(network(name).gradients)) == ONE_ROW
+    for name in CANCELLING:
+        gradients, x, y = cancelling(name, 0, 1.0)
+        gradients.check(x, y)
+        assert not products(gradients)
+    for name in HALVES:
+        gradients, x, y = half_precision(name, torch.bfloat16, 0)
+        gradients.check(x, y)
+        assert products(gradients) == (name == "linear")
 
 
 @dataclass(frozen=True)
@@ -213,7 +240,7 @@ attacks = st.tuples(
 
 
 @every_kind
-@settings(max_examples=20)
+@settings(max_examples=EXAMPLES * 2 // 5)
 @given(attack=attacks, filter=filters, dtype=st.sampled_from([torch.float32, torch.float64]), sparse=st.booleans())
 def test_no_record_contributes_more_than_the_bound(name, attack, filter, dtype, sparse):
     """Weights, record and label are all the attacker's."""
@@ -271,10 +298,17 @@ CANCELLING = {
 }
 
 
+@functools.cache
+def cancelling_network(name: str) -> tuple[nn.Module, RecordGradients]:
+    """Made once, as ``network``; no Linear layer in it sees one row a record."""
+    model = CANCELLING[name].build()
+    return model, RecordGradients(model, Mask.dense(model), dot)
+
+
 def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tensor, Tensor]:
     """One record with the same features at every position, and output gradients that sum to rounding over positions."""
     kind, generator = CANCELLING[name], torch.Generator().manual_seed(seed)
-    model = kind.build()
+    model, gradients = cancelling_network(name)
     for weight in model.parameters():
         weight.data.copy_(torch.randn(weight.shape, generator=generator))
     if kind.tokens:
@@ -290,9 +324,10 @@ def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tens
     if y.ndim > 2:  # (batch, positions, features), or (batch, channels, *positions)
         over = tuple(range(2, y.ndim)) if name in ("conv1d", "conv2d", "group norm") else (1,)
         y = y - y.mean(over, keepdim=True)
-    return RecordGradients(model, Mask.dense(model), dot), x, y.flatten(1)
+    return gradients, x, y.flatten(1)
 
 
+@once
 @pytest.mark.parametrize("name", CANCELLING)
 @pytest.mark.parametrize("size", [1.0, 1e7])
 def test_what_cancels_over_positions_is_bounded_all_the_same(name, size):
@@ -305,22 +340,23 @@ def test_what_cancels_over_positions_is_bounded_all_the_same(name, size):
         assert norm(gradients.filtered_sum(x, y, Automatic(1.0, 0.0)).values) >= 1 - 1e-4
 
 
-@every_filter
+@once
 @pytest.mark.parametrize("repeats", [1, 3000])
-def test_a_token_repeated_many_times_is_one_row(repeats, filter):
+def test_a_token_repeated_many_times_is_one_row(repeats):
     """Thousands of equal gradients of one row, others of which cancel."""
     model = nn.Embedding(4, 3)
     gradients = RecordGradients(model, Mask.dense(model), dot)
     x = torch.tensor([[0, 1, 2, 1] * repeats])
     y = torch.tensor([[1.0, -1.0, 1e-3]]).repeat(1, 4 * repeats)
     y = y.reshape(1, -1, 4, 3) * torch.tensor([1.0, 1e6, 1e-20, -1e6])[:, None]
-    result = gradients.filtered_sum(x, y.flatten(1), filter)
-    assert 0 < norm(result.values) <= filter.certified_bound(gradients.live)
-    if filter.kind == "radial":  # what repeats adds up before the filter, what cancels is gone, what is unused is zero
-        rows = result.values.reshape(4, 3)
-        assert rows[0, 0] > 0.3
-        assert rows[1].tolist() == [0.0] * 3
-        assert rows[3].tolist() == [0.0] * 3
+    for filter in EVERY_FILTER:
+        result = gradients.filtered_sum(x, y.flatten(1), filter)
+        assert 0 < norm(result.values) <= filter.certified_bound(gradients.live), filter
+        if filter.kind == "radial":  # what repeats adds up before the filter, what cancels is gone, the unused is zero
+            rows = result.values.reshape(4, 3)
+            assert rows[0, 0] > 0.3, filter
+            assert rows[1].tolist() == [0.0] * 3, filter
+            assert rows[3].tolist() == [0.0] * 3, filter
 
 
 # Records without a usable gradient.
@@ -403,7 +439,7 @@ def test_weights_that_are_not_finite_silence_every_record(name):
 
 
 @every_kind
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES // 6)
 @given(st.integers(0, 2**32), st.sampled_from(EVERY_FILTER), st.sampled_from([1e-20, 1.0, 1e6, 1e12, 1e25, math.nan]))
 def test_leaving_one_record_out_moves_the_sum_by_at_most_the_bound(name, seed, filter, size):
     """Exactly where its row stays, not present; as far as rounding where the batch is shorter. One record is of ``size``."""
@@ -423,6 +459,7 @@ def test_leaving_one_record_out_moves_the_sum_by_at_most_the_bound(name, seed, f
         assert norm(everything - shorter) <= bound * (1 + 1e-3)  # other kernels, other last bits
 
 
+@once
 @pytest.mark.parametrize("name", CANCELLING)
 @pytest.mark.parametrize("filter", [Clip(1e-6), Automatic(1.0, 0.0), PerLayerClip(1.0), Tanh(1.0, 1e-6)], ids=str)
 def test_leaving_one_of_many_alike_out_moves_no_more_where_all_are_rounding(name, filter):
@@ -447,20 +484,26 @@ HALVES = {
 }
 
 
-@pytest.mark.parametrize("name", HALVES)
+def half_precision(name: str, how: torch.dtype | str, seed: int) -> tuple[RecordGradients, Tensor, Tensor]:
+    """A network with autocast, or inputs of half precision, in mind; a record and its label."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(*HALVES[name].build()) if name != "conv1d" else nn.Sequential(HALVES[name].build())
+    keep = {key: torch.rand(p.shape, generator=generator) < 0.7 for key, p in model.named_parameters()}
+    x = torch.randn(1, *HALVES[name].shape, generator=generator)
+    wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
+    if how == "inputs":
+        model, x = Applied(lambda self, x: self.rest(x.float()), rest=model), x.to(torch.float16)
+        keep = {f"rest.{key}": value for key, value in keep.items()}
+    gradients = RecordGradients(model, Mask(keep), lambda outputs, labels: dot(outputs.float(), labels))
+    return gradients, x, wanted
+
+
+@with_products(HALVES, ("linear",))
 @pytest.mark.parametrize("how", [torch.bfloat16, torch.float16, "inputs"], ids=str)
 def test_half_precision_does_not_loosen_the_bound(name, how):
     """Under autocast, and where a network casts inputs of half precision: norms must not be taken in it."""
     for seed in range(6):
-        generator = torch.Generator().manual_seed(seed)
-        model = nn.Sequential(*HALVES[name].build()) if name != "conv1d" else nn.Sequential(HALVES[name].build())
-        keep = {key: torch.rand(p.shape, generator=generator) < 0.7 for key, p in model.named_parameters()}
-        x = torch.randn(1, *HALVES[name].shape, generator=generator)
-        wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
-        if how == "inputs":
-            model, x = Applied(lambda self, x: self.rest(x.float()), rest=model), x.to(torch.float16)
-            keep = {f"rest.{key}": value for key, value in keep.items()}
-        gradients = RecordGradients(model, Mask(keep), lambda outputs, labels: dot(outputs.float(), labels))
+        gradients, x, wanted = half_precision(name, how, seed)
         low = how if isinstance(how, torch.dtype) else torch.bfloat16
         for filter in (*EVERY_FILTER, Clip(1e-3)):
             with torch.autocast("cpu", low, enabled=how != "inputs"):

@@ -94,6 +94,7 @@ class Case:
         return sum(filtered, torch.zeros(self.mask.live, dtype=torch.float64))
 
 
+EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 clips, ranges = st.floats(1e-3, 10), st.floats(0.1, 10)
 filters = st.one_of(
     st.builds(Clip, clips),
@@ -151,7 +152,6 @@ def live_bound(case: Case) -> float:
     return case.filter.clip_norm
 
 
-@settings(max_examples=100)
 @given(cases(torch.float64))
 def test_equals_the_naive_loop_in_float64(case):
     if isinstance(case.filter, Automatic) and case.filter.gamma == 0:
@@ -165,7 +165,7 @@ def test_equals_the_naive_loop_in_float64(case):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES // 2)
 @given(cases(torch.float32))
 def test_equals_the_naive_loop_in_float32(case):
     gradients = RecordGradients(case.model, case.mask, cross_entropy)
@@ -189,7 +189,7 @@ def test_equals_the_naive_loop_in_float32(case):
     torch.testing.assert_close(result.values.double(), expected, rtol=1e-5, atol=tolerance)
 
 
-@settings(max_examples=50)
+@settings(max_examples=EXAMPLES // 2)
 @given(cases(torch.float64))
 def test_order_is_that_of_the_parameters_row_by_row(case):
     """With nothing clipped the values are the plain gradient of the batch at the live coordinates."""
@@ -205,7 +205,7 @@ def test_order_is_that_of_the_parameters_row_by_row(case):
     assert len(values) == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=EXAMPLES // 2)
 @given(cases(torch.float64))
 def test_one_record_moves_the_sum_by_at_most_the_bound(case):
     """Leave one out: the definition of add/remove sensitivity, in float64 where summation error is out of sight."""

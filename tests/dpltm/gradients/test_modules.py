@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
-from dpltm.gradients import RecordGradients, explicit_layer, rules
+from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
@@ -29,6 +29,8 @@ uneven_padding = pytest.mark.filterwarnings(  # padding='same' with an even kern
     "ignore:Using padding='same' with even kernel lengths:UserWarning"
 )
 seeds = st.integers(0, 2**32)
+EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
+once = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # where examples choose, or nothing hangs on it
 
 
 def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -129,12 +131,23 @@ def numbers(seed: int, *shape: int) -> Tensor:
 
 
 def check(
-    model: nn.Module, x: Tensor, seed: int, whole: bool = False, layers: list[list[str]] | None = None
+    model: nn.Module,
+    x: Tensor,
+    seed: int,
+    whole: bool = False,
+    layers: list[list[str]] | None = None,
+    sparse: bool | None = None,
 ) -> RecordGradients:
-    """Asserts that every filtered sum is the naive one; ``layers`` are those of PerLayerClip if not the modules."""
+    """Asserts that every filtered sum is the naive one; ``layers`` are those of PerLayerClip if not the modules.
+
+    ``sparse`` chooses the products, instead of the fixture.
+    """
     mask, y = prepared(model, seed), numbers(seed + 1, len(x))
     gradients = RecordGradients(model, mask, squared_error)
-    gradients.check(x, y)
+    with pytest.MonkeyPatch.context() as patch:
+        if sparse is not None:
+            patch.setattr(linear_layer, "SPARSE_SIZE", 0 if sparse else 10**12)
+        gradients.check(x, y)
     assert gradients._plan is not None
     assert gradients._plan.whole == whole, (
         "taken by torch.func as a whole" if gradients._plan.whole else "taken by rules"
@@ -159,7 +172,7 @@ records = st.sampled_from([1, 2, 3, 4, 7])
 # Modules with rules of their own
 
 
-@settings(max_examples=15)
+@settings(max_examples=EXAMPLES * 3 // 10)
 @given(records, st.lists(st.integers(1, 4), max_size=2), st.integers(1, 4), st.booleans(), st.booleans(), seeds)
 def test_linear_on_any_number_of_positions(batch, positions, width, first_bias, second_bias, seed):
     model = nn.Sequential(nn.Linear(width, 4, bias=first_bias), nn.Tanh(), nn.Linear(4, 2, bias=second_bias))
@@ -196,9 +209,10 @@ def convolutions(draw: st.DrawFn, dimensions: int) -> tuple[nn.Module, tuple[int
     return conv, (conv.in_channels, *size)
 
 
+@once
 @uneven_padding
 @pytest.mark.parametrize("dimensions", [1, 2])
-@settings(max_examples=25)
+@settings(max_examples=EXAMPLES // 2)
 @given(data=st.data(), batch=records, seed=seeds)
 def test_convolutions(dimensions, data, batch, seed):
     conv, shape = data.draw(convolutions(dimensions))
@@ -218,13 +232,21 @@ def test_convolutions_in_a_row():
     check(model, numbers(1, 5, 2, 4, 4), 5)
 
 
-@settings(max_examples=15)
-@given(records, st.lists(st.integers(1, 4), max_size=2), st.integers(2, 6), st.sampled_from([None, 0, 1, -1]), seeds)
-def test_embedding(batch, positions, size, padding, seed):
+@once
+@settings(max_examples=EXAMPLES // 2)
+@given(
+    records,
+    st.lists(st.integers(1, 4), max_size=2),
+    st.integers(2, 6),
+    st.sampled_from([None, 0, 1, -1]),
+    st.booleans(),
+    seeds,
+)
+def test_embedding(batch, positions, size, padding, sparse, seed):
     """Few tokens, so that records repeat theirs; one token, a row or a table of tokens a record."""
     model = nn.Sequential(nn.Embedding(size, 3, padding_idx=padding), nn.Linear(3, 2))
     tokens = torch.randint(0, size, (batch, *positions), generator=torch.Generator().manual_seed(seed))
-    gradients = check(model, tokens, seed)
+    gradients = check(model, tokens, seed, sparse=sparse)
     assert gradients._plan is not None
     assert isinstance(gradients._plan.layers[0][0], EmbeddingLayer)
 
@@ -261,11 +283,12 @@ class TwoTexts(nn.Module):
         return self.mix(self.table(x[:, :2]).mean(1) * self.table(x[:, 2:]).sum(1))
 
 
-@settings(max_examples=15)
-@given(records, st.sampled_from([None, 0, 2]), seeds)
-def test_embedding_called_twice(batch, padding, seed):
+@once
+@settings(max_examples=EXAMPLES // 2)
+@given(records, st.sampled_from([None, 0, 2]), st.booleans(), seeds)
+def test_embedding_called_twice(batch, padding, sparse, seed):
     tokens = torch.randint(0, 5, (batch, 6), generator=torch.Generator().manual_seed(seed))
-    check(TwoTexts(padding), tokens, seed)
+    check(TwoTexts(padding), tokens, seed, sparse=sparse)
 
 
 @st.composite
@@ -283,12 +306,14 @@ def norms(draw: st.DrawFn, kind: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.RMSNorm(size, elementwise_affine=affine, eps=draw(st.sampled_from([None, eps]))), (*positions, *size)
 
 
+@once
 @pytest.mark.parametrize("kind", ["layer", "rms", "group"])
-@settings(max_examples=15)
-@given(data=st.data(), batch=records, seed=seeds)
-def test_normalisations(kind, data, batch, seed):
+@settings(max_examples=EXAMPLES * 2 // 5)
+@given(data=st.data(), batch=records, sparse=st.booleans(), seed=seeds)
+def test_normalisations(kind, data, batch, sparse, seed):
     module, shape = data.draw(norms(kind))
-    check(nn.Sequential(nn.Linear(shape[-1], shape[-1]), module, nn.Tanh()), numbers(seed, batch, *shape), seed)
+    model = nn.Sequential(nn.Linear(shape[-1], shape[-1]), module, nn.Tanh())
+    check(model, numbers(seed, batch, *shape), seed, sparse=sparse)
 
 
 def test_group_norm_of_one_value_a_channel():
@@ -329,8 +354,9 @@ class Recurrent(nn.Module):
         return torch.cat([part.flatten(1) for part in parts], 1)
 
 
+@once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
-@settings(max_examples=12)
+@settings(max_examples=EXAMPLES * 3 // 10)
 @given(
     layers=st.integers(1, 2),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
@@ -338,10 +364,11 @@ class Recurrent(nn.Module):
     start=st.sampled_from(["zero", "zero", "position", "keyword"]),
     batch=records,
     length=st.sampled_from([1, 2, 4]),  # 3 is PROBE, and refused with time first: reported
+    sparse=st.booleans(),
     seed=seeds,
 )
-def test_recurrent_modules(kind, layers, flags, use, start, batch, length, seed):
-    check(Recurrent(kind, layers, *flags, use, start), numbers(seed, batch, length, 2), seed)
+def test_recurrent_modules(kind, layers, flags, use, start, batch, length, sparse, seed):
+    check(Recurrent(kind, layers, *flags, use, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
 CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "tanh": nn.RNNCell, "relu": nn.RNNCell}
@@ -368,11 +395,12 @@ class Loop(nn.Module):
         return torch.cat([*outputs, state[1]] if isinstance(state, tuple) else outputs, 1)
 
 
+@once
 @pytest.mark.parametrize("kind", list(CELLS))
-@settings(max_examples=12)
-@given(st.booleans(), st.booleans(), records, st.integers(1, 4), seeds)
-def test_cells_in_a_loop(kind, bias, start, batch, length, seed):
-    check(Loop(kind, bias, start), numbers(seed, batch, length, 2), seed)
+@settings(max_examples=EXAMPLES * 3 // 10)
+@given(st.booleans(), st.booleans(), records, st.integers(1, 4), st.booleans(), seeds)
+def test_cells_in_a_loop(kind, bias, start, batch, length, sparse, seed):
+    check(Loop(kind, bias, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
 # Modules that go through torch.func
@@ -433,9 +461,9 @@ class Scaled(nn.Linear):
         return 3 * super().forward(x) * self.weight.sum()
 
 
+@once
 @no_batching_rule
-@pytest.mark.parametrize("batch", [1, 3, 5])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("batch", "seed"), [(1, 0), (3, 1), (5, 2)])
 @pytest.mark.parametrize(
     ("make", "shape", "layers"),
     [
@@ -476,7 +504,9 @@ class Scaled(nn.Linear):
     ],
 )
 def test_modules_without_a_rule(make, shape, layers, batch, seed):
-    check(make(), numbers(seed, batch, *shape), seed, layers=layers)
+    gradients = check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=False)
+    if any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers):
+        check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=True)
 
 
 class TimeFirst(nn.Module):
@@ -512,6 +542,7 @@ class Borrows(nn.Module):
         return functional.linear(self.table(x).tanh().mean(1), self.table.weight)
 
 
+@once
 @pytest.mark.parametrize("batch", [1, 3, 4])
 @pytest.mark.parametrize("make", [TimeFirst, Positions, Borrows])
 def test_models_that_torch_func_takes_as_a_whole(make, batch):
@@ -536,6 +567,7 @@ class Tied(nn.Module):
         return self.out(self.middle(self.table(x)).tanh())
 
 
+@once
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -809,19 +841,21 @@ def padded(case: str) -> tuple[RecordGradients, Tensor, Tensor]:
     return RecordGradients(model, prepared(model, 2), squared_error), x, numbers(4, 7)
 
 
-@pytest.mark.parametrize("filler", [0.0, 5.0, 1e9, 1e300, math.inf, math.nan])
 @pytest.mark.parametrize("case", list(PADDED))
-def test_rows_that_are_not_present_count_for_nothing(case, filler):
+def test_rows_that_are_not_present_count_for_nothing(case):
     """Neither do gradients that are not finite, which are not counted as skipped."""
     gradients, x, y = padded(case)
     assert gradients.live
     present = torch.tensor([True, False, True, True, False, False, True])
     without = list(everything(x[present], y[present], gradients, None))
-    y[~present] = filler
-    if x.is_floating_point():
-        x[~present] = filler
-    for found, expected in zip(everything(x, y, gradients, present), without, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for filler in (0.0, 5.0, 1e9, 1e300, math.inf, math.nan):
+        y[~present] = filler
+        if x.is_floating_point():
+            x[~present] = filler
+        for found, expected in zip(everything(x, y, gradients, present), without, strict=True):
+            torch.testing.assert_close(
+                found, expected, rtol=1e-12, atol=1e-12, msg=lambda text, filler=filler: f"{filler}: {text}"
+            )
     for found, expected in zip(
         everything(x[present], y[present], gradients, torch.ones(4, dtype=torch.bool)), without, strict=True
     ):

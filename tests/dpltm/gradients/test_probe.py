@@ -62,6 +62,9 @@ def plain() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
+once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
+"""Once, not with sparse products too: what is refused has no plan, and in other plans no layer takes products."""
+
 X, CLASSES = torch.zeros(4, 6), torch.tensor([0, 1, 2, 2])
 
 
@@ -158,6 +161,7 @@ def _hooked(x: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
     return out
 
 
+@once
 @pytest.mark.parametrize("name", MODELS)
 def test_models_that_mix_records_are_refused(name):
     place = "a Linear" if name == "backward" else "the loss"
@@ -182,6 +186,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+@once
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_that_mix_records_are_refused(name):
     assert refusal(plain(), LOSSES[name]) == OTHERS.format("the loss")
@@ -235,6 +240,7 @@ def test_classes_are_replaced_for_every_record():
         )
 
 
+@once
 @pytest.mark.parametrize("length", LENGTHS)
 def test_each_length_is_tried(length):
     model = between(lambda x: x * (2 if len(x) == length else 1))
@@ -346,6 +352,7 @@ def test_mixing_behind_a_time_first_module_is_refused(kind):
     assert refusal(model, squared, torch.zeros(4, 5, 3)) == OTHERS.format("the loss")
 
 
+@once
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("time", [2, 3, 4, 5, 8, 11, 16, 32])
 def test_a_forgotten_batch_first_is_refused(kind, time):
@@ -424,6 +431,7 @@ def test_a_refusal_half_way_leaves_no_trace():
     assert model[1].p == 0.5
 
 
+@once
 def test_what_is_accepted_is_left_as_it_was():
     model = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.25, batch_first=True)
     was = bits(model)
@@ -509,18 +517,21 @@ def test_any_way_to_call_a_module_is_right(forward, name):
     assert not gradients._plan.whole
 
 
+@once
 @pytest.mark.parametrize("time", [2, 3, 4, 5, 8, 11])
 def test_time_first_is_right_for_any_number_of_steps(time):
     for kind in (nn.GRU, nn.LSTM, nn.RNN):
         assert not right(time_first(kind), torch.randn(5, time, 2))._plan.whole
 
 
+@once
 @pytest.mark.parametrize("time", [2, 3, 5])
 @pytest.mark.parametrize("row", [None, 1], ids=["positions", "a row of positions"])
 def test_learned_positions_are_right(time, row):
     right(learned_positions(row), torch.randn(5, time, 2))
 
 
+@once
 @pytest.mark.parametrize("time", [3, 5])
 def test_a_causal_encoder_is_right(time):
     right(Applied(causal, layer=encoder(dropout=0.0)), torch.randn(5, time, 4))
@@ -576,6 +587,7 @@ DROPPING = {
 }
 
 
+@once
 @pytest.mark.parametrize("name", DROPPING)
 def test_dropout_inside_a_module_is_drawn_for_each_record_and_right_without(name):
     build, shape = DROPPING[name]
@@ -598,6 +610,7 @@ def test_dropout_inside_a_module_is_drawn_for_each_record_and_right_without(name
     right(model, torch.randn(4, *shape))
 
 
+@once
 @pytest.mark.parametrize("kind", [nn.GRU, nn.RNN], ids=lambda kind: kind.__name__)
 def test_dropout_between_the_layers_of_a_recurrent_module_is_refused(kind):
     model = Applied(lambda self, x: self.layer(x)[0], layer=kind(4, 3, 2, dropout=0.5, batch_first=True))
@@ -786,6 +799,7 @@ def test_a_forward_of_ones_own_on_a_layer_is_neither_ignored_nor_removed():
     assert "forward" in vars(layer)
 
 
+@once
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
 def test_a_compiled_model_is_refused():
     compiled = torch.compile(plain())
