@@ -33,7 +33,7 @@ LEAST_DELTA = 1e-15
 PER_USER = 64
 """Ratings of a user that count at unit ``user``, if nothing is said."""
 
-NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-tanh]|lstm|gru|ncf"
+NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-pad][-tanh]|lstm|gru|ncf"
 """Names of networks, for ``--help``."""
 
 
@@ -228,7 +228,8 @@ def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
     tables = dataset.tables if dataset.feature_map is None else ()
     if spec.tables != tables:
         raise InputError(
-            f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}; use records like its own"
+            f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}; use records like its"
+            " own"
         )
 
 

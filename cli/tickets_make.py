@@ -82,7 +82,8 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, tables)
     if target.tables != tables:
         raise InputError(
-            f"{name}: its network {takes(target.tables)}, but records of {dataset.name} {hold(tables)}; use records like its own"
+            f"{name}: its network {takes(target.tables)}, but records of {dataset.name} {hold(tables)}; use records like its"
+            " own"
         )
     made = transfer(body, target, options.mode, options.fresh, options.seed)  # type: ignore[arg-type]
     saved = save_made_from(

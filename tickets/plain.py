@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from dpltm.models import ModelSpec, build
-from dpltm.models.layers import Images, Mean, Positions
+from dpltm.models.layers import Images, Mean, Positions, Vectors
 
 _CLASSES = {
     "Images": """class Images(torch.nn.Module):  # flattened images, channels last
@@ -22,6 +22,13 @@ _CLASSES = {
 
     def forward(self, x):
         return torch.where((x >= 0) & (x < self.size), x, 0).long()""",
+    "Vectors": """class Vectors(torch.nn.Module):  # of positions in a table, zero for position 0
+    def __init__(self, size, dimension):
+        super().__init__()
+        self.rows = torch.nn.Embedding(size - 1, dimension)
+
+    def forward(self, x):
+        return self.rows((x - 1).clamp_min(0)) * (x > 0)[..., None]""",
     "Mean": """class Mean(torch.nn.Module):  # over positions
     def forward(self, x):
         return x.mean(1)""",
@@ -69,6 +76,8 @@ def _call(module: nn.Module) -> str:
             return "Images({}, {}, {})".format(*module.size)
         case nn.Embedding():
             return f"torch.nn.Embedding({module.num_embeddings}, {module.embedding_dim})"
+        case Vectors():
+            return f"Vectors({module.rows.num_embeddings + 1}, {module.rows.embedding_dim})"
         case Positions():
             return f"Positions({module.size})"
         case Mean():

@@ -1,8 +1,12 @@
 """``embed``: the network for film reviews of Bu, Dong, Long, Su (2020): words looked up, their vectors averaged, two layers.
 
-A table of 10,000 words with vectors of 16 numbers, the mean of these over all positions of a record, padding included,
-then 16 units with ReLU: 160,306 parameters. ``embed:10000:32,16`` has vectors of 32 numbers and 16 units,
-``embed:10000:32`` no units in between.
+A table of 10,000 words with vectors of 16 numbers, the mean of these over all positions of a record, then 16 units with
+ReLU. ``embed:10000:32,16`` has vectors of 32 numbers and 16 units, ``embed:10000:32`` no units in between. Padding counts
+as a position whose vector is zero, for good: in the paper it is one more word that is trained, and ``embed-pad`` has it so,
+with 160,306 parameters. Most reviews are padded, so that row is where most of a record's gradient goes, and little is left of the
+norm that clipping allows for the words. (In the paper's own code it is not clipped away, since the norm that is clipped
+there is that of all positions' gradients before those of one word are added up. What is added can be 16 times as long as
+its bound.)
 
 The table starts with Glorot normal values as the other layers do: of deviation 0.014, where keras, which the paper used, has
 uniform ones up to 0.05. Adam's first step is as long as either.
@@ -28,6 +32,9 @@ WIDEST = 4096
 """Most of any of them."""
 
 MOST_LAYERS = 100
+
+PADDED = "embed-pad:"
+"""How names begin of networks with a vector of padding that is trained."""
 
 TABLES = (1,)
 """How many tables inputs are positions in."""
@@ -55,7 +62,7 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 def _parts(text: str) -> tuple[int, tuple[int, ...]]:
-    parts = re.fullmatch("embed:([1-9][0-9]{0,7})(?::([1-9][0-9]{0,3}(?:,[1-9][0-9]{0,3})*))?", text)
+    parts = re.fullmatch("embed(?:-pad)?:([1-9][0-9]{0,7})(?::([1-9][0-9]{0,3}(?:,[1-9][0-9]{0,3})*))?", text)
     found = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
     if parts is None or max(found) > WIDEST or len(found) > MOST_LAYERS:
         raise InputError(
@@ -80,15 +87,21 @@ def record_shape(text: str, features: int) -> tuple[int, ...]:
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network of the same layers with these parameters."""
     words, before = _parts(text)
-    found = (shapes["table.weight"][1], *(shapes[f"fc{number}.weight"][0] for number in range(1, len(before))))
-    return f"embed:{words}" if found == WIDTHS else f"embed:{words}:{','.join(map(str, found))}"
+    kind, (table, _) = text.partition(":")[0], _table(text)
+    found = (shapes[table][1], *(shapes[f"fc{number}.weight"][0] for number in range(1, len(before))))
+    return f"{kind}:{words}" if found == WIDTHS else f"{kind}:{words}:{','.join(map(str, found))}"
+
+
+def _table(text: str) -> tuple[str, tuple[int, int]]:
+    """Name and shape of the table's parameter; padding has no row unless the name says so."""
+    words, (first, *_) = _parts(text)
+    return ("table.weight", (words, first)) if text.startswith(PADDED) else ("table.rows.weight", (words - 1, first))
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of every parameter, in order."""
     del features
-    words, (first, *_) = _parts(text)
-    found: dict[str, tuple[int, ...]] = {"table.weight": (words, first)}
+    found: dict[str, tuple[int, ...]] = dict([_table(text)])
     for name, fan_in, fan_out in _layers(text, classes):
         found |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
     return found
@@ -98,11 +111,12 @@ def network(text: str, features: int, classes: int) -> nn.Sequential:
     """The network, of whatever weights: ``(batch, features)`` positions to ``(batch, classes)``."""
     from torch import nn
 
-    from dpltm.models.layers import Mean, Positions
+    from dpltm.models.layers import Mean, Positions, Vectors
 
     del features
     words, (first, *_) = _parts(text)
-    found = OrderedDict[str, nn.Module](words=Positions(words), table=nn.Embedding(words, first), mean=Mean())
+    table = nn.Embedding(words, first) if text.startswith(PADDED) else Vectors(words, first)
+    found = OrderedDict[str, nn.Module](words=Positions(words), table=table, mean=Mean())
     layers = _layers(text, classes)
     for number, (name, fan_in, fan_out) in enumerate(layers, start=1):
         found[name] = nn.Linear(fan_in, fan_out)

@@ -28,6 +28,17 @@ class Positions(nn.Module):
         return torch.where((x >= 0) & (x < self.size), x, 0).long()
 
 
+class Vectors(nn.Module):
+    """Positions in a table of ``size``, ``(batch, positions)``, to vectors: that of position 0 is zero, the first row is 1's."""
+
+    def __init__(self, size: int, dimension: int) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(size - 1, dimension)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows((x - 1).clamp_min(0)) * (x > 0)[..., None]
+
+
 class Mean(nn.Module):
     """Vectors at each position, ``(batch, positions, dimension)``, to their mean over all positions."""
 

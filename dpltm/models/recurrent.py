@@ -39,7 +39,7 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
     if len(tables) == 1:
         return f"{text}:{tables[0]}"
     if tables or len(shape) < 2:
-        what = "hold positions in several tables" if tables else f"of shape {shape}"
+        what = "that hold positions in several tables" if tables else f"of shape {shape}"
         raise InputError(
             f"--model {text}: records {what} are no sequences of vectors; if they are flattened ones, say their size, as in"
             f" {text}:128x9"

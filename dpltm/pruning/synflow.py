@@ -35,6 +35,7 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     for name, layer in flow.named_children():
         if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
             setattr(flow, name, nn.Identity())
+    for layer in flow.modules():
         if isinstance(layer, nn.Embedding):
             layer.register_forward_hook(_sum_of_rows)
     with torch.no_grad():

@@ -240,7 +240,7 @@ def test_bad_data_options(refused, options, message):
         (
             ("--model", "vgg"),
             "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
-            " embed, lstm, gru, ncf",
+            " embed, embed-pad, lstm, gru, ncf",
         ),
         (
             ("--model", "mlp:8,0"),

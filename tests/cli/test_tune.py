@@ -398,7 +398,7 @@ REFUSED = {
     "network": (
         (*TUNE, "--model", "gpt"),
         "--model: unknown network 'gpt'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:...,"
-        " cnn, latent, embed, lstm, gru, ncf",
+        " cnn, latent, embed, embed-pad, lstm, gru, ncf",
     ),
     "set": ((*TUNE, "nowhere"), "nowhere: no ticket set there; make one with dpltm generate --out nowhere"),
     "no configuration": (

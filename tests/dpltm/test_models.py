@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, build, renamed, resolve
+from dpltm.models import ModelSpec, build, for_tables, renamed, resolve
 
 
 @settings(max_examples=40)
@@ -107,7 +107,7 @@ def test_unknown_networks(text):
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
         f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
-        " embed, lstm, gru, ncf"
+        " embed, embed-pad, lstm, gru, ncf"
     )
 
 
@@ -489,3 +489,298 @@ def test_a_single_layer_starts_at_zero():
     model = build(ModelSpec("mlp", 12, 3), 7)
     assert not any(bool(value.any()) for value in model.parameters())
     assert bool(build(ModelSpec("mlp:4", 12, 3), 7).fc1.weight.all())
+
+
+# Texts, sequences, and the networks of LATENT
+
+
+def filled(spec: ModelSpec, seed: int = 3) -> torch.nn.Sequential:
+    """The network with weights and biases of any sign, in float64."""
+    model, generator = build(spec).double(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("text", "features", "shapes"),
+    [
+        ("embed-pad:10000", 256, {"table": (10000, 16), "fc1": (16, 16), "fc2": (2, 16)}),
+        ("embed:10000", 256, {"table.rows": (9999, 16), "fc1": (16, 16), "fc2": (2, 16)}),
+        ("embed:50:8,5,4", 7, {"table.rows": (49, 8), "fc1": (5, 8), "fc2": (4, 5), "fc3": (2, 4)}),
+        ("embed:50:8", 7, {"table.rows": (49, 8), "fc1": (2, 8)}),
+        (
+            "latent:28x28x1",
+            784,
+            {"conv1": (32, 1, 3, 3), "conv2": (64, 32, 3, 3), "fc1": (128, 9216), "fc2": (2, 128)},
+        ),
+        (
+            "latent:32x32x3",
+            3072,
+            {
+                "conv1": (32, 3, 3, 3),
+                "conv2": (32, 32, 3, 3),
+                "conv3": (64, 32, 3, 3),
+                "conv4": (64, 64, 3, 3),
+                "fc1": (512, 2304),
+                "fc2": (2, 512),
+            },
+        ),
+    ],
+)
+def test_shapes_of_the_papers_networks(text, features, shapes):
+    found = ModelSpec(text, features, 2).shapes()
+    assert {name.removesuffix(".weight"): shape for name, shape in found.items() if len(shape) > 1} == shapes
+    biases = {name.removesuffix(".bias"): shape for name, shape in found.items() if len(shape) == 1}
+    assert biases == {name: shape[:1] for name, shape in shapes.items() if "table" not in name}
+
+
+def test_as_many_parameters_as_where_they_come_from():
+    """Bu et al.'s network for reviews; keras's examples for MNIST and CIFAR-10, as it prints them."""
+    assert ModelSpec("embed-pad:10000", 256, 2).parameters == 160_306
+    assert ModelSpec("latent:28x28x1", 784, 10).parameters == 1_199_882
+    assert ModelSpec("latent:32x32x3", 3072, 10).parameters == 1_250_858
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("lstm", 4), ("gru", 3)])
+def test_shapes_of_recurrent_networks(kind, gates):
+    of_vectors = {
+        "recurrent.weight_ih_l0": (gates * 32, 9),
+        "recurrent.weight_hh_l0": (gates * 32, 32),
+        "recurrent.bias_ih_l0": (gates * 32,),
+        "recurrent.bias_hh_l0": (gates * 32,),
+        "fc1.weight": (6, 32),
+        "fc1.bias": (6,),
+    }
+    assert ModelSpec(f"{kind}:128x9", 1152, 6).shapes() == of_vectors
+    of_words = ModelSpec(f"{kind}:50:8,5", 7, 6).shapes()
+    assert of_words["table.weight"] == (50, 8)
+    assert of_words["recurrent.weight_ih_l0"] == (gates * 5, 8)
+    assert list(of_words) == ["table.weight", *of_vectors]
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("embed:50", 7),
+        ("embed-tanh:50:8,5,4", 7),
+        ("embed-pad:50:8,5,4", 7),
+        ("embed-pad-tanh:50", 7),
+        ("lstm:5x3", 15),
+        ("lstm:5x3:7", 15),
+        ("lstm:50", 7),
+        ("gru:50:8,5", 7),
+        ("gru:1x1:1", 1),
+        ("latent:6x9x1", 54),
+        ("latent-tanh:28x28x1:3,4,5", 784),
+        ("latent:10x13x3", 390),
+        ("latent:10x13x3:3,4,5", 390),
+        ("latent:10x13x1:3,4,5,6,7", 130),
+    ],
+)
+def test_a_network_has_the_shapes_of_its_name_and_the_name_of_its_shapes(text, features):
+    spec = ModelSpec(text, features, 3)
+    model = build(spec, 0)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    assert model(torch.rand(2, features)).shape == (2, 3)
+    assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
+
+
+@pytest.mark.parametrize("kind", ["embed", "embed-pad"])
+def test_embed_averages_over_all_positions_padding_included(kind):
+    """The vector of padding is zero, or one of its own."""
+    model = filled(ModelSpec(f"{kind}:9:4,3", 6, 2))
+    x = torch.tensor([[0.0, 0, 0, 1, 8, 8], [0, 0, 0, 0, 0, 0], [3, 2, -1, 9, 1e9, torch.nan]])
+    first, second = model.fc1, model.fc2
+    if kind == "embed":
+        table = torch.cat([torch.zeros(1, 4, dtype=torch.float64), model.table.rows.weight])
+    else:
+        table = model.table.weight
+    for record, positions in zip(x, ([0, 0, 0, 1, 8, 8], [0] * 6, [3, 2, 0, 0, 0, 0]), strict=True):
+        mean = sum(table[position] for position in positions) / 6
+        units = (first.weight @ mean + first.bias).clamp_min(0)
+        torch.testing.assert_close(model(record[None].double())[0], second.weight @ units + second.bias)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_recurrent_networks_give_the_state_after_the_last_step(kind):
+    """Of vectors as they come, and of the words' vectors; cells that torch has for a single step are the oracle."""
+    for text, features in ((f"{kind}:5x3:4", 15), (f"{kind}:9:3,4", 5)):
+        model = filled(ModelSpec(text, features, 2))
+        cell = (torch.nn.LSTMCell if kind == "lstm" else torch.nn.GRUCell)(3, 4).double()
+        cell.load_state_dict({name.removesuffix("_l0"): value for name, value in model.recurrent.state_dict().items()})
+        if ":9" in text:
+            x = torch.tensor([[0.0, 0, 1, 8, 2], [0, 0, 0, 0, 4]], dtype=torch.float64)
+            steps = model.table.weight[x.long()]
+        else:
+            x = torch.randn(2, 15, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+            steps = torch.stack([torch.stack([record[3 * step : 3 * step + 3] for step in range(5)]) for record in x])
+        state = None
+        for step in range(5):
+            state = cell(steps[:, step], state)
+        last = state[0] if isinstance(state, tuple) else state
+        torch.testing.assert_close(model(x), last @ model.fc1.weight.T + model.fc1.bias)
+
+
+def test_latent_networks_by_hand():
+    """One block without padding; two of which the first layer of each is padded. Pixels as stored, channels last."""
+    for text, features, size in (
+        ("latent:7x8x1:3,4,5", 56, (7, 8, 1)),
+        ("latent:12x10x2:2,3,4,3,5", 240, (12, 10, 2)),
+    ):
+        model = filled(ModelSpec(text, features, 2))
+        x = torch.randn(3, features, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        value = x.view(3, *size).permute(0, 3, 1, 2)
+        convolutions = [layer for layer in model if isinstance(layer, torch.nn.Conv2d)]
+        for number, layer in enumerate(convolutions):
+            padding = 1 if len(convolutions) == 4 and number % 2 == 0 else 0
+            value = functional.conv2d(value, layer.weight, layer.bias, padding=padding).clamp_min(0)
+            if number % 2:
+                height, width = value.shape[2] // 2 * 2, value.shape[3] // 2 * 2
+                value = value[:, :, :height, :width].unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+        units = (value.flatten(1) @ model.fc1.weight.T + model.fc1.bias).clamp_min(0)
+        torch.testing.assert_close(model(x), units @ model.fc2.weight.T + model.fc2.bias)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "tables", "full"),
+    [
+        ("embed", (256,), (10_000,), "embed:10000"),
+        ("embed-tanh", (256,), (50,), "embed-tanh:50"),
+        ("embed-pad", (256,), (50,), "embed-pad:50"),
+        ("embed-pad-tanh", (256,), (50,), "embed-pad-tanh:50"),
+        ("embed:50:3", (256,), (50,), "embed:50:3"),
+        ("lstm", (128, 9), (), "lstm:128x9"),
+        ("gru", (32, 32, 3), (), "gru:32x96"),
+        ("gru", (256,), (50,), "gru:50"),
+        ("latent", (28, 28), (), "latent:28x28x1"),
+        ("latent-tanh", (32, 32, 3), (), "latent-tanh:32x32x3"),
+    ],
+)
+def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
+    assert resolve(text, shape, tables) == full
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "tables", "message"),
+    [
+        (
+            "embed",
+            (28, 28),
+            (),
+            "--model embed: takes texts, whose words are positions in one table; if these are such, say their number by"
+            " --words",
+        ),
+        (
+            "lstm",
+            (123,),
+            (),
+            "--model lstm: records of shape (123,) are no sequences of vectors; if they are flattened ones, say their size,"
+            " as in lstm:128x9",
+        ),
+        (
+            "gru",
+            (2,),
+            (5, 6),
+            "--model gru: records that hold positions in several tables are no sequences of vectors; if they are flattened"
+            " ones, say their size, as in gru:128x9",
+        ),
+        (
+            "latent",
+            (784,),
+            (),
+            "--model latent: records of shape (784,) are no images; if they are flattened ones, say their size, as in"
+            " latent:28x28x1",
+        ),
+    ],
+)
+def test_data_that_a_name_does_not_fit(text, shape, tables, message):
+    with pytest.raises(InputError) as error:
+        resolve(text, shape, tables)
+    assert str(error.value) == message
+
+
+def test_which_networks_take_which_tables():
+    assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru")
+    assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru")
+    assert ModelSpec("embed:50", 7, 2).tables == ModelSpec("gru:50", 7, 2).tables == (50,)
+    assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()
+    assert ModelSpec("lstm:128x9", 1152, 6).record_shape == (128, 9)
+    assert ModelSpec("embed:50", 7, 2).record_shape == (7,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "embed",
+        "embed:",
+        "embed:0",
+        "embed:50:",
+        "embed:50:8,",
+        "embed:50:0",
+        "embed:50:4097",
+        "embed:50x8",
+        "embed:50:8\n",
+        "embed:123456789",
+        "embed:\u0665",
+        "embed:50:" + ",".join("1" * 101),
+    ],
+)
+def test_bad_names_of_networks_for_texts(text):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 7, 2)
+    assert str(error.value) == (
+        f"--model: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
+        " numbers from 1 to 4096, as in embed:10000:16,16"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["gru", "gru:", "gru:5x", "gru:5x3x1", "gru:5x3:0", "gru:5x3:8,5", "gru:50:8", "gru:5x3:4097"]
+)
+def test_bad_names_of_recurrent_networks(text):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 15, 2)
+    assert str(error.value) == (
+        f"--model: {text!r}: say the size of the sequences as gru:STEPSxVALUES, or of the table of words as gru:WORDS, and"
+        " the widths, up to 4096, if they are others than the usual ones, as in gru:128x9:32 and gru:10000:16,32"
+    )
+
+
+def test_other_sizes_than_a_record_has():
+    with pytest.raises(InputError) as error:
+        ModelSpec("lstm:128x9", 1151, 6)
+    assert str(error.value) == "--model: lstm:128x9: such sequences have 1152 features, but the records have 1151"
+    with pytest.raises(InputError) as error:
+        ModelSpec("latent:28x28x1", 783, 6)
+    assert str(error.value) == "--model: latent:28x28x1: such images have 784 features, but the records have 783"
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [("latent:5x6x1", 6), ("latent:6x5x1", 6), ("latent:9x10x3", 10), ("latent:10x9x1:1,1,1,1,1", 10)],
+)
+def test_images_that_are_too_small_for_latent(text, least):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, math.prod(map(int, text.split(":")[1].split("x"))), 2)
+    assert str(error.value) == f"--model: {text}: images must be at least {least} x {least}"
+
+
+@pytest.mark.parametrize("widths", ["", "3", "3,4", "3,4,5,6", "3,4,5,6,7,8", "3,4,0", "3,4,4097", "3,4,5\n"])
+def test_bad_widths_of_latent(widths):
+    with pytest.raises(InputError) as error:
+        ModelSpec(f"latent:28x28x1:{widths}", 784, 2)
+    assert str(error.value) == (
+        f"--model: {f'latent:28x28x1:{widths}'!r}: say the size of the images, and the widths if they are others than the"
+        " usual ones, three or five whole numbers from 1 to 4096, as in latent:28x28x1:32,64,128"
+    )
+
+
+@pytest.mark.parametrize("text", ["lstm-tanh:128x9", "gru-tanh:128x9"])
+def test_no_tanh_in_recurrent_networks(text):
+    with pytest.raises(InputError) as error:
+        ModelSpec(text, 1152, 6)
+    assert str(error.value) == (
+        f"--model: {text!r}: the gates of {text[: text.index('-')]} are bounded as they are; leave -tanh out"
+    )

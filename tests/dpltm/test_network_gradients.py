@@ -15,6 +15,7 @@ from dpltm.training import cross_entropy
 
 NETWORKS = [
     ("embed:9", 7, 3),
+    ("embed-pad:9", 7, 3),
     ("embed-tanh:9:4,5,3", 7, 3),
     ("embed:9:4", 7, 2),
     ("lstm:5x3", 15, 3),

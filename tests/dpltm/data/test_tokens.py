@@ -216,8 +216,8 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
         ),
         (
             {"words": 10**8},
-            "--words 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no"
-            " words",
+            "--words 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are"
+            " no words",
         ),
         ({"length": 0}, "--length 0: must be 1 to 100,000; pass how many words of a text to keep"),
         ({"length": 10**6}, "--length 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
@@ -244,8 +244,8 @@ def test_features_that_are_positions(write):
     path = write(**arrays)
     assert refused(path, length=2) == f"--length 2: {path} holds no texts (values_train, offsets_train); drop --length"
     assert refused(path, words=9) == (
-        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with --words 9 every value must be a position, a whole"
-        " number from 0 to 8"
+        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with --words 9 every value must be a position, a"
+        " whole number from 0 to 8"
     )
     path = write(**arrays | {"x_train": x + 0.5})
     assert refused(path, words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0 (counted from 0); with")
