@@ -37,7 +37,8 @@ LONGEST_NAME = 1000
 """Most characters of a name; the same guard, for names out of files."""
 
 _KINDS: dict[str, ModuleType] = {
-    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "embed-pad": embed, "lstm": recurrent, "gru": recurrent, "ncf": ncf,
+    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "embed-pad": embed, "lstm": recurrent, "gru": recurrent,
+    "ncf": ncf,
 }  # fmt: skip
 
 

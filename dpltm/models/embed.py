@@ -3,10 +3,10 @@
 A table of 10,000 words with vectors of 16 numbers, the mean of these over all positions of a record, then 16 units with
 ReLU. ``embed:10000:32,16`` has vectors of 32 numbers and 16 units, ``embed:10000:32`` no units in between. Padding counts
 as a position whose vector is zero, for good: in the paper it is one more word that is trained, and ``embed-pad`` has it so,
-with 160,306 parameters. Most reviews are padded, so that row is where most of a record's gradient goes, and little is left of the
-norm that clipping allows for the words. (In the paper's own code it is not clipped away, since the norm that is clipped
-there is that of all positions' gradients before those of one word are added up. What is added can be 16 times as long as
-its bound.)
+with 160,306 parameters. Most reviews are padded, so that row is where most of a record's gradient goes, and of the norm
+that clipping leaves, little is for the words. The paper's code, as published, is spared that: TensorFlow clips by the norm
+of the gradients of all positions, and adds those of one word up later. What it adds can be 16 times as long, the root of 256
+positions, as the bound that its noise is for; padding alone makes it several times as long.
 
 The table starts with Glorot normal values as the other layers do: of deviation 0.014, where keras, which the paper used, has
 uniform ones up to 0.05. Adam's first step is as long as either.

@@ -29,7 +29,7 @@ class Positions(nn.Module):
 
 
 class Vectors(nn.Module):
-    """Positions in a table of ``size``, ``(batch, positions)``, to vectors: that of position 0 is zero, the first row is 1's."""
+    """Positions in a table of ``size``, ``(batch, positions)``, to vectors: of position 0 it is zero, of 1 the first row."""
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()

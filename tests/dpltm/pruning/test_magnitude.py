@@ -213,6 +213,14 @@ def test_inputs_go_whole_the_weakest_first():
     assert sum(columns(last)) == 2
 
 
+def test_inputs_of_a_table_are_its_rows():
+    weights = {"table.weight": torch.tensor([[0.1, 5.0], [2.0, 2.0], [0.0, 9.0], [1.0, -1.0]])}
+    dense = Mask({"table.weight": torch.ones(4, 2, dtype=torch.bool)})
+    for live, rows in ((6, [2, 2, 2, 0]), (5, [2, 1, 2, 0]), (4, [2, 0, 2, 0]), (1, [0, 0, 1, 0])):
+        found = prune_by_input(weights, dense, {"table.weight": live}, inputs=0)
+        assert found["table.weight"].sum(1).tolist() == rows
+
+
 @pytest.mark.parametrize("live", [1, 7, 40, 99, 150])
 def test_inputs_in_part_are_at_most_one(live):
     weights = {"fc1.weight": torch.randn(5, 30, generator=torch.Generator().manual_seed(live))}

@@ -197,3 +197,18 @@ def test_global_scope_keeps_to_the_schedule_where_layers_have_left_it(text, prun
     made = without_data(spec, config)
     found = [sum(int(keep.sum()) for keep in ticket.mask.values() if keep.ndim > 1) for ticket in made.tickets]
     assert found == [sum(live.values()) for live in make_schedule(spec, config)]
+
+
+@pytest.mark.parametrize("text", ["embed:6:3,4", "embed-pad:6:3,4", "embed-pad-tanh:6:3,4"])
+def test_a_table_is_a_layer_of_as_many_inputs_as_it_has_rows(text):
+    """For ones at all of them it gives the sum of its rows, at every position: paths lead through it as through an mlp."""
+    model, weights, mask = network(ModelSpec(text, 5, 2), 2, 0.7)
+    table = next(iter(weights))
+    scores = synflow_scores(model, weights, mask, torch.zeros(1, 5))
+    rows = {"fc1.weight": weights[table].T, "fc2.weight": weights["fc1.weight"], "fc3.weight": weights["fc2.weight"]}
+    keep = {"fc1.weight": mask[table].T, "fc2.weight": mask["fc1.weight"], "fc3.weight": mask["fc2.weight"]}
+    expected = by_paths(rows, Mask(keep))
+    assert bool(scores[table].any())
+    torch.testing.assert_close(scores[table], expected["fc1.weight"].T)
+    torch.testing.assert_close(scores["fc1.weight"], expected["fc2.weight"])
+    torch.testing.assert_close(scores["fc2.weight"], expected["fc3.weight"])
