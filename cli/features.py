@@ -90,6 +90,7 @@ def carried(dataset: Dataset, found: FeatureMap | None, options: FeatureOptions 
 def _taken(dataset: Dataset, found: FeatureMap) -> FeatureMap:
     from dpltm.features import parse
 
+    check_quantities(dataset, "--dataset", "use records like those that the features were made for")
     if found.network is None:
         check_kind(dataset, parse(found.text), "--dataset")
     return found.carried(dataset.train.x.shape[1:], dataset.bounds)
@@ -106,6 +107,7 @@ def _from_public(
     from dpltm.tickets.identity import reference
 
     public = load(options.public or "")
+    check_quantities(public, "--public", "name another dataset")
     check_kind(public, wanted, "--public")
     theirs = without_data(wanted, public.train.x.shape[1:], public.bounds)
     if theirs.feature_shape[-1] != found.feature_shape[-1]:

@@ -352,6 +352,22 @@ def test_refused_for_a_set_or_a_run(set_of, cli, refused):
     )
 
 
+@pytest.mark.usefixtures("texts")
+def test_features_of_quantities_are_not_taken_of_texts(cli, refused):
+    """Of texts as public records, and of texts for a set with features in front."""
+    np.savez("flat.npz", x_train=np.tile(np.eye(12), (20, 1)), y_train=np.arange(240) % 2)
+    flat = ("--dataset", "flat.npz", "--bounds", "0,1", "--model", "mlp:3", "--features", "unit", *ROUNDS)
+    taken = (*flat, "--criterion", "random")
+    assert refused("generate", *taken, "--components", "2", "--public", "texts.npz", "--out", "set") == (
+        "--public: takes quantities, and records of texts hold positions in tables; name another dataset"
+    )
+    assert cli("generate", *taken, "--out", "set").code == 0
+    assert refused("train", "set@1", *OTHER, *NOISE) == (
+        "--dataset: takes quantities, and records of other hold positions in tables; use records like those that the"
+        " features were made for"
+    )
+
+
 def test_units_of_a_recurrent_layer_stay(set_of, refused):
     name = set_of("gru")
     assert refused("tickets", "compact", f"{name}@2", "--out", "small") == (
