@@ -347,11 +347,17 @@ class _Reader:
         for at in range(sizes.pop()):
             one: dict[str, Any] = json.loads(json.dumps(body))
             for key, values in lists.items():
-                table, dot, name = key.rpartition(".")
-                if not dot or table not in ("train", "select", "tune"):
-                    self.problems.append(f"{where} vary: {key!r} is not of the form train.KEY, select.KEY or tune.KEY")
-                else:
+                table, _, name = key.rpartition(".")
+                stage = table.removeprefix("latent.")
+                if table in ("train", "select", "tune"):
                     one.setdefault(table, {})[name] = values[at]
+                elif table != stage and stage in _LATENT and isinstance(one.get("latent"), dict):
+                    one["latent"].setdefault(stage, {})[name] = values[at]
+                else:
+                    self.problems.append(
+                        f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
+                        " of latent, latent.scheme.KEY"
+                    )
             first, values = next(iter(lists.items()))
             one["group"] = body.get("name", "")
             one["varied"] = values[at]

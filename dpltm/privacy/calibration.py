@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NoReturn
 
 from scipy.optimize import brentq
@@ -53,6 +54,16 @@ def calibrate_noise(
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
         InputError: an accountant that certifies nothing.
     """
+    # what the answer does not depend on is taken out, so that the same question is answered once
+    asked = replace(plan, time="", noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None, filter="", live=1)
+    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, tuple(before), accountant))
+
+
+@lru_cache(maxsize=128)
+def _least_noise(
+    budget: float, delta: float, plan: TrainingEvent, before: tuple[Event, ...], accountant: str
+) -> float:
+    """The noise multiplier of :func:`calibrate_noise`."""
     spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
@@ -65,7 +76,7 @@ def calibrate_noise(
             budget, left, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at sampling rate"
             f" {plan.sampling_rate:.3g} spends more; raise --epsilon or take fewer steps"
         )  # fmt: skip
-    return replace(plan, noise_multiplier=math.exp(root))
+    return math.exp(root)
 
 
 def calibrate_rate(

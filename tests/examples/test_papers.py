@@ -1,0 +1,56 @@
+"""Every recipe of the papers, in its quick version: on small data, which shows that it works and no more."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from dpltm.cli.main import run
+from dpltm.cli.recipe import read_recipe
+
+PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.toml"))
+
+MADE_UP = {"gdp-movielens"}
+"""Recipes whose quick version needs no file of the data home."""
+
+
+def test_there_are_recipes() -> None:
+    assert len(PAPERS) >= 15
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_quick(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
+    if path.stem not in MADE_UP:
+        request.getfixturevalue("data_home")
+    out = tmp_path / "sweep"
+    assert run(["run", "--config", str(path), "--quick", "--jobs", "1", "--out", str(out), "--json"]) == 0
+    body = json.loads(capfd.readouterr().out)
+    assert body["finished"] == body["members"] > 0
+    for row in body["arms"]:
+        assert row["missing"] == []
+        assert row["count"] == len(body["seeds"])
+        assert 0 <= row["mean"] <= (4 if body["measure"] == "rmse" else 1)
+        certified = float(row["privacy"]["certified"]["epsilon"])
+        assert certified > 0
+        if math.isinf(certified):  # never without a reason that is in its name
+            assert "as printed" in row["name"] or "no noise" in row["name"] or "random ticket" in row["name"], row[
+                "name"
+            ]
+        if row["privacy"]["nominal"] is not None:
+            assert row["privacy"]["nominal"]["source"]
+    assert (out / "results.md").read_text().count("\n| ") == len(body["arms"]) + 1
+    assert (out / "figure.png").exists() == (body["figure"] is not None)
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_as_it_is_published(path: Path) -> None:
+    """Right as a whole, with five seeds or the reason that there are fewer; every arm states where it stands."""
+    recipe = read_recipe(path)
+    assert recipe.source
+    assert recipe.seeds >= 3
+    for arm in recipe.arms:
+        private = [name for name in (arm.tickets,) if name and recipe.tickets[name].get("provenance") == "private"]
+        assert not private or any("nothing is certified" in note for note in recipe.notes), arm.name
