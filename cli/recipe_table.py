@@ -11,6 +11,7 @@ from dpltm.cli import train
 from dpltm.cli.common import figure
 from dpltm.cli.console import Console
 from dpltm.cli.recipe import Arm, Member, Recipe, grouped, train_options
+from dpltm.errors import DpltmError
 from dpltm.replicates import Summary, paired, summary
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 Results = tuple[tuple[Member, dict[str, Any] | None], ...]
 """Every member with what it came to, None where it is not finished."""
+
+WIDE = 160
+"""Characters of a line where nobody's terminal says how many there are."""
 
 CORES = 2
 """Cores that minutes are counted on."""
@@ -44,7 +48,7 @@ def answer(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
         "members": len(results),
         "arms": rows,
         "notes": [*recipe.notes, *_notes(recipe)],
-        "privacy": _together(recipe, folder),
+        "privacy": _together(recipe, folder, results),
     }
 
 
@@ -224,29 +228,47 @@ def _notes(recipe: Recipe) -> list[str]:
     ]
 
 
-def _together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
-    """What all trainings of the sweep cost together, on whichever records that is most."""
+def _together(recipe: Recipe, folder: SweepFolder, results: Results) -> dict[str, Any]:
+    """What all trainings of the sweep that certify anything cost together, on whichever records that is most."""
     from dpltm.privacy.ledger import report
 
+    finished = sum(result is not None for _, result in results)
+    kept = [member for member, result in results if result is not None and _certifies(result)]
     by_records: dict[str, list[Event]] = {}
-    for event in _events(recipe, folder):
+    for event in _events(folder, kept):
         by_records.setdefault(event.dataset.fingerprint, []).append(event)
     delta = max(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
     adjacencies = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
     adjacency = "replace-one" if "replace-one" in adjacencies else "add-remove"
-    found = [report(tuple(events), delta, adjacency).to_json() for events in by_records.values()]  # type: ignore[arg-type]
-    body = _largest(found) or report((), delta, adjacency).to_json()  # type: ignore[arg-type]
+    notes = ["of all trainings of this sweep together, on the records that they cost most"]
+    body: dict[str, Any] = report((), delta, adjacency).to_json()  # type: ignore[arg-type]
+    for events in by_records.values():
+        try:
+            found = report(tuple(events), delta, adjacency).to_json()  # type: ignore[arg-type]
+        except DpltmError as error:  # releases of which no rule says what they cost together
+            body["certified"]["epsilon"] = "inf"
+            notes.append(f"what they cost together is not known: {error}")
+            continue
+        body = _largest([body, found]) or body
     body["nominal"] = None
-    body["notes"] = ["of all trainings of this sweep together, on the records that they cost most"]
+    body["notes"] = notes
+    if len(kept) < finished:
+        body["notes"].append(
+            f"{finished - len(kept)} trainings that certify nothing are left out: with them nothing is certified"
+        )
     return body
 
 
-def _events(recipe: Recipe, folder: SweepFolder) -> list[Event]:
-    """All events of all members, what a shared set cost once."""
+def _certifies(result: dict[str, Any]) -> bool:
+    return math.isfinite(float(result["train"]["privacy"]["certified"]["epsilon"]))
+
+
+def _events(folder: SweepFolder, kept: list[Member]) -> list[Event]:
+    """All events of these members, what a shared set cost once."""
     from dpltm.tickets.ledger_file import open_ledger
 
     found: dict[Event, None] = {}
-    for member in recipe.members:
+    for member in kept:
         for path in folder.ledgers(member.label):
             found |= dict.fromkeys(open_ledger(path).events)
     return list(found)
@@ -313,11 +335,15 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_notes
 
     quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
+    if not rich.is_terminal:
+        rich.width = WIDE
     table = Table(title=f"{body['recipe']}{quick}", title_justify="left")
-    for name in columns(body):
-        table.add_column(name, overflow="fold", min_width=6 if name == "paper" else None)
-    for row in body["arms"]:
-        table.add_row(*cells(row, body))
+    rows = [cells(row, body) for row in body["arms"]]
+    shown = [at for at in range(len(columns(body))) if at == 0 or any(row[at] not in ("", "-") for row in rows)]
+    for at in shown:
+        table.add_column(columns(body)[at], overflow="fold", min_width=20 if at == 0 else None)
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
     rich.print(table)
     for row in body["arms"]:
         for hole in row["missing"]:
@@ -326,8 +352,10 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"- {row['name']}: {row['note']}", style="dim")
     show_notes(rich, body)
     certified = body["privacy"]["certified"]
+    for note in body["privacy"]["notes"][1:]:
+        rich.print(f"- {note}", style="dim")
     rich.print(
-        f"all {body['finished']} together: certified epsilon = {figure(certified['epsilon'])} (delta ="
+        f"all together: certified epsilon = {figure(certified['epsilon'])} (delta ="
         f" {certified['delta']:g}, {certified['adjacency']}, unit {certified['unit']})",
         style="bold",
     )
