@@ -7,7 +7,6 @@ so that what is left of it, once units are removed, still says where every weigh
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -155,10 +154,7 @@ def _trace(places: nn.Module, example: Tensor) -> Any:
 
     inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
     try:
-        with torch.enable_grad(), warnings.catch_warnings():  # it follows the graph of autograd
-            warnings.filterwarnings(
-                "ignore", "Unwrapped parameters"
-            )  # recurrent ones, whose units nobody is to remove
+        with torch.enable_grad():  # it follows the graph of autograd
             return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
     except Exception as error:  # whatever the model's own code raises
         raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error

@@ -92,11 +92,11 @@ def compact_run(run: Run, path: Path) -> Shrunk:
 
 def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:
     model = build(spec)
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise InputError(f"nothing to compact: units of the recurrent layer of {spec.text} cannot be removed")
     model.load_state_dict(dict(values))
     found = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
     after = compact_spec(spec, found)
-    if after == spec and any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        raise InputError(f"nothing to compact: units of the recurrent layer of {spec.text} cannot be removed")
     if after == spec:
         raise InputError(
             "nothing to compact: every unit has a live weight behind it; a sparser round, or --criterion structured, leaves"

@@ -419,7 +419,8 @@ def test_rows(folder, edit, rows):
         ({"model": 5}, "model 5 is not a text"),
         (
             {"model": "vgg"},
-            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, cnn-tanh",
+            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
+            " embed, embed-pad, lstm, gru, ncf",
         ),
         ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),
         ({"features": 64.0}, "model mlp:8: features 64.0 is not between 1 and 100000"),
