@@ -72,11 +72,15 @@ def _lines(recipe: Recipe, body: dict[str, Any], folder: SweepFolder) -> list[Li
     """The lines of the recipe's figure, from what is finished."""
     if recipe.figure is None:
         return []
+    rows = {row["name"]: row for row in body["arms"]}
     if recipe.figure["over"] == "steps":
         runs = {arm.name: _runs(recipe, arm, folder) for arm in recipe.arms}
-        found = [over_steps(name, paths, recipe.measure) for name, paths in runs.items() if paths]
+        found = [
+            over_steps(name, paths, recipe.measure, figure(rows[name]["privacy"]["certified"]["epsilon"]))
+            for name, paths in runs.items()
+            if paths
+        ]
         return [line for line in found if line is not None]
-    rows = {row["name"]: row for row in body["arms"]}
     lines = []
     for name, arms in grouped(recipe.arms):
         points = [(arm.varied, rows[arm.name]) for arm in arms if isinstance(arm.varied, (int, float))]
@@ -87,7 +91,9 @@ def _lines(recipe: Recipe, body: dict[str, Any], folder: SweepFolder) -> list[Li
         mean = [row["mean"] for _, row in points]
         low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
         epsilon = [float(row["privacy"]["certified"]["epsilon"]) for _, row in points]
-        lines.append(Line(name, [float(x) for x, _ in points], mean, low, high, epsilon))
+        ends = dict.fromkeys(figure(pick(epsilon)) for pick in (min, max))
+        title = f"{name} (certified epsilon {' to '.join(ends)})"
+        lines.append(Line(title, [float(x) for x, _ in points], mean, low, high, epsilon))
     return lines
 
 

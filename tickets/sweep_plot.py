@@ -25,6 +25,7 @@ class Line:
         y: means over seeds.
         low, high: band around them: least and most of the seeds, or the ends of 95 % intervals.
         epsilon: certified, at each x; inf where nothing is certified.
+        spent: the last of them in words, rounded up.
     """
 
     name: str
@@ -33,15 +34,17 @@ class Line:
     low: Sequence[float]
     high: Sequence[float]
     epsilon: Sequence[float]
+    spent: str = ""
 
 
-def over_steps(name: str, runs: Sequence[Path], measure: str) -> Line | None:
+def over_steps(name: str, runs: Sequence[Path], measure: str, spent: str) -> Line | None:
     """A line from what runs noted on their way; None if they noted nothing.
 
     Args:
         name: for the legend.
         runs: folders of runs.
         measure: ``accuracy`` or ``rmse``.
+        spent: certified epsilon at the end, in words.
     """
     by_step: dict[int, list[float]] = {}
     epsilon: dict[int, float] = {}
@@ -56,7 +59,7 @@ def over_steps(name: str, runs: Sequence[Path], measure: str) -> Line | None:
         return None
     means = [sum(values) / len(values) for values in full.values()]
     ends = [[pick(values) for values in full.values()] for pick in (min, max)]
-    return Line(name, list(full), means, ends[0], ends[1], [epsilon[step] for step in full])
+    return Line(name, list(full), means, ends[0], ends[1], [epsilon[step] for step in full], spent)
 
 
 def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str, steps: bool, log: bool) -> None:
@@ -93,8 +96,15 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     last.set_xlabel(x)
     if log:
         last.set_xscale("log")
+    if measure == "accuracy":
+        above.set_ylim(max(above.get_ylim()[0], 0), min(above.get_ylim()[1], 101))
     if below is not None:
         below.set(ylabel="certified epsilon", yscale="log")
+        for line in {line.spent: line for line in lines if line.epsilon[-1] < float("inf")}.values():
+            below.annotate(
+                line.spent, (float(line.x[-1]), line.epsilon[-1]), xytext=(0, 5), textcoords="offset points",
+                fontsize="small", ha="right",
+            )  # fmt: skip
         below.grid(axis="y", color="0.9")
     above.grid(axis="y", color="0.9")
     try:
