@@ -225,9 +225,9 @@ def _largest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _notes(recipe: Recipe) -> list[str]:
+    over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
     return [
-        f"means over {recipe.seeds} seeds with 95 % intervals (Student's t); every epsilon is that of one release, the last"
-        " one that of all of them together",
+        f"{over}; every epsilon is that of one release, the last one that of all of them together",
         "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
         " searched, it searched on public records",
         f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)",
@@ -260,7 +260,7 @@ def _together(recipe: Recipe, folder: SweepFolder, results: Results) -> dict[str
     body["notes"] = notes
     if len(kept) < finished:
         body["notes"].append(
-            f"{finished - len(kept)} trainings that certify nothing are left out: with them nothing is certified"
+            f"left out: {finished - len(kept)} of {finished} trainings that certify nothing; with them nothing is certified"
         )
     return body
 
