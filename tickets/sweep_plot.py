@@ -76,8 +76,9 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.6, 6.4 if steps else 4.6), layout="constrained")
-    above, below = _panels(figure, steps)
+    certified = any(value < float("inf") for line in lines for value in line.epsilon)
+    figure = Figure(figsize=(7.6, 6.4 if steps and certified else 4.6), layout="constrained")
+    above, below = _panels(figure, steps and certified)
     scale = 100.0 if measure == "accuracy" else 1.0
     for number, line in enumerate(lines):
         color = f"C{number % 10}"
@@ -93,7 +94,7 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     above.set(ylabel="test accuracy, %" if measure == "accuracy" else "test RMSE", title=title)
     above.legend(fontsize="small", frameon=False)
     last = below or above
-    last.set_xlabel(x)
+    last.set_xlabel(x if certified else f"{x} (nothing is certified)")
     if log:
         last.set_xscale("log")
     if measure == "accuracy":
