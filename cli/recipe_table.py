@@ -303,7 +303,7 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else f"{row['live']:,}"
     return (
-        row["name"], paper, with_interval(row, measure), change, count, certified, nominal, live,
+        row["name"], paper, with_interval(row, measure), percent(row["sd"], measure), change, count, certified, nominal, live,
         f"{row['minutes']:.1f}" if row["minutes"] >= 1 else f"{row['minutes']:.2f}",
     )  # fmt: skip
 
@@ -317,7 +317,7 @@ def _change(difference: dict[str, Any], measure: str) -> str:
 
 def columns(body: dict[str, Any]) -> tuple[str, ...]:
     measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
-    return ("arm", "paper", measure, "less control", "seeds", "certified epsilon", "nominal", "live", "min")
+    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live", "min")
 
 
 def markdown(body: dict[str, Any]) -> str:
