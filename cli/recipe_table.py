@@ -303,7 +303,8 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else f"{row['live']:,}"
     return (
-        row["name"], paper, with_interval(row, measure), percent(row["sd"], measure), change, count, certified, nominal, live,
+        row["name"], paper, with_interval(row, measure), percent(row["sd"], measure), change, count, certified, nominal,
+        live,
         f"{row['minutes']:.1f}" if row["minutes"] >= 1 else f"{row['minutes']:.2f}",
     )  # fmt: skip
 
