@@ -201,7 +201,7 @@ def _read(
     if description is None:
         raise _unknown(dataset, home)
     if description.openml is None:
-        raise DataError(f"{dataset}: no {dataset}.npz in {home}; put it there or set DPLTM_DATA to the folder with it")
+        raise DataError(f"{dataset}: no {dataset}.npz in {home}; put it there, or export DPLTM_DATA=FOLDER that has it")
     return description, dataset, *openml.fetch(description, cache_home(), home)
 
 
