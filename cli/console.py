@@ -50,11 +50,11 @@ class Console:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (
-            "{task.description}",
+            TextColumn("{task.description}", markup=False),  # people's words: brackets in them are no markup
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         with Progress(*columns, console=RichConsole(stderr=True), refresh_per_second=5) as bar:
             task = bar.add_task(title, total=total, note="")

@@ -287,8 +287,10 @@ def _config(
     make_schedule(spec, config)
     if provenance == "data-free":
         check_without_data(config)
-    if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > dataset.records:
-        raise InputError(f"--batch-size: {batch} is more than the {dataset.records} records of {dataset.name}")
+    # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
+    most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
+    if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > most:
+        raise InputError(f"--batch-size: {batch} is more than the {most} records of {dataset.name}")
     threads = config.threads or torch.get_num_threads()
     return replace(config, prune=tuple(pruning_rates(spec, config).values()), threads=threads)
 

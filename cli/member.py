@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli.common import DataOptions, load_dataset, origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
-from dpltm.cli.recipe import Member, Recipe, Section, digest, laid, slug
+from dpltm.cli.recipe import Member, Recipe, Section, digest, laid, provenance, slug
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,8 +57,13 @@ class Maker:
         self.folder.finish(
             member.label,
             {"arm": member.arm.name, "seed": member.seed, "digest": member.digest, "work_seconds": seconds,
-             "threads": _threads(), **body},
+             "threads": _threads(), "records": self._records(member), **body},
         )  # fmt: skip
+
+    def _records(self, member: Member) -> dict[str, Any] | None:
+        """Keyed identity of the records that were trained on, so that others are not taken for them later."""
+        path = self.folder.member(member.label) / "run" / "config.json"
+        return json.loads(path.read_text(encoding="utf-8")).get("records") if path.exists() else None
 
     def _trained(self, member: Member, source: Path | None, settings: Section) -> dict[str, Any]:
         arm, home = member.arm, self.folder.member(member.label)
@@ -116,7 +123,19 @@ class Maker:
             generate.run(resolve(generate.GenerateOptions, given, section, str(recipe.path)), self.quiet)
 
         self._once(path, make)
+        self._check_made(path, recipe, name)
         return path
+
+    @staticmethod
+    def _check_made(path: Path, recipe: Recipe, name: str) -> None:
+        """Raises InputError for a set in the folder that is not what the recipe asks for: it decides what is certified."""
+        from dpltm.tickets.store import find_set
+
+        found, wanted = find_set(str(path)).provenance, provenance(recipe, name)
+        if found != wanted:
+            raise InputError(
+                f"{path}: its provenance is {found}, and that of [tickets.{name}] is {wanted}; remove it, and it is made"
+            )
 
     def _settings(self, member: Member) -> dict[str, Any]:
         """What a search for the arm found, as options of ``dpltm train``; nothing where there is none."""
@@ -124,8 +143,12 @@ class Maker:
         if arm.tune is None:
             return {}
         asked = {key: arm.train[key] for key in OF_TRAINING if key in arm.train} | dict(arm.tune)
-        seed, name = asked.pop("seed", 0), asked.pop("tickets", arm.tickets)
+        name, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
+        if name is not None and name == arm.tickets and provenance(recipe, name) in ("dp", "private"):
+            seed = member.seed  # the search looks at a release, which must be the one that this member's ledger holds
         tickets = None if name is None else self._set(recipe, name, seed)
+        if tickets is not None and name != arm.tickets:
+            self._check_other(tickets, member)
         if tickets is not None and isinstance(arm.round, int):
             asked["rounds"] = str(arm.round)
         key = digest([asked, seed, None if tickets is None else tickets.name])
@@ -137,6 +160,20 @@ class Maker:
 
         self._once(path, make)
         return read_section(path, "train")
+
+    @staticmethod
+    def _check_other(tickets: Path, member: Member) -> None:
+        """Raises InputError for a set to search with that tells of the records which are trained on, and is in no ledger."""
+        from dpltm.tickets.identity import reference
+        from dpltm.tickets.store import find_set
+
+        given = {key: value for key, value in member.arm.train.items() if _of_data(key)}
+        dataset = load_dataset(resolve(DataOptions, {}, given, str(member.recipe.path)))
+        if origin_events(find_set(str(tickets)), dataset, reference(dataset)):
+            raise InputError(
+                f"tune tickets: {tickets.name} was made from records that are trained on, and what that cost is not in the"
+                " ledger of this training; search with the arm's own tickets, or with a public set"
+            )
 
     def _once(self, path: Path, make: Any) -> None:
         """Makes something that members share, unless it is there.

@@ -19,7 +19,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -160,7 +162,7 @@ class Member:
     def digest(self) -> str:
         """SHA-256 (hex) over all that the recipe says of it: another one is another experiment, and run anew."""
         arm = self.arm
-        parts = [arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
+        parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
         sets = (arm.tickets, (arm.tune or {}).get("tickets"))
         return digest([*parts, *(None if name is None else chain(self.recipe, name) for name in sets)])
 
@@ -171,6 +173,13 @@ def chain(recipe: Recipe, name: str) -> list[Section]:
     while "from" in found[-1]:
         found.append(recipe.tickets[found[-1]["from"]])
     return found
+
+
+def provenance(recipe: Recipe, name: str) -> str:
+    """What a set depends on, as ``dpltm generate`` will have it."""
+    root = chain(recipe, name)[-1]
+    implied = "dp" if root.get("criterion") in generate.DP_WAYS else "data-free"
+    return str(root.get("provenance", implied))
 
 
 def digest(body: Any) -> str:
@@ -248,6 +257,7 @@ class _Reader:
         for key in ("train", "select", "tune"):
             self._section(f"[quick.{key}]", key, over.get(key, {}))
         self._section("[quick.tickets]", "generate", over.get("tickets", {}))
+        self._known_keys("[quick.latent]", over.get("latent", {}), dict.fromkeys(_LATENT))
         for stage in _LATENT:
             self._section(f"[quick.latent.{stage}]", _latent(stage), over.get("latent", {}).get(stage, {}))
 
@@ -260,6 +270,9 @@ class _Reader:
                 self.problems.append(f"tickets.{name}: must be a table, as in {where}")
                 continue
             source = section.get("from")
+            if source is not None and not isinstance(source, str):
+                self.problems.append(f"{where} from: {source!r:.80} must be the name of a set")
+                continue
             plain = {key: value for key, value in section.items() if key != "from"}
             self._section(where, "generate" if source is None else "transfer", plain)
             if source is not None and source not in tables:
@@ -307,10 +320,8 @@ class _Reader:
             found += [self._arm(where, one, sets, over) for one in (each[:1] if self.quick else each)]
         if len(found) > MOST_ARMS:
             self.problems.append(f"[[arm]]: {len(found):,} of them, more than {MOST_ARMS:,}")
-        names = [arm.name for arm in found]
-        self.problems += [
-            f"[[arm]] {name!r}: named twice" for name in sorted({n for n in names if names.count(n) > 1})
-        ]
+        counted = Counter(arm.name for arm in found)
+        self.problems += [f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1]
         found = [self._compared(arm, found) for arm in found]
         if not self.problems:  # of values that are wrong by themselves nothing more can be said
             for arm in found:
@@ -340,6 +351,12 @@ class _Reader:
         paper = body.pop("paper", None)
         papers = paper if isinstance(paper, list) else None
         sizes = {len(values) for values in lists.values()} | ({len(papers)} if papers is not None else set())
+        if max(sizes, default=0) > MOST_ARMS:
+            self.problems.append(f"{where} vary: more than {MOST_ARMS:,} values")
+            return []
+        if papers is not None and not all(type(part) in (int, float) for part in papers):
+            self.problems.append(f"{where} paper: must be a list of numbers")
+            return []
         if len(sizes) != 1 or 0 in sizes:
             self.problems.append(f"{where} vary: lists, and paper if it is one, must be of one length, at least 1")
             return []
@@ -389,6 +406,8 @@ class _Reader:
             self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
         if tickets is not None and (number is None) == ("select" not in body) and not self._tunes_round(body):
             self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
+        if isinstance(number, int) and tickets is not None and not self._has_round(sets, tickets, number):
+            self.problems.append(f"{where} round: {number} is none of the rounds of {tickets}")
         if isinstance(number, str) and number != "random":
             self.problems.append(f"{where} round: {number!r} is neither a number nor random")
         if isinstance(number, int) and "round" in over:
@@ -408,6 +427,14 @@ class _Reader:
             latent=latent,
             note=body.get("note"),
         )
+
+    @staticmethod
+    def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
+        section = sets.get(name, {})
+        while section.get("from") in sets:
+            section = sets[section["from"]]
+        rounds = section.get("rounds", generate.GenerateOptions().rounds)
+        return not isinstance(rounds, int) or 0 <= number <= rounds
 
     @staticmethod
     def _tunes_round(body: Section) -> bool:
@@ -434,11 +461,21 @@ class _Reader:
         """Options that contradict each other."""
         if arm.latent is not None:
             return
+        from dpltm.cli.common import check_delta_alone
         from dpltm.cli.train_plan import check_options
+        from dpltm.filters import make_filter
 
         found = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
         try:
-            check_options(train_options({**arm.train, **found}, str(self.path)))
+            options = train_options({**arm.train, **found}, str(self.path))
+            check_options(options)
+            check_delta_alone(options.delta)
+            make_filter(
+                options.filter, clip_norm=options.clip_norm, tanh_scale=options.tanh_scale, tanh_range=options.tanh_range,
+                pre_clip=not options.no_pre_clip,
+            )  # fmt: skip
+            if options.lr is not None and not options.lr > 0:
+                raise InputError(f"--lr: {options.lr:g} is not a positive number")
         except InputError as error:
             self.problems.append(f"{where} train: {error}")
         if arm.tune is not None and "epsilon" not in arm.train:
@@ -462,6 +499,9 @@ class _Reader:
         if not isinstance(section, dict):
             self.problems.append(f"{where}: must be a table")
             return
+        odd = [key for key, value in section.items() if not _plain(value)]
+        self.problems += [f"{where} {key}: {section[key]!r:.80} is not allowed here{_PLAIN}" for key in odd]
+        section = {key: value for key, value in section.items() if key not in odd}
         for key in section:
             if key.replace("_", "-") in DECIDED[command]:
                 self.problems.append(f"{where} {key}: decided by the recipe; leave it out")
@@ -483,9 +523,9 @@ class _Reader:
             if key not in known:
                 continue
             wanted = known[key] if isinstance(known[key], tuple) else (known[key],)
-            if type(value) not in wanted:
+            if type(value) not in wanted or not _plain(value):
                 names = " or ".join(kind.__name__ for kind in wanted)
-                self.problems.append(f"{where} {key}: {value!r} must be of type {names}")
+                self.problems.append(f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}")
             else:
                 found[key] = value
         return found
@@ -494,6 +534,18 @@ class _Reader:
         self.problems += [
             f"{where} {key!r}: unknown; known: {', '.join(known)}".strip() for key in section if key not in known
         ]
+
+
+_PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
+
+
+def _plain(value: object) -> bool:
+    """Whether a value from TOML can be kept as JSON: no date, no nan, no infinity."""
+    if isinstance(value, dict):
+        return all(_plain(part) for part in value.values())
+    if isinstance(value, list):
+        return all(_plain(part) for part in value)
+    return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _latent(stage: str) -> str:

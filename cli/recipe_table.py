@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli import train
 from dpltm.cli.common import figure
 from dpltm.cli.console import Console
-from dpltm.cli.recipe import Arm, Member, Recipe, grouped, train_options
-from dpltm.errors import DpltmError
+from dpltm.cli.recipe import Arm, Member, Recipe, grouped, provenance, train_options
+from dpltm.cli.recipe_account import together
 from dpltm.replicates import Summary, paired, summary
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.privacy.events import Event
     from dpltm.tickets.sweep_files import SweepFolder
 
 Results = tuple[tuple[Member, dict[str, Any] | None], ...]
@@ -47,8 +46,8 @@ def answer(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
         "finished": sum(result is not None for _, result in results),
         "members": len(results),
         "arms": rows,
-        "notes": [*recipe.notes, *_notes(recipe)],
-        "privacy": _together(recipe, folder, results),
+        "notes": [*recipe.notes, *_notes(recipe), *_terms_note(rows)],
+        "privacy": together(recipe, folder),
     }
 
 
@@ -127,10 +126,20 @@ def plan(recipe: Recipe, root: Path, console: Console) -> dict[str, Any]:
                 "epsilon": arm.train.get("epsilon") if arm.latent is None else arm.latent["scheme"].get("epsilon"),
                 "noise_multiplier": arm.train.get("noise-multiplier"),
                 "privacy": privacy,
+                "at_most": _at_most(recipe, arm),
             }
             for arm, privacy in zip(recipe.arms, spent, strict=True)
         ],
     }
+
+
+def _at_most(recipe: Recipe, arm: Arm) -> str:
+    """What can be said of an arm's certified epsilon before its tickets are made."""
+    if arm.tickets is not None and provenance(recipe, arm.tickets) == "private":
+        return "inf"
+    epsilon = arm.train.get("epsilon")
+    certain = arm.latent is None and epsilon is not None and arm.train.get("noise") != "nominal"
+    return f"at most {epsilon:g}" if certain else "-"
 
 
 def _would_spend(arm: Arm, source: str) -> dict[str, Any] | None:
@@ -150,7 +159,7 @@ def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
     table = Table(*head, title=f"would run {body['recipe']} in {body['out']}", title_justify="left")
     for row in body["arms"]:
         keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-        certified = "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
+        certified = row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
         table.add_row(*("-" if row[key] is None else str(row[key]) for key in keys), certified)
     rich.print(table)
     rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
@@ -227,57 +236,26 @@ def _largest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _notes(recipe: Recipe) -> list[str]:
     over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
     return [
-        f"{over}; every epsilon is that of one release, the last one that of all of them together",
+        f"{over}, given what was searched once for all; every epsilon is that of one release, the last one that of all",
         "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
-        " searched, it searched on public records",
+        " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
         f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)",
     ]
 
 
-def _together(recipe: Recipe, folder: SweepFolder, results: Results) -> dict[str, Any]:
-    """What all trainings of the sweep that certify anything cost together, on whichever records that is most."""
-    from dpltm.privacy.ledger import report
-
-    finished = sum(result is not None for _, result in results)
-    kept = [member for member, result in results if result is not None and _certifies(result)]
-    by_records: dict[str, list[Event]] = {}
-    for event in _events(folder, kept):
-        by_records.setdefault(event.dataset.fingerprint, []).append(event)
-    delta = max(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
-    adjacencies = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
-    adjacency = "replace-one" if "replace-one" in adjacencies else "add-remove"
-    notes = ["of all trainings of this sweep together, on the records that they cost most"]
-    body: dict[str, Any] = report((), delta, adjacency).to_json()  # type: ignore[arg-type]
-    for events in by_records.values():
-        try:
-            found = report(tuple(events), delta, adjacency).to_json()  # type: ignore[arg-type]
-        except DpltmError as error:  # releases of which no rule says what they cost together
-            body["certified"]["epsilon"] = "inf"
-            notes.append(f"what they cost together is not known: {error}")
-            continue
-        body = _largest([body, found]) or body
-    body["nominal"] = None
-    body["notes"] = notes
-    if len(kept) < finished:
-        body["notes"].append(
-            f"left out: {finished - len(kept)} of {finished} trainings that certify nothing; with them nothing is certified"
-        )
-    return body
+def _terms(privacy: dict[str, Any]) -> str:
+    """What a certified epsilon is to be read with (PRIVACY.md section 1)."""
+    return "delta {delta:g}, {adjacency}, unit {unit}".format(**privacy["certified"])
 
 
-def _certifies(result: dict[str, Any]) -> bool:
-    return math.isfinite(float(result["train"]["privacy"]["certified"]["epsilon"]))
+def _all_terms(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(_terms(row["privacy"]) for row in rows if row["privacy"] is not None))
 
 
-def _events(folder: SweepFolder, kept: list[Member]) -> list[Event]:
-    """All events of these members, what a shared set cost once."""
-    from dpltm.tickets.ledger_file import open_ledger
-
-    found: dict[Event, None] = {}
-    for member in kept:
-        for path in folder.ledgers(member.label):
-            found |= dict.fromkeys(open_ledger(path).events)
-    return list(found)
+def _terms_note(rows: list[dict[str, Any]]) -> list[str]:
+    """Where rows agree on it, it is said once; else in each."""
+    found = _all_terms(rows)
+    return [f"certified epsilon: {found[0]}"] if len(found) == 1 else []
 
 
 def percent(value: float | None, measure: str, digits: int = 2) -> str:
@@ -298,6 +276,8 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     measure, privacy = body["measure"], row["privacy"]
     certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
     nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
+    if privacy is not None and len(_all_terms(body["arms"])) > 1:
+        certified += f" ({_terms(privacy)})"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
     change = "" if row["difference"] is None else _change(row["difference"], measure)
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
@@ -326,13 +306,25 @@ def markdown(body: dict[str, Any]) -> str:
     lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
     head = columns(body)
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(cells(row, body)) + " |" for row in body["arms"]]
+    lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
     holes = [(row["name"], hole) for row in body["arms"] for hole in row["missing"]]
     lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
     lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
     lines += [f"- {note}" for note in body["notes"]]
-    lines.append(f"- all together: certified epsilon {figure(body['privacy']['certified']['epsilon'])}")
+    lines += [f"- {note}" for note in body["privacy"]["notes"][1:]]
+    lines.append(f"- all together: certified epsilon {_whole(body)}")
     return "\n".join(lines) + "\n"
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|")
+
+
+def _whole(body: dict[str, Any]) -> str:
+    """The epsilon of all together with its terms; a dash where nothing was released."""
+    privacy = body["privacy"]
+    value = "-" if float(privacy["certified"]["epsilon"]) == 0 else figure(privacy["certified"]["epsilon"])
+    return f"{value} ({_terms(privacy)})"
 
 
 def show(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -358,12 +350,7 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
         if row["note"]:
             rich.print(f"- {row['name']}: {row['note']}", style="dim")
     show_notes(rich, body)
-    certified = body["privacy"]["certified"]
     for note in body["privacy"]["notes"][1:]:
         rich.print(f"- {note}", style="dim")
-    rich.print(
-        f"all together: certified epsilon = {figure(certified['epsilon'])} (delta ="
-        f" {certified['delta']:g}, {certified['adjacency']}, unit {certified['unit']})",
-        style="bold",
-    )
+    rich.print(f"all together: certified epsilon = {_whole(body)}", style="bold")
     rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))

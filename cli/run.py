@@ -93,7 +93,7 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
 
     from dpltm.cli import recipe_table
     from dpltm.cli.recipe import read_recipe
-    from dpltm.cli.sweep import CHILD, check_jobs, check_ready, session, sweep, world
+    from dpltm.cli.sweep import CHILD, check_jobs, check_ready, check_same_records, session, sweep, world
     from dpltm.tickets.sweep_files import SweepFolder
 
     for flag, given, usual in (("--epsilon", options.epsilon, 1.0), ("--delta", options.delta, 1e-5),
@@ -102,14 +102,14 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
             raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
     check_jobs(options.jobs)
     recipe = read_recipe(path, options.seeds, options.quick)
-    if CHILD not in os.environ:
-        check_ready(recipe)
+    records = {} if CHILD in os.environ else check_ready(recipe)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
         body = recipe_table.plan(recipe, root, console)
         console.result(body, lambda rich: recipe_table.show_plan(rich, body))
         return
     folder = SweepFolder(root, recipe.title, session())
+    check_same_records(recipe, folder, records)
     sweep(recipe, folder, options.jobs, console)
     if world()[0] or CHILD in os.environ:
         return

@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import DataOptions, load_dataset, model_spec
@@ -24,6 +25,7 @@ from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
+    from dpltm.privacy.events import DatasetRef
     from dpltm.tickets.sweep_files import SweepFolder
 
 SESSION, CHILD = "DPLTM_SWEEP", "DPLTM_SWEEP_CHILD"
@@ -45,18 +47,40 @@ def world() -> tuple[int, int]:
 
 
 def session() -> str:
-    """A name for this attempt, the same in all processes that were started together."""
-    own = f"{os.getpid()}-{time.time_ns()}"
-    return os.environ.get(SESSION) or (own if world()[1] == 1 else f"torchrun-{os.getppid()}")
+    """A name for this attempt, the same in all processes that were started together, and in no others.
+
+    torchrun may have the same number every time it is started (1, in a container), and restarts its processes itself.
+    """
+    if os.environ.get(SESSION):
+        return os.environ[SESSION]
+    if world()[1] == 1:
+        return f"{os.getpid()}-{time.time_ns()}"
+    said = [os.environ.get(key, "") for key in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT")]
+    return "-".join(["torchrun", str(os.getppid()), _start_of(os.getppid()), *said])
 
 
-def check_ready(recipe: Recipe) -> None:
+def _start_of(pid: int) -> str:
+    """When a process started, in the system's own count; nothing where the system does not say."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()[19]  # field 22; the second is its name, in brackets
+    except (OSError, IndexError):
+        return ""
+
+
+def check_ready(recipe: Recipe) -> dict[str, DatasetRef]:
     """Reads every dataset, and sees whether networks fit them, before anything starts.
+
+    Returns:
+        What each arm trains on, by its name.
 
     Raises:
         InputError: all that is missing, in one message.
     """
+    from dpltm.tickets.identity import reference
+
     problems: list[str] = []
+    records: dict[str, DatasetRef] = {}
     loaded: dict[str, Dataset | None] = {}
 
     def read(section: Section, where: str) -> Dataset | None:
@@ -90,6 +114,8 @@ def check_ready(recipe: Recipe) -> None:
             read(arm.latent["encode"], f"{where} latent.encode")
             continue
         dataset = read(arm.train, f"{where} train")
+        if dataset is not None:
+            records[arm.name] = reference(dataset, make_key=False)
         if arm.tickets is None:
             fits(arm.train, dataset, f"{where} train")
             _check_public(arm.train, read, f"{where} train")
@@ -97,6 +123,19 @@ def check_ready(recipe: Recipe) -> None:
             read(arm.tune, f"{where} tune")
     if problems:
         raise problems_error(recipe.path, problems)
+    return records
+
+
+def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
+    """Raises InputError where a finished member was trained on other records than those at hand: rows would mix them."""
+    for member in recipe.members:
+        had = (folder.result(member.label) or {}).get("records")
+        now = records.get(member.arm.name)
+        if had and now and had["key_id"] == now.key_id and had["fingerprint"] != now.fingerprint:
+            raise InputError(
+                f"--out: {folder.member(member.label)} was trained on other records than those of {now.name} at hand; remove"
+                " it, to have it run again, or take another --out"
+            )
 
 
 _DATA = {item.name for item in fields(DataOptions)}

@@ -365,12 +365,12 @@ def _unit_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
     if dataset.unit == "record":
         return [
             "the guarantee is for one rating, not for one person, who may have given many; --unit user protects all of them",
-            "every fifth rating is a test rating, of the same users",
+            "about one rating in five is a test rating, by a public hash of user and item; of the same users",
         ]
     slots = PER_USER if options.per_user is None else options.per_user
     return [
         f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
-        "accuracy and rmse are those of held-out users, every fifth, whose own factors are zero: nothing was learnt of them",
+        "accuracy and rmse are those of held-out users, every fifth id, whose own factors are zero: nothing is learnt of them",
     ]
 
 

@@ -73,7 +73,7 @@ round = 2
 over = "steps"
 """
 
-BROKEN = RECIPE + '\n[[arm]]\nname = "broken"\ntickets = "public"\nround = 9\n'
+BROKEN = RECIPE + '\n[[arm]]\nname = "broken"\ntrain = { batch-size = 5000 }\n'
 
 
 @pytest.fixture
@@ -126,7 +126,9 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], recipe: Callable[[st
     # and all of them together cost more than any, and no more than their sum
     together = body["privacy"]["certified"]["epsilon"]
     assert single < together < 8 * rows["drawn"]["privacy"]["certified"]["epsilon"]
-    assert any("together" in note for note in body["privacy"]["notes"])
+    assert any("ledgers of this sweep" in note for note in body["privacy"]["notes"])
+    assert any("hyperparameter search" in note for note in body["privacy"]["notes"])
+    assert body["privacy"]["finite"] is None
 
     text = (out / "results.md").read_text()
     for name in rows:
@@ -165,13 +167,13 @@ def test_a_failed_member_leaves_a_hole(cli: Callable[..., Any], recipe: Callable
     assert (body["finished"], body["members"]) == (8, 10)
     broken = body["arms"][-1]
     assert [hole["seed"] for hole in broken["missing"]] == [0, 1]
-    assert "9" in broken["missing"][0]["why"]
+    assert "--batch-size: 5000" in broken["missing"][0]["why"]
     assert broken["mean"] is None
     assert body["arms"][0]["count"] == 2
     assert "HOLE" in (cwd / "r.sweep/results.md").read_text()
 
     # what failed is tried again, and what is mended fills the hole
-    recipe(BROKEN.replace("round = 9", "round = 1"))
+    recipe(BROKEN.replace("batch-size = 5000", "batch-size = 40"))
     assert cli("run", "--config", "r.toml", "--jobs", "1", "--json").json["finished"] == 10
 
 
@@ -284,3 +286,137 @@ def test_a_latent_arm(cli: Callable[..., Any], cwd: Path) -> None:
     assert row["privacy"]["certified"]["epsilon"] <= 4
     assert row["count"] == 1
     shutil.rmtree(cwd / "latent.sweep")
+
+
+PRIVATE = (
+    RECIPE.replace("seeds = 2", "seeds = 1")
+    + """
+[tickets.private]
+dataset = "digits"
+subset = "0.5:1.0"
+provenance = "private"
+model = "mlp:4"
+rounds = 1
+iterations = 3
+batch-size = 30
+
+[[arm]]
+name = "as printed"
+tickets = "private"
+round = 1
+"""
+)
+
+
+def test_all_together_is_never_less_than_a_row(
+    cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path
+) -> None:
+    """With a row that certifies nothing, nothing is certified; what the others would cost is said beside it."""
+    path = recipe(PRIVATE)
+    body = cli("run", "--config", path, "--jobs", "1", "--json").json
+    assert body["arms"][-1]["privacy"]["certified"]["epsilon"] == "inf"
+    assert body["privacy"]["certified"]["epsilon"] == "inf"
+    finite = body["privacy"]["finite"]
+    assert finite["ledgers"] == 4
+    assert finite["epsilon"] > max(row["privacy"]["certified"]["epsilon"] for row in body["arms"][:-1])
+    text = (cwd / "r.sweep/results.md").read_text()
+    assert "certify nothing" in text
+    assert "all together: certified epsilon inf (delta 1e-05, add-remove, unit record)" in text
+
+    # what an earlier version of the recipe released stays released
+    recipe(PRIVATE.replace("noise-multiplier = 1.0", "noise-multiplier = 2.0"))
+    again = cli("run", "--config", path, "--jobs", "1", "--json").json
+    assert again["privacy"]["finite"]["ledgers"] == 8
+    assert again["privacy"]["finite"]["epsilon"] > finite["epsilon"]
+
+
+def test_a_finished_member_without_its_ledger(
+    cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path
+) -> None:
+    path = recipe(RECIPE.replace("seeds = 2", "seeds = 1"))
+    assert cli("run", "--config", path, "--jobs", "1", "--quiet").code == 0
+    next((cwd / "r.sweep").glob("members/*/ledger.jsonl")).unlink()
+    done = cli("run", "--config", path, "--jobs", "1")
+    assert done.code == 2
+    assert "its ledger is gone" in done.err
+
+
+def test_records_that_changed_are_not_mixed(cli: Callable[..., Any], cwd: Path) -> None:
+    import numpy as np
+
+    x, y = np.random.default_rng(0).integers(0, 255, (300, 6)).astype(np.uint8), np.arange(300) % 2
+    text = (
+        '[recipe]\ntitle = "D"\nseeds = 1\n[train]\ndataset = "./d.npz"\nmodel = "mlp"\nsteps = 2\nbatch-size = 30\n'
+        'noise-multiplier = 1.0\n[[arm]]\nname = "dense"\n'
+    )
+    (cwd / "d.toml").write_text(text)
+    np.savez(cwd / "d.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
+    assert cli("run", "--config", "d.toml", "--jobs", "1", "--quiet").code == 0
+    np.savez(cwd / "d.npz", x_train=x[1:201], y_train=y[1:201], x_test=x[201:], y_test=y[201:])
+    done = cli("run", "--config", "d.toml", "--jobs", "1", "--seeds", "2")
+    assert done.code == 2
+    assert "other records" in done.err
+
+
+SEARCHED = """
+[recipe]
+title = "S"
+seeds = 2
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+epsilon = 3.0
+batch-size = 50
+steps = 2
+[tune]
+dataset = "digits"
+subset = "0.0:0.5"
+for-records = 719
+lr = "1"
+epochs = "0.1"
+batch-size = "50"
+rounds = "1"
+[tickets.own]
+dataset = "digits"
+subset = "0.5:1.0"
+criterion = "dp-synthetic"
+epsilon = 1.0
+model = "mlp:4"
+rounds = 1
+iterations = 3
+[tickets.free]
+dataset = "digits"
+criterion = "random"
+provenance = "data-free"
+model = "mlp:4"
+rounds = 1
+"""
+
+
+def test_a_search_looks_at_no_release_that_is_in_no_ledger(cli: Callable[..., Any], cwd: Path) -> None:
+    """With tickets made from the records under DP, each seed searches with its own; with those of another arm, none does."""
+    arms = (
+        '[[arm]]\nname = "own"\ntickets = "own"\ntune = {}\n'
+        '[[arm]]\nname = "other"\ntickets = "free"\ntune = { tickets = "own" }\n'
+    )
+    (cwd / "s.toml").write_text(SEARCHED + arms)
+    done = cli("run", "--config", "s.toml", "--jobs", "1", "--json")
+    assert done.code == 1
+    own, other = json.loads(done.out)["arms"]
+    assert own["missing"] == []
+    assert len(list((cwd / "s.sweep/tune").glob("own-*.toml"))) == 2
+    assert [hole["seed"] for hole in other["missing"]] == [0, 1]
+    assert "made from records that are trained on" in other["missing"][0]["why"]
+
+
+def test_a_set_that_was_put_there(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
+    """Provenance decides what is certified, so the recipe's is held against the set's."""
+    path = recipe(PRIVATE)
+    assert cli("run", "--config", path, "--jobs", "1", "--quiet").code == 0
+    place = next((cwd / "r.sweep/tickets").glob("private-*[!n]"))
+    shutil.rmtree(place)
+    shutil.copytree(next((cwd / "r.sweep/tickets").glob("public-*")), place)
+    shutil.rmtree(next((cwd / "r.sweep/members").glob("as-printed-*")))
+    done = cli("run", "--config", path, "--jobs", "1", "--json")
+    assert done.code == 1
+    assert "its provenance is public" in json.loads(done.out)["arms"][-1]["missing"][0]["why"]

@@ -1,0 +1,82 @@
+"""What a whole sweep costs, should all of it be published: everything that its ledgers hold, whatever came of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpltm.cli.recipe import Recipe
+from dpltm.errors import ArtifactError, DpltmError
+
+if TYPE_CHECKING:
+    from dpltm.privacy.events import Adjacency, Event
+    from dpltm.tickets.sweep_files import SweepFolder
+
+LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
+
+
+def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
+    """The guarantee of all trainings that the folder's ledgers hold, on the records that they cost most.
+
+    Attempts that came to nothing, members of an earlier version of the recipe and those of more seeds count as well: what a
+    ledger entered stays entered. ``finite`` is what those that certify anything cost together, None where all do.
+
+    Raises:
+        ArtifactError: a finished member has no ledger: nothing could be said of what it cost.
+    """
+    ledgers = _ledgers(recipe, folder)
+    delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
+    kinds = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
+    adjacency: Adjacency = "replace-one" if "replace-one" in kinds else "add-remove"
+    body = _costliest(list(ledgers.values()), delta, adjacency)
+    body["finite"] = None
+    body["notes"] = [
+        "of everything that the ledgers of this sweep hold, on the records that it costs most",
+        *body["notes"],
+    ]
+    if math.isinf(float(body["certified"]["epsilon"])):
+        finite = [events for events in ledgers.values() if _certifies(events, delta, adjacency)]
+        rest = _costliest(finite, delta, adjacency)["certified"]["epsilon"]
+        body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
+        body["notes"].append(LEFT_OUT.format(len(ledgers) - len(finite), len(ledgers), float(rest)))
+    return body
+
+
+def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...]]:
+    """The events of every ledger in the folder."""
+    from dpltm.tickets.ledger_file import open_ledger
+
+    for member in recipe.members:
+        if folder.result(member.label) is not None and not (folder.member(member.label) / "ledger.jsonl").is_file():
+            raise ArtifactError(
+                f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; remove"
+                " it, and it is run again"
+            )
+    paths = sorted((folder.root / "members").glob("*/ledger*.jsonl"))
+    return {path: open_ledger(path, links=False).events for path in paths}
+
+
+def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+    """The report of all of these together on the records that they cost most; an event of two ledgers counts once."""
+    from dpltm.privacy.ledger import report
+
+    by_records: dict[str, dict[Event, None]] = {}
+    for events in ledgers:
+        for event in events:
+            by_records.setdefault(event.dataset.fingerprint, {})[event] = None
+    found = report((), delta, adjacency).to_json()
+    for group in by_records.values():
+        try:
+            one = report(tuple(group), delta, adjacency).to_json()
+        except DpltmError as error:  # releases of which no rule says what they cost together
+            one = report((), delta, adjacency, [f"what all cost together is not known: {error}"]).to_json()
+            one["certified"]["epsilon"] = "inf"
+        found = max(found, one, key=lambda body: float(body["certified"]["epsilon"]))
+    found["nominal"] = None
+    return found
+
+
+def _certifies(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> bool:
+    """Whether a ledger by itself has a finite epsilon, whatever the records."""
+    return math.isfinite(float(_costliest([events], delta, adjacency)["certified"]["epsilon"]))
