@@ -8,13 +8,20 @@
 
 Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
 whole, last; what has one is finished, and never done again.
+
+The folder may be somebody else's: links in it are not followed, and what is not as it was written is named.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import re
+import stat
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +31,7 @@ from dpltm.tickets.files import read_json, write_json
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
+PARTS = ("members", "tickets", "tune", "locks", "failed")
 
 
 class SweepFolder:
@@ -35,16 +43,19 @@ class SweepFolder:
         session: names this attempt: what failed in an earlier one is tried again.
 
     Raises:
-        ArtifactError: something else is there, or it cannot be written.
+        ArtifactError: something else is there, a link in place of a part of it, or it cannot be written.
     """
 
     def __init__(self, root: Path, title: str, session: str) -> None:
         self.root, self.session = root, session
         if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file():
             raise ArtifactError(f"--out: {root} exists already and is not of a recipe; choose another name")
+        for part in ("recipe.json", *PARTS):
+            _refuse_link(root / part)
         try:
-            for part in ("members", "tickets", "tune", "locks", "failed"):
+            for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
+            locks = sorted((root / "locks").iterdir())
         except OSError as error:
             raise ArtifactError(f"--out: cannot write to {root}: {error.strerror}; choose another place") from None
         head = {"format": FORMAT, "schema": SCHEMA, "title": title}
@@ -52,27 +63,55 @@ class SweepFolder:
             write_json(root / "recipe.json", head)
         elif (found := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
             raise ArtifactError(f"--out: {root} is of another recipe, {found!r}; choose another name")
+        for path in locks:  # now, rather than in the middle of the work
+            os.close(_open_lock(path))
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[bool]:
-        """Whether this process has ``name`` to itself within the block; it does not wait for it."""
-        path = self.root / "locks" / f"{name}.lock"
-        with path.open("w") as stream:
+        """Whether this process has ``name`` to itself within the block; it does not wait for it.
+
+        Raises:
+            ArtifactError: something else has the place of the lock.
+        """
+        descriptor = _open_lock(self.root / "locks" / f"{name}.lock")
+        try:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
             yield True
+        finally:
+            os.close(descriptor)
 
     def member(self, label: str) -> Path:
-        """The folder of a member."""
-        return self.root / "members" / label
+        """The folder of a member.
+
+        Raises:
+            ArtifactError: a link has its place.
+        """
+        path = self.root / "members" / label
+        _refuse_link(path)
+        return path
 
     def result(self, label: str) -> dict[str, Any] | None:
-        """What a finished member came to; None while it is not."""
+        """What a finished member came to; None while it is not.
+
+        Raises:
+            ArtifactError: what is there is damaged, or of another member.
+        """
         path = self.member(label) / "result.json"
-        return read_json(path, RESULT_FORMAT, RESULT_SCHEMA) if path.exists() else None
+        if not path.exists():
+            return None
+        again = "remove it, and the member is run again"
+        try:
+            body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {again}") from None
+        fault = _fault(body, label)
+        if fault is not None:
+            raise ArtifactError(f"{path}: {fault}; {again}")
+        return body
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
         """Says that a member is finished, and what it came to."""
@@ -82,9 +121,14 @@ class SweepFolder:
         """Makes room for a member, under its lock; False if a process of this session died over it.
 
         What an earlier attempt left is removed, but for its ledger: what was spent stays on record.
+
+        Raises:
+            ArtifactError: there is a link in it, and what is written there would go elsewhere.
         """
         folder = self.member(label)
         folder.mkdir(exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            _refuse_link(path)
         started = folder / "started.json"
         if started.exists() and read_json(started, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session:
             return False
@@ -124,11 +168,88 @@ class SweepFolder:
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""
         path = self.root / name
-        staging = path.with_name(f".{name}.{os.getpid()}")
-        try:
+        with replaced(path) as staging:
             staging.write_text(text, encoding="utf-8")
-            os.replace(staging, path)
-        except OSError as error:
-            staging.unlink(missing_ok=True)
-            raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
         return path
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A new file beside ``path`` to write into, which takes its place if the block ends well and goes again if not.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
+    staging = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        staging = Path(name)
+        yield staging
+        staging.chmod(0o644)
+        os.replace(staging, path)
+        staging = None
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        if staging is not None:
+            staging.unlink(missing_ok=True)
+
+
+def number(value: object) -> float | None:
+    """A number as ``json_figure`` writes it, from 0 on or the text ``inf``; None for anything else."""
+    if value == "inf":
+        return float("inf")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
+        return None
+    return float(value)
+
+
+def _fault(body: Mapping[str, Any], label: str) -> str | None:
+    """What is wrong with the result of a member, if anything is."""
+    arm, seed, digest = (body.get(key) for key in ("arm", "seed", "digest"))
+    if not (isinstance(arm, str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+        return "damaged: 'arm' or 'digest' is missing, or is no text"
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        return "damaged: 'seed' is missing, or is no whole number"
+    ending = f"-s{seed}-{digest[:8]}"
+    if not label.endswith(ending) or not _reads_like(label.removesuffix(ending), arm):
+        return f"of another member: arm {arm!r:.80}, seed {seed}"
+    for key in ("work_seconds", "threads"):
+        if number(body.get(key)) in (None, float("inf")):
+            return f"damaged: {key!r} is missing, or is no number from 0 on"
+    found: object = body
+    for key in ("train", "privacy", "certified", "epsilon"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return "damaged: it has no train.privacy.certified.epsilon" if number(found) is None else None
+
+
+def _reads_like(name: str, arm: str) -> bool:
+    """Whether ``name`` can be the folder's name of an arm: its letters and digits, as many as have room."""
+    short, full = (re.sub("[^a-z0-9]", "", text.lower()) for text in (name, arm))
+    return full.startswith(short) if full else short == "arm"
+
+
+def _refuse_link(path: Path) -> None:
+    """Raises ArtifactError for a link: what is written or removed there would be elsewhere."""
+    if path.is_symlink():
+        raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another --out")
+
+
+def _open_lock(path: Path) -> int:
+    """A descriptor of a lock, made if it is not there.
+
+    Raises:
+        ArtifactError: it is no plain file, or cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        why = (
+            "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
+        )
+        raise ArtifactError(f"{path}: {why}; remove it, or choose another --out") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ArtifactError(f"{path}: is not a plain file; remove it, or choose another --out")
+    return descriptor

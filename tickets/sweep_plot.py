@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import ArtifactError
+from dpltm.tickets.files import read_bytes
+from dpltm.tickets.sweep_files import number, replaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+LARGEST_METRICS = 2**26
+"""No run notes more bytes than this."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Line:
         x: steps, or values.
         y: means over seeds.
         low, high: band around them: least and most of the seeds, or the ends of 95 % intervals.
-        epsilon: certified, at each x; inf where nothing is certified.
+        epsilon: certified, at each x, the largest over the seeds; inf where nothing is certified.
         spent: the last of them in words, rounded up.
     """
 
@@ -40,26 +45,46 @@ class Line:
 def over_steps(name: str, runs: Sequence[Path], measure: str, spent: str) -> Line | None:
     """A line from what runs noted on their way; None if they noted nothing.
 
+    A run whose notes are missing or damaged is left out, and the name says so.
+
     Args:
         name: for the legend.
         runs: folders of runs.
         measure: ``accuracy`` or ``rmse``.
         spent: certified epsilon at the end, in words.
     """
-    by_step: dict[int, list[float]] = {}
-    epsilon: dict[int, float] = {}
-    for run in runs:
-        for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            body: dict[str, Any] = json.loads(line)
-            if body.get(measure) is not None:
-                by_step.setdefault(body["step"], []).append(float(body[measure]))
-                epsilon[body["step"]] = float(body["epsilon"])
-    full = {step: values for step, values in sorted(by_step.items()) if len(values) == len(runs)}
-    if not full:
+    found = [_noted(run / "metrics.jsonl", measure) for run in runs]
+    kept = [notes for notes in found if notes is not None]
+    if not kept:
         return None
-    means = [sum(values) / len(values) for values in full.values()]
-    ends = [[pick(values) for values in full.values()] for pick in (min, max)]
-    return Line(name, list(full), means, ends[0], ends[1], [epsilon[step] for step in full], spent)
+    steps = sorted(set.intersection(*(set(notes) for notes in kept)))
+    if not steps:
+        return None
+    if len(kept) < len(runs):
+        name = f"{name} ({len(kept)} of {len(runs)} seeds)"
+    values = [[notes[step][0] for notes in kept] for step in steps]
+    epsilon = [max(notes[step][1] for notes in kept) for step in steps]
+    means = [sum(row) / len(row) for row in values]
+    return Line(name, steps, means, [min(row) for row in values], [max(row) for row in values], epsilon, spent)
+
+
+def _noted(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
+    """What a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
+    found = {}
+    try:
+        lines = read_bytes(path, LARGEST_METRICS, 1).decode().splitlines()
+        for line in lines:
+            body: Any = json.loads(line)
+            value = body.get(measure)
+            if value is None:
+                continue
+            step, here, epsilon = body["step"], number(value), number(body["epsilon"])
+            if not isinstance(step, int) or number(step) is None or here is None or epsilon is None:
+                return None
+            found[step] = (here, epsilon)
+    except (ArtifactError, ValueError, KeyError, AttributeError, RecursionError):
+        return None
+    return found
 
 
 def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str, steps: bool, log: bool) -> None:
@@ -80,9 +105,9 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     figure = Figure(figsize=(7.6, 6.4 if steps and certified else 4.6), layout="constrained")
     above, below = _panels(figure, steps and certified)
     scale = 100.0 if measure == "accuracy" else 1.0
-    for number, line in enumerate(lines):
-        color = f"C{number % 10}"
-        style = "-" if number < 10 else "--"
+    for at, line in enumerate(lines):
+        color = f"C{at % 10}"
+        style = "-" if at < 10 else "--"
         numbers = [float(value) for value in line.x]
         above.plot(numbers, [scale * value for value in line.y], style, color=color, marker="o", ms=3, label=line.name)
         above.fill_between(
@@ -91,10 +116,13 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
         )  # fmt: skip
         if below is not None:
             _epsilons(below, numbers, line, color, style)
-    above.set(ylabel="test accuracy, %" if measure == "accuracy" else "test RMSE", title=title)
-    above.legend(fontsize="small", frameon=False)
+    above.set_ylabel("test accuracy, %" if measure == "accuracy" else "test RMSE")
+    above.set_title(title, parse_math=False)  # names are people's: a dollar sign in one begins no formula
+    _legend(above)
     last = below or above
-    last.set_xlabel(x if certified else f"{x} (nothing is certified)")
+    last.set_xlabel(x if certified else f"{x} (nothing is certified)", parse_math=False)
+    bands = "least to most of the seeds" if steps else "95 % intervals over seeds"
+    figure.supxlabel(f"line: mean; band: {bands}", fontsize="small", color="0.4")
     if log:
         last.set_xscale("log")
     if measure == "accuracy":
@@ -104,14 +132,12 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
         for line in {line.spent: line for line in lines if line.epsilon[-1] < float("inf")}.values():
             below.annotate(
                 line.spent, (float(line.x[-1]), line.epsilon[-1]), xytext=(0, 5), textcoords="offset points",
-                fontsize="small", ha="right",
+                fontsize="small", ha="right", parse_math=False,
             )  # fmt: skip
         below.grid(axis="y", color="0.9")
     above.grid(axis="y", color="0.9")
-    try:
-        figure.savefig(path, dpi=140)
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
+    with replaced(path) as staging:
+        figure.savefig(staging, format="png", dpi=140)
 
 
 def _panels(figure: Figure, steps: bool) -> tuple[Axes, Axes | None]:
@@ -121,6 +147,11 @@ def _panels(figure: Figure, steps: bool) -> tuple[Axes, Axes | None]:
     return above, below
 
 
+def _legend(panel: Axes) -> None:
+    for text in panel.legend(fontsize="small", frameon=False).get_texts():
+        text.set_parse_math(False)
+
+
 def _epsilons(panel: Axes, numbers: list[float], line: Line, color: str, style: str) -> None:
     """Certified epsilon over steps; where nothing is certified there is nothing to draw, and the legend says so."""
     finite = [(x, value) for x, value in zip(numbers, line.epsilon, strict=True) if value < float("inf")]
@@ -128,4 +159,4 @@ def _epsilons(panel: Axes, numbers: list[float], line: Line, color: str, style: 
         panel.plot(*zip(*finite, strict=True), style, color=color, marker="o", ms=3)
     else:
         panel.plot([], [], style, color=color, label=f"{line.name}: nothing is certified")
-        panel.legend(fontsize="small", frameon=False)
+        _legend(panel)
