@@ -370,7 +370,7 @@ def _unit_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
     slots = PER_USER if options.per_user is None else options.per_user
     return [
         f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
-        "accuracy and rmse are those of held-out users, every fifth id, whose own factors are zero: nothing is learnt of them",
+        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
     ]
 
 

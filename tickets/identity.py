@@ -82,7 +82,8 @@ def reference(dataset: Dataset, *, make_key: bool = True, key: bytes | None = No
     """What ledgers and ticket sets write down about a dataset: a name, a keyed fingerprint, a range of records.
 
     Where a public number of records was declared, the true one is private: a whole split then has an open end. So it has
-    where the records are users: how many ratings they gave is private, and ranges are of ratings.
+    where the records are users: how many ratings they gave is private, and ranges are of ratings. And so it has of known
+    ratings, whose public number is not that of the training split.
 
     Args:
         dataset: the records.
@@ -91,6 +92,7 @@ def reference(dataset: Dataset, *, make_key: bool = True, key: bytes | None = No
     """
     key = load_key(make=make_key) if key is None else key
     start, stop = dataset.subset
-    if dataset.whole and (dataset.records_origin == "declared" or dataset.unit == "user"):
+    known = dataset.rated and dataset.records_origin == "described"
+    if dataset.whole and (dataset.records_origin == "declared" or dataset.unit == "user" or known):
         stop = OPEN_END
     return DatasetRef(dataset.name, dataset.fingerprint(key), key_id(key), start, stop)

@@ -51,7 +51,8 @@ class Dataset:
         test: a split declared separate from the records above, or None when there is none.
         classes: number of classes K; a public input.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
-        records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it.
+        records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it was
+            declared, and of known ratings, there may be a few more or less.
         classes_origin, records_origin: where those public inputs come from.
         subset: half-open range ``(start, stop)`` of the full training split, in records.
         source_digest: SHA-256 (hex) of the *full* training split's content, whatever the subset; private, since it would
@@ -123,7 +124,7 @@ class Dataset:
             self,
             train=cut,
             records=stop - start,
-            records_origin="described" if self.records_origin == "described" else "counted",
+            records_origin="described" if self.records_origin == "described" and not self.rated else "counted",
             subset=(offset + start, offset + stop),
             whole=False,
         )

@@ -16,7 +16,7 @@ from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
 from dpltm.data.rating_sets import find_ratings, is_ratings
-from dpltm.data.ratings import STARS, TEST_EVERY
+from dpltm.data.ratings import STARS, held_out
 from dpltm.data.scaling import affine
 from dpltm.data.subset import parse_subset
 from dpltm.data.tokens import Layout, check_positions
@@ -117,7 +117,10 @@ def _part(whole: Dataset, subset: str | None, records: int | None, for_training:
 def _rated(
     dataset: str, home: Path, users: int | None, items: int | None, flags: Mapping[str, object | None]
 ) -> Dataset:
-    """A dataset of ratings, one a record; every fifth in the order of the file is a test rating, a fixed public rule.
+    """A dataset of ratings, one a record; about one in five is a test rating, by a public hash of its user and item.
+
+    How many that leaves to train on is private. Of a known dataset the public number is four fifths of the published one of
+    all ratings, whatever there are; of a file it is counted, unless declared.
 
     Raises:
         DataError: an option that ratings do not have, or bad ones.
@@ -126,17 +129,18 @@ def _rated(
         if value is not None:
             raise DataError(f"--{flag}: {dataset} holds ratings, which have none of that to say; drop --{flag}")
     description, name, ratings, origin = find_ratings(dataset, home, users, items)
-    held_out = np.arange(len(ratings.stars)) % TEST_EVERY == TEST_EVERY - 1
-    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~held_out, held_out))
+    out = held_out(ratings.places)
+    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
+    published = description.records if description else None
     return Dataset(
         name=name,
         train=train,
         test=test if len(test) else None,
         classes=STARS,
         bounds=(0.0, float(max(ratings.tables) - 1)),
-        records=len(train),
+        records=published or len(train),
         classes_origin="described",
-        records_origin="described" if description and description.records == len(train) else "counted",
+        records_origin="described" if published else "counted",
         subset=(0, len(train)),
         source_digest=_digest(train.x, train.y),
         test_digest=_digest(test.x, test.y) if len(test) else None,
@@ -201,7 +205,9 @@ def _read(
     if description is None:
         raise _unknown(dataset, home)
     if description.openml is None:
-        raise DataError(f"{dataset}: no {dataset}.npz in {home}; put it there, or export DPLTM_DATA=FOLDER that has it")
+        raise DataError(
+            f"{dataset}: no {dataset}.npz in {home}; put it there, or export DPLTM_DATA=FOLDER that has it"
+        )
     return description, dataset, *openml.fetch(description, cache_home(), home)
 
 

@@ -3,9 +3,12 @@
 A rating is ``(user, item)``, positions in two tables of public sizes, and 1 to 5 stars. Two units can be protected. At unit
 ``record`` every rating is a record of its own. At unit ``user`` a record is all that a user gives, cut to K ratings.
 
-Which ratings are held out is one public rule for both: every fifth rating, in the order of the file. At unit ``user`` every
-fifth user is held out besides: nothing is trained on what they gave, and the test split is what is held out of theirs. So
-whoever measures on the test split of one unit never measures on training records of the other.
+Which ratings are held out is one public rule for both: about one in five, by a hash of user and item. At unit ``user`` the
+users of every fifth id are held out besides: nothing is trained on what they gave, and the test split is what is held out of
+theirs. So whoever measures on the test split of one unit never measures on training records of the other.
+
+Both rules look at one rating, or one user, and at nothing else. By places in the file instead, one rating more would move
+all that follow from one split to the other, and no guarantee for one record would cover that.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpltm.data.dataset import Dataset, Split
+from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.errors import DataError
 
 STARS = 5
@@ -28,10 +31,13 @@ LARGEST_TABLE = 1_000_000
 """Most users, or items; a guard against typing errors and hostile files."""
 
 TEST_EVERY = 5
-"""Every fifth rating is a test rating; every fifth user is held out at unit ``user``."""
+"""One in so many ratings, by hash, is a test rating; one in so many users, by id, is held out at unit ``user``."""
 
 MOST_SLOTS = 4096
 """Most ratings of a user that count, a guard for memory."""
+
+MOST_RATINGS = 2**28
+"""Most slots of all users together, the same guard: at 16 bytes each, as much as texts may take."""
 
 ABSENT = -100
 """Label of a slot that a user left empty; what losses of torch pass over."""
@@ -158,8 +164,17 @@ def _counts(generator: np.random.Generator, users: int, items: int, count: int) 
     return found
 
 
+def held_out(places: np.ndarray) -> np.ndarray:
+    """Which ratings are test ratings, ``(n, 2)`` positions of user and item to ``(n,)`` bool: about one in five.
+
+    Guarantees:
+        Each depends on its own user and item alone: not on other ratings, nor on the order of the file, nor on the stars.
+    """
+    return public_hash(places, _SPLIT) % np.uint64(TEST_EVERY) == 0
+
+
 def held_out_users(users: int) -> np.ndarray:
-    """Which users are held out at unit ``user``, ``(users,)`` bool: every fifth, a public rule."""
+    """Which users are held out at unit ``user``, ``(users,)`` bool: those of ids 5, 10, 15 and so on, whoever is there."""
     return np.arange(users) % TEST_EVERY == TEST_EVERY - 1
 
 
@@ -167,7 +182,8 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
     """The same ratings with a user as the unit: a record is a user, with at most ``per_user`` ratings.
 
     Args:
-        dataset: ratings, one a record; all of them, with no ``--subset``. A declared number of records is one of users.
+        dataset: ratings, one a record; all of them, with no ``--subset``. A declared number of records is one of users; of
+            a known dataset it is that of the users who are not held out.
         per_user: slots of a user, K, public; no more are made than there are items.
 
     Returns:
@@ -176,12 +192,12 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         if there are none. The identity is that of ``dataset``: it is the same data.
 
     Raises:
-        DataError: no ratings, a part of them, K out of range, or nobody left to train on.
+        DataError: no ratings, a part of them, K out of range, too much for memory, or nobody left to train on.
 
     Guarantees:
         A row depends on the training ratings of its own user and on public inputs alone: where a user gave more than K,
-        those of the K lowest public hashes of user and item are taken. So one user more or less, whatever they gave, is
-        one row more or less.
+        those of the K lowest public hashes of user and item are taken, which say nothing of what is held out. So one user
+        more or less, whatever they gave, is one row more or less, or none.
     """
     if not dataset.rated:
         raise DataError(f"--unit user: takes ratings by users, such as movielens, and {dataset.name} holds none")
@@ -191,10 +207,16 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         raise DataError(f"--per-user {per_user}: is not between 1 and {MOST_SLOTS:,}")
     per_user = min(per_user, dataset.tables[1])  # nobody rates an item twice
     out = held_out_users(dataset.tables[0])
+    users = int(np.count_nonzero(~out))
+    if users * per_user > MOST_RATINGS:
+        raise DataError(
+            f"--per-user {per_user}: {users:,} users with so many ratings each are more than the {MOST_RATINGS:,} that are"
+            " taken; pass a smaller --per-user"
+        )
     x, y = dataset.train.x, dataset.train.y
     kept = np.flatnonzero(~out[x[:, 0]])
     if not len(kept):
-        raise DataError(f"--unit user: {dataset.name} has no user to train on; every fifth is held out")
+        raise DataError(f"--unit user: {dataset.name} has no user to train on; those of every fifth id are held out")
     order = kept[np.lexsort((x[kept, 1], public_hash(x[kept]), x[kept, 0]))]
     user, first, count = np.unique(x[order, 0], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
@@ -203,13 +225,12 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
     labels = np.full((len(user), per_user), ABSENT, dtype=np.int64)
     places[row[taken], rank[taken]] = x[order[taken]]
     labels[row[taken], rank[taken]] = y[order[taken]]
-    described = dataset.records_origin == "described" and len(user) == np.count_nonzero(~out)
+    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(user)}
     return replace(
         dataset,
         train=replace(dataset.train, x=places, y=labels),
         test=_test_of(dataset, out),
-        records=dataset.records if dataset.records_origin == "declared" else len(user),
-        records_origin="declared" if dataset.records_origin == "declared" else "described" if described else "counted",
+        records=records[dataset.records_origin],
         unit="user",
     )
 
@@ -221,10 +242,21 @@ def _test_of(dataset: Dataset, out: np.ndarray) -> Split | None:
     return Split(dataset.test.x[theirs], dataset.test.y[theirs]) if theirs.any() else None
 
 
-def public_hash(places: np.ndarray) -> np.ndarray:
-    """A number for each pair of a user and an item, ``(n, 2)`` to ``(n,)`` uint64: SplitMix64 of both."""
+_SPLIT = 1
+"""The draw that says what is held out; the draw 0 orders a user's ratings. Were they one, those kept would all be alike."""
+
+_STEP = 0x9E3779B97F4A7C15
+
+
+def public_hash(places: np.ndarray, draw: int = 0) -> np.ndarray:
+    """A number for each pair of a user and an item, ``(n, 2)`` to ``(n,)`` uint64: SplitMix64 of both.
+
+    Args:
+        places: positions of users and items.
+        draw: which of the generator's outputs from that state; they are independent as far as it is a good one.
+    """
     value = places[:, 0].astype(np.uint64) << np.uint64(32) | places[:, 1].astype(np.uint64)
-    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = value + np.uint64(_STEP * (draw + 1) % 2**64)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(value ^ (value >> np.uint64(31)))

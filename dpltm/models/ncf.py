@@ -26,6 +26,9 @@ WIDTHS = (5, 10)
 WIDEST = 4096
 """Most of either."""
 
+LARGEST_TABLE = 1_000_000
+"""Most users, or items, as in files of ratings. Networks named in files are built before weights are seen: for memory."""
+
 TABLES = (2,)
 """How many tables inputs are positions in."""
 
@@ -59,10 +62,10 @@ def widths(text: str) -> tuple[int, int]:
 def _parts(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     parts = re.fullmatch(f"ncf:{_SIZE}x{_SIZE}(?::{_WIDTH},{_WIDTH})?", text)
     users, items, product, beside = (0, 0, 0, 0) if parts is None else (int(part or 0) for part in parts.groups())
-    if parts is None or max(product, beside) > WIDEST:
+    if parts is None or max(users, items) > LARGEST_TABLE or max(product, beside) > WIDEST:
         raise InputError(
-            f"--model: {text!r:.80}: say the numbers of users and items, and the widths of both kinds of vectors, up to"
-            f" {WIDEST}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
+            f"--model: {text!r:.80}: say the numbers of users and items, up to {LARGEST_TABLE:,}, and the widths of both"
+            f" kinds of vectors, up to {WIDEST}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
         )
     return (users, items), (product, beside) if product else WIDTHS
 

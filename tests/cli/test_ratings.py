@@ -24,7 +24,7 @@ OF_RATINGS = [
 ]
 OF_USERS = [
     "a record is one user with at most 64 ratings, those of the lowest public hashes where there are more",
-    "accuracy and rmse are those of held-out users, every fifth id, whose own factors are zero: nothing is learnt of them",
+    "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
 ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.data.ratings import ABSENT
+from dpltm.data.ratings import ABSENT, LARGEST_TABLE
 from dpltm.errors import InputError
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve
@@ -64,22 +64,30 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 
 @pytest.mark.parametrize(
     "text",
-    ["ncf:", "ncf:3", "ncf:0x3", "ncf:3x0", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3x4:5,6,7", "ncf:3X4"],
+    [
+        *("ncf:", "ncf:3", "ncf:0x3", "ncf:3x0", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3x4:5,6,7"),
+        *("ncf:3X4", "ncf:1000001x4", "ncf:3x1000001", "ncf:99999999x1:1,1"),  # the last would take a gigabyte
+    ],
 )
 def test_bad_sizes(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 2, 5)
     assert str(error.value) == (
-        f"--model: {text!r}: say the numbers of users and items, and the widths of both kinds of vectors, up to 4096, if"
-        " they are others than the usual ones, as in ncf:6040x3952:5,10"
+        f"--model: {text!r}: say the numbers of users and items, up to 1,000,000, and the widths of both kinds of vectors,"
+        " up to 4096, if they are others than the usual ones, as in ncf:6040x3952:5,10"
     )
+
+
+def test_tables_are_as_large_as_those_of_files():
+    assert ncf.LARGEST_TABLE == LARGEST_TABLE
+    assert ModelSpec(f"ncf:{LARGEST_TABLE}x{LARGEST_TABLE}", 2, 5).parameters == 30_000_130
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: ModelSpec("ncf:3x4", 3, 5), "--model: ncf:3x4: takes a user and an item, but the records have 3"),
-        (lambda: ModelSpec("ncf:99999999x99999999", 2, 5), "--model: ncf:99999999x99999999 has 3,000,000,100 weights"),
+        (lambda: ModelSpec("ncf:1000000x9:900,9", 2, 5), "--model: ncf:1000000x9:900,9 has 909,012,776 weights"),
         (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "--model: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
         (lambda: resolve("ncf", (784,), ()), "--model ncf: takes ratings, positions of users and items in two tables"),
         (lambda: resolve("ncf", (256,), (10000,)), "--model ncf: takes ratings, positions of users and items in two tables"),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpltm.data import by_user, load
-from dpltm.data.ratings import ABSENT, Ratings, held_out_users, made_up, public_hash, read_ratings
+from dpltm.data.ratings import ABSENT, Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
 from dpltm.errors import DataError
 
 
@@ -99,16 +99,117 @@ def test_made_up_ratings_have_long_tails_and_tastes():
     assert 1.0 < ratings.stars.std() < 1.2
 
 
-def test_every_fifth_rating_is_held_out(written):
+def second_output_of_splitmix64(user, item):
+    """As docs/formats.md has it, of ids, in whole numbers of Python."""
+    value = ((user - 1) * 2**32 + item - 1 + 2 * 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31
+
+
+def test_one_rating_in_five_is_held_out_by_hash(written):
     ratings = made_up(20, 15, 103, 0)
     found = load(str(written(as_text(ratings), "some.dat")), users=20, items=15)
-    fifth = np.arange(103) % 5 == 4
-    assert np.array_equal(found.train.x, ratings.places[~fifth])
-    assert np.array_equal(found.train.y, ratings.stars[~fifth] - 1)
-    assert np.array_equal(found.test.x, ratings.places[fifth])
-    assert np.array_equal(found.test.y, ratings.stars[fifth] - 1)
+    ids = (ratings.places + 1).tolist()
+    out = np.array([second_output_of_splitmix64(user, item) % 5 == 0 for user, item in ids])
+    assert np.array_equal(found.train.x, ratings.places[~out])
+    assert np.array_equal(found.train.y, ratings.stars[~out] - 1)
+    assert np.array_equal(found.test.x, ratings.places[out])
+    assert np.array_equal(found.test.y, ratings.stars[out] - 1)
     assert (found.name, found.classes, found.tables, found.tables_origin) == ("some", 5, (20, 15), "declared")
-    assert (found.records, found.records_origin, found.features) == (83, "counted", 2)
+    assert (found.records, found.records_origin, found.features) == (np.count_nonzero(~out), "counted", 2)
+
+
+def test_what_is_held_out_says_nothing_of_which_ratings_of_a_user_are_kept():
+    """A million pairs: shares to five standard deviations, of all and of those with the lowest hashes."""
+    places = np.stack(np.meshgrid(np.arange(1000), np.arange(1000)), -1).reshape(-1, 2)
+    out, order = held_out(places), np.argsort(public_hash(places))
+    for part in (out, out[order[:100_000]], out[order[-100_000:]]):
+        assert abs(part.mean() - 0.2) < 5 * np.sqrt(0.16 / len(part))
+    of_users, of_items = (out.reshape(1000, 1000).mean(axis) for axis in (0, 1))
+    assert max(abs(of_users - 0.2).max(), abs(of_items - 0.2).max()) < 5 * np.sqrt(0.16 / 1000)
+
+
+# Neighbours: what leaves the file takes nothing else with it
+
+
+def everything(path, unit, slots=4):
+    """What is trained on and what is held out, each row with its labels."""
+    found = load(str(path), users=12, items=15)
+    found = found if unit == "record" else by_user(found, slots)
+    train = zip(found.train.x, found.train.y, strict=True)
+    kept = [(tuple(np.ravel(x).tolist()), tuple(np.ravel(y).tolist())) for x, y in train]
+    if found.test is None:
+        return kept, []
+    return kept, list(zip(map(tuple, found.test.x.tolist()), found.test.y.tolist(), strict=True))
+
+
+def saved(folder, lines, name="ratings.dat"):
+    path = folder / name
+    path.write_text("".join(lines))
+    return path
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.data())
+def test_a_line_that_leaves_the_file_leaves_all_other_ratings_where_they_were(tmp_path_factory, seed, data):
+    folder, lines = tmp_path_factory.mktemp("line"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
+    lines = data.draw(st.permutations(lines))
+    gone = data.draw(st.integers(0, len(lines) - 1))
+    place = tuple(int(part) - 1 for part in lines[gone].split("::")[:2])
+    without = lines[:gone] + lines[gone + 1 :]
+    kept, held = everything(saved(folder, lines), "record")
+    assert everything(saved(folder, without), "record") == (
+        [row for row in kept if row[0] != place],
+        [row for row in held if row[0] != place],
+    )
+    assert len(kept) + len(held) == 80
+    # for users: nobody else's row, and of the held out nothing but that rating
+    kept, held = everything(saved(folder, lines), "user")
+    less, less_held = everything(saved(folder, without), "user")
+    assert [row for row in less if row[0][0] != place[0]] == [row for row in kept if row[0][0] != place[0]]
+    assert less_held == [row for row in held if row[0] != place]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 11), st.data())
+def test_a_user_who_leaves_the_file_leaves_all_others_as_they_were(tmp_path_factory, seed, slots, user, data):
+    folder, lines = tmp_path_factory.mktemp("user"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
+    lines = data.draw(st.permutations(lines))
+    without = [line for line in lines if not line.startswith(f"{user + 1}::")]
+    for unit in ("record", "user"):
+        kept, held = everything(saved(folder, lines), unit, slots)
+        less, less_held = everything(saved(folder, without), unit, slots)
+        assert less == [row for row in kept if row[0][0] != user]
+        assert less_held == [row for row in held if row[0][0] != user]
+        assert unit == "record" or len(kept) - len(less) <= 1
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32), st.data())
+def test_the_order_of_the_file_changes_no_row_of_a_user(tmp_path_factory, seed, data):
+    folder, lines = tmp_path_factory.mktemp("order"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
+    shuffled = saved(folder, data.draw(st.permutations(lines)), "shuffled.dat")
+    assert everything(shuffled, "user")[0] == everything(saved(folder, lines), "user")[0]
+
+
+def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp_path):
+    """Nor is what a ledger says of them; where only a file is known the number is counted, and noted."""
+    from dpltm.privacy.events import OPEN_END
+    from dpltm.tickets.identity import reference
+
+    lines = as_text(made_up(20, 15, 103, 0)).splitlines(keepends=True)
+    for count in (103, 102, 60):
+        written("".join(lines[:count]))
+        found = load("movielens", home=tmp_path)
+        assert (found.records, found.records_origin) == (round(0.8 * 1_000_209), "described")
+        assert reference(found, key=b"k").stop == OPEN_END
+        users = by_user(found, 4)
+        assert (users.records, users.records_origin) == (4832, "described")
+        part = load("movielens", home=tmp_path, subset="0:40")
+        assert (part.records, part.records_origin) == (40, "counted")
+        assert reference(part, key=b"k").stop == 40
+    assert load(str(tmp_path / "ratings.dat")).records_origin == "counted"
 
 
 def test_movielens_is_found_in_the_data_home(written, tmp_path):
@@ -155,6 +256,7 @@ def test_hashes_are_those_of_splitmix64():
     state = [1234567 + step * 0x9E3779B97F4A7C15 for step in range(3)]
     places = np.array([[value >> 32 & 0xFFFFFFFF, value & 0xFFFFFFFF] for value in state], dtype=np.uint64)
     assert public_hash(places).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert public_hash(places[:2], 1).tolist() == [3203168211198807973, 9817491932198370423]
 
 
 def by_hand(dataset, slots):
@@ -208,8 +310,8 @@ def dataset_of(ratings, hold_out=True):
     from dpltm.data import Split
 
     small = load("movielens-small")
-    fifth = np.arange(len(ratings.stars)) % 5 == 4 if hold_out else np.zeros(len(ratings.stars), dtype=bool)
-    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~fifth, fifth))
+    out = held_out(ratings.places) & hold_out
+    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
     return replace(small, train=train, test=test, tables=ratings.tables, records=len(train), records_origin="counted")
 
 
@@ -248,6 +350,20 @@ def test_bad_users(dataset, options, slots, message):
     with pytest.raises(DataError) as error:
         by_user(load(dataset, **options), slots)
     assert str(error.value).startswith(message)
+
+
+def test_slots_that_no_memory_would_hold(written):
+    """Said before anything is made: 800,000 users of 4,096 slots would be 52 GB."""
+    found = load(str(written(as_text(made_up(4, 15, 24, 0)), "a.dat")), users=10**6, items=10**6)
+    with pytest.raises(DataError) as error:
+        by_user(found, 4096)
+    assert str(error.value) == (
+        "--per-user 4096: 800,000 users with so many ratings each are more than the 268,435,456 that are taken; pass a"
+        " smaller --per-user"
+    )
+    assert len(by_user(found, 2**28 // 800_000).train) == 4
+    with pytest.raises(DataError, match="--per-user 336: 800,000 users"):
+        by_user(found, 2**28 // 800_000 + 1)
 
 
 def test_no_more_slots_than_items():

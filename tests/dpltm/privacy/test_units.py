@@ -31,7 +31,7 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.units import unit_of
 from dpltm.privacy.words import describe
 
-DATA = DatasetRef("movielens", "a" * 64, "k1", 0, 800168)
+DATA = DatasetRef("movielens", "a" * 64, "k1", 0, 800167)
 OTHER = replace(DATA, name="imdb", fingerprint="b" * 64)
 DELTA = 1e-5
 RECORD = TrainingEvent(DATA, "t", "add-remove", "record", 0.01, 100, 1.0, 1.0, None, "clip 1", 10)
