@@ -34,6 +34,15 @@ RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
 PARTS = ("members", "tickets", "tune", "locks", "failed")
 
 
+def _being_made(root: Path) -> bool:
+    """Whether a folder holds nothing but what another process makes first, a moment ago or before it died."""
+    if not root.is_dir() or root.is_symlink():
+        return False
+    found = list(root.iterdir())
+    known = all(path.name in PARTS or path.name.startswith(".recipe.json.") for path in found)
+    return bool(found) and known and not any(path.is_dir() and any(path.iterdir()) for path in found)
+
+
 class SweepFolder:
     """The folder of one recipe.
 
@@ -48,7 +57,7 @@ class SweepFolder:
 
     def __init__(self, root: Path, title: str, session: str) -> None:
         self.root, self.session = root, session
-        if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file():
+        if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file() and not _being_made(root):
             raise ArtifactError(f"--out: {root} exists already and is not of a recipe; choose another name")
         for part in ("recipe.json", *PARTS):
             _refuse_link(root / part)

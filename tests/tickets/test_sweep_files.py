@@ -368,3 +368,13 @@ def test_progress_of_a_title_with_brackets(monkeypatch: pytest.MonkeyPatch, text
     with Console().progress(text, 2) as step:
         step(1, text)
     assert stream.getvalue().count(text) >= 2
+
+
+def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:
+    """Processes that start together may find its empty parts before they find what says whose it is."""
+    for part in ("members", "locks"):
+        (tmp_path / "s" / part).mkdir(parents=True)
+    assert SweepFolder(tmp_path / "s", "T", "now").root == tmp_path / "s"
+    (tmp_path / "other" / "members" / "mine").mkdir(parents=True)
+    with pytest.raises(ArtifactError, match="not of a recipe"):
+        SweepFolder(tmp_path / "other", "T", "now")
