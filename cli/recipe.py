@@ -406,12 +406,12 @@ class _Reader:
             self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
         if tickets is not None and (number is None) == ("select" not in body) and not self._tunes_round(body):
             self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
+        if isinstance(number, int) and "round" in over:
+            number = over["round"]
         if isinstance(number, int) and tickets is not None and not self._has_round(sets, tickets, number):
             self.problems.append(f"{where} round: {number} is none of the rounds of {tickets}")
         if isinstance(number, str) and number != "random":
             self.problems.append(f"{where} round: {number!r} is neither a number nor random")
-        if isinstance(number, int) and "round" in over:
-            number = over["round"]
         latent = self._latent_of(where, body, over)
         return Arm(
             name=str(body.get("name", "")),
