@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Results = tuple[tuple[Member, dict[str, Any] | None], ...]
 """Every member with what it came to, None where it is not finished."""
 
+ROOMY = 110
+"""Characters of a line below which a table leaves out what results.md has as well."""
+
 WIDE = 160
 """Characters of a line where nobody's terminal says how many there are."""
 
@@ -338,9 +341,12 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.width = WIDE
     table = Table(title=f"{body['recipe']}{quick}", title_justify="left")
     rows = [cells(row, body) for row in body["arms"]]
-    shown = [at for at in range(len(columns(body))) if at == 0 or any(row[at] not in ("", "-") for row in rows)]
+    head = columns(body)
+    shown = [at for at in range(len(head)) if at == 0 or any(row[at] not in ("", "-") for row in rows)]
+    if rich.width < ROOMY:
+        shown = [at for at in shown if head[at] not in ("sd", "live", "min")]
     for at in shown:
-        table.add_column(columns(body)[at], overflow="fold", min_width=20 if at == 0 else None)
+        table.add_column(head[at], overflow="fold", min_width=20 if at == 0 else None)
     for row in rows:
         table.add_row(*(row[at] for at in shown))
     rich.print(table)
