@@ -346,7 +346,7 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
     if rich.width < ROOMY:
         shown = [at for at in shown if head[at] not in ("sd", "live", "min")]
     for at in shown:
-        table.add_column(head[at], overflow="fold", min_width=20 if at == 0 else None)
+        table.add_column(head[at], overflow="fold", min_width=10 if at == 0 else None)
     for row in rows:
         table.add_row(*(row[at] for at in shown))
     rich.print(table)
