@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from dpltm.data import Dataset, load, scale
 from dpltm.features import FeatureMap, Scale, parse, principal_components, statistics, without_data
@@ -47,6 +46,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
+from dpltm.replicates import summary
 from dpltm.sampling import Records
 from dpltm.tickets.feature_cache import features_of
 from dpltm.training import TrainingConfig, train
@@ -376,8 +376,8 @@ class Cache:
 
 
 def interval(values: np.ndarray) -> dict[str, float]:
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return {"mean": float(values.mean()), "half": float(half)}
+    found = summary(values.tolist())
+    return {"mean": found.mean, "half": found.half}
 
 
 def measure(name: str, epsilon: float, labels: list[str], known: Cache) -> list[dict[str, Any]]:

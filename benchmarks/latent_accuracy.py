@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from dpltm.data import Dataset, load
 from dpltm.features import Scale, principal_components, statistics, without_data
@@ -35,6 +34,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.events import DatasetRef
+from dpltm.replicates import summary
 
 EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     (0.5, 1.0, 2.0, 4.0, 8.0),
@@ -115,8 +115,8 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
 
 
 def interval(values: list[float]) -> dict[str, float]:
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
-    return {"mean": float(np.mean(values)), "half": float(half), "least": min(values)}
+    found = summary(values)
+    return {"mean": found.mean, "half": found.half, "least": min(values)}
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -24,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from dpltm.data import Dataset, load, scale
 from dpltm.filters import make_filter
@@ -34,6 +32,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.replicates import summary
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, train
 from dpltm.transfer import retarget, transfer
@@ -127,7 +126,7 @@ class Cache:
 
 def half_width(scores: list[float]) -> float:
     """Of the 95 % confidence interval of their mean (Student's t)."""
-    return float(stats.t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / math.sqrt(len(scores)))
+    return summary(scores).half
 
 
 def main() -> None:

@@ -115,28 +115,28 @@ def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
     from dpltm.models import ModelSpec, for_tables, resolve
 
-    tables = dataset.tables if dataset.feature_map is None else ()
+    tables = dataset.input_tables
     found = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
-    if found.tables != tables:
-        raise InputError(
-            f"--model: {text} {takes(found.tables)}, but records of {dataset.name} {hold(tables)}; take"
-            f" {' or '.join(for_tables(tables))}"
-        )
+    check_tables(found, dataset, f"--model: {text}", f"take {' or '.join(for_tables(tables))}")
     return found
 
 
-def takes(tables: tuple[int, ...]) -> str:
-    """What a network that looks up in such tables takes, for messages."""
-    return f"takes positions in tables of {_sizes(tables)}" if tables else "takes quantities"
+def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
+    """Raises InputError unless the network looks up what these records hold.
+
+    Args:
+        spec: the network.
+        dataset: the records.
+        network: what the message calls it.
+        remedy: what to do about it.
+    """
+    if spec.tables != dataset.input_tables:
+        takes, hold = _words_of(spec.tables), _words_of(dataset.input_tables)
+        raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
-def hold(tables: tuple[int, ...]) -> str:
-    """What records for such tables hold, for messages."""
-    return f"hold positions in tables of {_sizes(tables)}" if tables else "hold quantities"
-
-
-def _sizes(tables: tuple[int, ...]) -> str:
-    return " and ".join(f"{size:,}" for size in tables)
+def _words_of(tables: tuple[int, ...]) -> str:
+    return f"positions in tables of {' and '.join(f'{size:,}' for size in tables)}" if tables else "quantities"
 
 
 def tensors(
@@ -225,12 +225,7 @@ def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
             f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
             " same classes, or carry it over with dpltm tickets transfer"
         )
-    tables = dataset.tables if dataset.feature_map is None else ()
-    if spec.tables != tables:
-        raise InputError(
-            f"{path}: its network {takes(spec.tables)}, but records of {dataset.name} {hold(tables)}; use records like its"
-            " own"
-        )
+    check_tables(spec, dataset, f"{path}: its network")
 
 
 def check_epsilon(flag: str, value: float | None) -> None:

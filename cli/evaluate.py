@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.cli.common import DataOptions, hold, load_dataset, takes, tensors
+from dpltm.cli.common import DataOptions, check_tables, load_dataset, tensors
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
@@ -51,12 +51,7 @@ def command(options: EvaluateOptions, call: Call) -> None:
             f"{run.path}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
             " records with the same classes"
         )
-    tables = dataset.tables if dataset.feature_map is None else ()
-    if tables != run.spec.tables:
-        raise InputError(
-            f"{run.path}: its network {takes(run.spec.tables)}, but records of {dataset.name} {hold(tables)}; use"
-            " records like those that it was trained on"
-        )
+    check_tables(run.spec, dataset, f"{run.path}: its network", "use records like those that it was trained on")
     if dataset.test_fingerprint(load_key(make=False)) == run.config.get("records", {}).get("fingerprint"):
         raise InputError(
             f"--dataset: the test split of {dataset.name} is what {run.path} was trained on: its accuracy there is private;"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
-from dpltm.cli.common import DataOptions, load_dataset, origin_events
+from dpltm.cli.common import origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
-from dpltm.cli.recipe import Member, Recipe, Section, digest, laid, provenance, slug
+from dpltm.cli.recipe import OF_TRAINING, Member, Recipe, Section, data_of, dataset_of, digest, laid, provenance, slug
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "tuned-on")
 """What a search decides of a training."""
-
-OF_TRAINING = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
-               "accountant")  # fmt: skip
-"""What a search has in common with the training that it is for."""
 
 
 class Busy(Exception):
@@ -47,10 +43,12 @@ class Maker:
             Busy: another process is making something that it needs; nothing was begun.
             DpltmError: it cannot be made.
         """
+        from dpltm.tickets.sweep_files import DIED
+
         settings = self._settings(member)
         source = None if member.arm.tickets is None else self._set(member.recipe, member.arm.tickets, member.seed)
         if not self.folder.begin(member.label):
-            raise InputError("its process died; of too little memory, perhaps: take fewer --jobs")
+            raise InputError(DIED)
         began = time.perf_counter()
         body = self._latent(member) if member.arm.latent is not None else self._trained(member, source, settings)
         seconds = time.perf_counter() - began
@@ -80,8 +78,7 @@ class Maker:
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns("ledger.jsonl"))
             public = arm.select.get("rule") == "smallest-within"
             drawn = {"set": str(copy), **({} if public else {"ledger": str(ledger)})}
-            records = {key: value for key, value in arm.train.items() if _of_data(key)}
-            section = arm.select if public else {**records, **arm.select}
+            section = arm.select if public else {**data_of(arm.train), **arm.select}
             found["select"] = select.run(resolve(select.SelectOptions, drawn, section, path), self.quiet)
             given["ticket"] = str(copy)
         else:
@@ -167,8 +164,7 @@ class Maker:
         from dpltm.tickets.identity import reference
         from dpltm.tickets.store import find_set
 
-        given = {key: value for key, value in member.arm.train.items() if _of_data(key)}
-        dataset = load_dataset(resolve(DataOptions, {}, given, str(member.recipe.path)))
+        dataset = dataset_of(member.arm.train, member.recipe.path)
         if origin_events(find_set(str(tickets)), dataset, reference(dataset)):
             raise InputError(
                 f"tune tickets: {tickets.name} was made from records that are trained on, and what that cost is not in the"
@@ -213,12 +209,6 @@ def _round(member: Member, source: Path, settings: Mapping[str, Any]) -> int:
         return number
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{member.seed} {member.arm.tickets}").choice(rounds)
-
-
-def _of_data(key: str) -> bool:
-    from dpltm.cli.common import DataOptions
-
-    return key.replace("-", "_") in DataOptions.__dataclass_fields__
 
 
 def _threads() -> int:

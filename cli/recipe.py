@@ -24,12 +24,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
-from dpltm.cli.options import read_toml, section_problems
+from dpltm.cli.common import DataOptions, load_dataset
+from dpltm.cli.options import read_toml, resolve, section_problems
 from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from dpltm.data import Dataset
 
 MOST_SEEDS, MOST_ARMS = 1000, 1000
 """More is taken for a slip of the finger."""
@@ -49,11 +54,14 @@ COMMANDS: dict[str, type] = {
     "latent train": latent_train.TrainOptions,
 }
 
+OF_TRAINING = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
+               "accountant")  # fmt: skip
+"""What a search has in common with the training that it is for."""
+
 DECIDED: dict[str, frozenset[str]] = {
     "train": frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "tuned-on"}),
     "select": frozenset({"set", "ledger", "dry-run"}),
-    "tune": frozenset({"set", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
-                       "average", "accountant", "out"}),
+    "tune": frozenset({"set", "out", *OF_TRAINING}) - {"model"},
     "generate": frozenset({"out", "ledger", "dry-run", "name", "threads"}),
     "transfer": frozenset({"set", "out", "name", "seed"}),
     "scheme": frozenset({"out"}),
@@ -140,7 +148,7 @@ class Recipe:
     figure: Section | None
     quick: bool
 
-    @property
+    @cached_property
     def members(self) -> tuple[Member, ...]:
         """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
         return tuple(Member(self, arm, seed) for seed in range(self.seeds) for arm in self.arms)
@@ -158,7 +166,7 @@ class Member:
     def label(self) -> str:
         return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) over all that the recipe says of it: another one is another experiment, and run anew."""
         arm = self.arm
@@ -180,6 +188,20 @@ def provenance(recipe: Recipe, name: str) -> str:
     root = chain(recipe, name)[-1]
     implied = "dp" if root.get("criterion") in generate.DP_WAYS else "data-free"
     return str(root.get("provenance", implied))
+
+
+def data_of(section: Section) -> dict[str, Any]:
+    """The options of a section that say which records."""
+    return {key: value for key, value in section.items() if key.replace("-", "_") in DataOptions.__dataclass_fields__}
+
+
+def dataset_of(section: Section, source: Path) -> Dataset:
+    """The records that a section of the file ``source`` names.
+
+    Raises:
+        DpltmError: with one line about whatever is wrong.
+    """
+    return load_dataset(resolve(DataOptions, {}, data_of(section), str(source)))
 
 
 def digest(body: Any) -> str:
@@ -568,8 +590,6 @@ def laid(under: Section, over: Section) -> dict[str, Any]:
 
 def train_options(section: Section, source: str) -> train.TrainOptions:
     """A training's options, of which the recipe has decided some."""
-    from dpltm.cli.options import resolve
-
     return resolve(train.TrainOptions, {}, section, source)
 
 

@@ -53,7 +53,8 @@ def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...
                 f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; remove"
                 " it, and it is run again"
             )
-    paths = sorted((folder.root / "members").glob("*/ledger*.jsonl"))
+    homes = sorted((folder.root / "members").iterdir())
+    paths = [path for home in homes for path in folder.ledgers(home.name)]
     return {path: open_ledger(path, links=False).events for path in paths}
 
 

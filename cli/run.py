@@ -12,7 +12,7 @@ from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_datas
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option, read_toml, resolve, table
-from dpltm.cli.recipe import is_recipe
+from dpltm.cli.recipe import data_of, is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         del decided["select"]["ledger"]
     for values in decided.values():
         values |= {"delta": options.delta, "dry_run": False}
-    records = {
-        key: value for key, value in table(path, body, "train").items() if key in DataOptions.__dataclass_fields__
-    }
+    records = data_of(table(path, body, "train"))
     stages: dict[str, Any] = {}
     for name, cls in STAGES.items():
         section = table(path, body, name)

@@ -12,15 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli.common import DataOptions, load_dataset, model_spec
+from dpltm.cli.common import model_spec
 from dpltm.cli.console import Console
 from dpltm.cli.member import Busy, Maker
-from dpltm.cli.options import resolve
-from dpltm.cli.recipe import Member, Recipe, Section, problems_error
+from dpltm.cli.recipe import Member, Recipe, Section, data_of, dataset_of, problems_error
 from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
@@ -84,12 +82,11 @@ def check_ready(recipe: Recipe) -> dict[str, DatasetRef]:
     loaded: dict[str, Dataset | None] = {}
 
     def read(section: Section, where: str) -> Dataset | None:
-        given = {key: value for key, value in section.items() if key.replace("-", "_") in _DATA}
-        name = repr(sorted(given.items()))
+        name = repr(sorted(data_of(section).items()))
         if name not in loaded:
             loaded[name] = None
             try:
-                loaded[name] = load_dataset(resolve(DataOptions, {}, given, str(recipe.path)))
+                loaded[name] = dataset_of(section, recipe.path)
             except DpltmError as error:
                 problems.append(f"{where} {error}")
         return loaded[name]
@@ -138,9 +135,6 @@ def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str
             )
 
 
-_DATA = {item.name for item in fields(DataOptions)}
-
-
 def _check_public(section: Section, read: Callable[[Section, str], Any], where: str) -> None:
     if section.get("public") is not None:
         read({"dataset": section["public"]}, f"{where} public:")
@@ -151,6 +145,8 @@ def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Consol
 
     Members that fail are noted in the folder; the others go on.
     """
+    from dpltm.tickets.sweep_files import DIED
+
     rank, size = world()
     wanted = [member for member in recipe.members if folder.result(member.label) is None]
     if os.environ.get(CHILD):
@@ -158,12 +154,13 @@ def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Consol
         return
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(jobs or processors, max(1, len(wanted)))
+    left = {member.label for member in wanted}
     with console.progress(recipe.title, len(recipe.members)) as step:
 
         def look() -> None:
-            done = sum(folder.result(member.label) is not None for member in recipe.members)
-            failed = sum(folder.failure(member.label) is not None for member in recipe.members)
-            step(done, f"{failed} failed" if failed else "")
+            left.difference_update([label for label in left if folder.result(label) is not None])
+            failed = sum(folder.failure(label) is not None for label in left)
+            step(len(recipe.members) - len(left), f"{failed} failed" if failed else "")
 
         look()
         if size > 1 or count == 1:
@@ -174,9 +171,9 @@ def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Consol
                     look()
                     time.sleep(PAUSE)
         look()
-    for member in wanted:
-        if folder.result(member.label) is None and folder.failure(member.label) is None:
-            folder.fail(member.label, "its process died; of too little memory, perhaps: take fewer --jobs")
+    for label in left:
+        if folder.failure(label) is None:
+            folder.fail(label, DIED)
 
 
 @contextlib.contextmanager

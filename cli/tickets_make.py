@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli.common import DataOptions, hold, load_dataset, public_input_notes, takes
+from dpltm.cli.common import DataOptions, check_tables, load_dataset, public_input_notes
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
@@ -78,13 +78,8 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     if number is not None:
         tickets.ticket(number)
         body = one_round(body, number)
-    tables = dataset.tables if dataset.feature_map is None else ()
-    target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, tables)
-    if target.tables != tables:
-        raise InputError(
-            f"{name}: its network {takes(target.tables)}, but records of {dataset.name} {hold(tables)}; use records like its"
-            " own"
-        )
+    target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
+    check_tables(target, dataset, f"{name}: its network")
     made = transfer(body, target, options.mode, options.fresh, options.seed)  # type: ignore[arg-type]
     saved = save_made_from(
         tickets,

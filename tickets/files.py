@@ -111,18 +111,32 @@ def check_writable(path: Path) -> None:
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
     """Writes ``body`` as indented JSON, in one atomic replacement."""
     data = json.dumps(body, indent=2, allow_nan=False) + "\n"
+    with replaced(path, mode) as staging:
+        staging.write_text(data, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
+    """A hidden file beside ``path`` to write into, which takes its place if the block ends well and goes again if not.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
     staging = None
     try:
-        handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(data)
-        os.chmod(staging, mode)
-        sync(Path(staging))
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        staging = Path(name)
+        yield staging
+        staging.chmod(mode)
+        sync(staging)
         os.replace(staging, path)
+        staging = None
     except OSError as error:
-        if staging is not None:
-            Path(staging).unlink(missing_ok=True)
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        if staging is not None:
+            staging.unlink(missing_ok=True)
 
 
 def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:

@@ -21,15 +21,17 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.files import read_json, write_json
+from dpltm.tickets.files import read_json, replaced, write_json
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
+DIED = "its process died; of too little memory, perhaps: take fewer --jobs"
+"""What is said of a member that was begun in this session, by a process that is no more."""
+
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
 PARTS = ("members", "tickets", "tune", "locks", "failed")
 
@@ -180,29 +182,6 @@ class SweepFolder:
         with replaced(path) as staging:
             staging.write_text(text, encoding="utf-8")
         return path
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A new file beside ``path`` to write into, which takes its place if the block ends well and goes again if not.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
-    staging = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        staging = Path(name)
-        yield staging
-        staging.chmod(0o644)
-        os.replace(staging, path)
-        staging = None
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        if staging is not None:
-            staging.unlink(missing_ok=True)
 
 
 def number(value: object) -> float | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.files import read_bytes
-from dpltm.tickets.sweep_files import number, replaced
+from dpltm.tickets.files import read_bytes, replaced
+from dpltm.tickets.sweep_files import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -96,6 +96,11 @@ class Dataset:
         return self.train.x.shape[1:] if self.unit == "record" else self.train.x.shape[2:]
 
     @property
+    def input_tables(self) -> tuple[int, ...]:
+        """Tables that those inputs are positions in; none behind a feature map, which gives quantities."""
+        return self.tables if self.feature_map is None else ()
+
+    @property
     def rated(self) -> bool:
         """Whether the records are ratings: a user and an item, and how many stars."""
         return len(self.tables) == 2

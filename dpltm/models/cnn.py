@@ -41,11 +41,11 @@ def tables(text: str) -> tuple[int, ...]:
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
-    """``cnn`` with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
+    """The name with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
     if len(shape) not in (2, 3) or tables:
         raise InputError(
             f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
-            " cnn:28x28x1"
+            f" {text}:28x28x1"
         )
     return f"{text}:" + "x".join(str(size) for size in (*shape, 1)[:3])
 

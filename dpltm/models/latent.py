@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
+from dpltm.models import cnn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,14 +42,8 @@ def tables(text: str) -> tuple[int, ...]:
     return ()
 
 
-def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``latent`` with the size of the images: ``latent:HEIGHTxWIDTHxCHANNELS``."""
-    if len(shape) not in (2, 3) or tables:
-        raise InputError(
-            f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
-            f" {text}:28x28x1"
-        )
-    return f"{text}:" + "x".join(str(size) for size in (*shape, 1)[:3])
+resolve = cnn.resolve
+"""``latent`` with the size of the images, as for the other network of images."""
 
 
 def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
