@@ -198,6 +198,27 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ticket_set import check_size
 
+    provenance = check_options(options)
+    dataset = with_features(load_dataset(options), options, console)
+    if provenance in ("private", "dp"):
+        check_delta(options.delta, dataset)
+    spec = model_spec(options.model, dataset)
+    config = _config(options, spec, dataset, provenance)
+    check_size("--rounds", spec, config.rounds + 1)
+    source = None if provenance == "data-free" else reference(dataset, make_key=not options.dry_run)
+    event = None
+    if source is not None and options.criterion in DP_WAYS:
+        from dpltm.cli.generate_dp import plan_event
+
+        known = (*before, *not_held(_feature_events(dataset, source, provenance), before))
+        event = plan_event(options, config, dataset, source, spec, known, console)
+    return Plan(dataset, spec, config, provenance, source, event)
+
+
+def check_options(options: GenerateOptions) -> ProvenanceKind:
+    """What the tickets will depend on; options that are out of range, or contradict each other, are refused."""
+    from dpltm.generation import check_without_data
+
     provenance = _provenance(options)
     if options.epsilon is not None and options.criterion not in DP_WAYS:
         raise InputError(f"--epsilon: only for --criterion {' and '.join(DP_WAYS)}; {options.criterion} spends none")
@@ -212,22 +233,19 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
         raise InputError(
             f"{given[0]}: nothing is trained for data-free tickets; leave it out, or say --provenance public"
         )
-    dataset = with_features(load_dataset(options), options, console)
-    if provenance in ("private", "dp"):
-        check_delta(options.delta, dataset)
-    elif not 0 < options.delta < 1:
+    if not 0 < options.delta < 1:
         raise InputError(f"--delta: {options.delta:g} is not between 0 and 1")
-    spec = model_spec(options.model, dataset)
-    config = _config(options, spec, dataset, provenance)
-    check_size("--rounds", spec, config.rounds + 1)
-    source = None if provenance == "data-free" else reference(dataset, make_key=not options.dry_run)
-    event = None
-    if source is not None and options.criterion in DP_WAYS:
-        from dpltm.cli.generate_dp import plan_event
+    config = _draft(options, None)
+    if provenance == "data-free":
+        check_without_data(config)
+    return provenance
 
-        known = (*before, *not_held(_feature_events(dataset, source, provenance), before))
-        event = plan_event(options, config, dataset, source, spec, known, console)
-    return Plan(dataset, spec, config, provenance, source, event)
+
+def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
+    """Raises InputError for rounds or rates that this network cannot be pruned by."""
+    from dpltm.generation import make_schedule
+
+    make_schedule(spec, _draft(options, None))
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
@@ -264,35 +282,42 @@ def _config(
     """The settings of generation, with every default filled in."""
     import torch
 
-    from dpltm.generation import GenerationConfig, check_without_data, make_schedule, pruning_rates
+    from dpltm.generation import make_schedule, pruning_rates
 
-    training = options.criterion == "dp-train"
-    batch = options.batch_size or (min(1600, max(1, dataset.records // 4)) if training else 400)
-    iterations = options.iterations or (max(1, round(15 * dataset.records / batch)) if training else 5000)
-    for flag, value in (("--batch-size", options.batch_size), ("--iterations", options.iterations)):
-        if value is not None and value < 1:
-            raise InputError(f"{flag}: {value} is not a positive whole number")
-    config = GenerationConfig(
-        options.rounds,
-        None if options.prune is None else parse_numbers("--prune", options.prune),
-        iterations,
-        batch,
-        options.lr if options.lr is not None else (1.0 if training else 0.1),
-        options.seed,
-        options.threads,
-        "magnitude" if options.criterion in DP_WAYS else options.criterion,  # type: ignore[arg-type]
-        options.scope or ("global" if options.criterion == "synflow" else "layer"),  # type: ignore[arg-type]
-        options.rewind,
-    )
+    config = _draft(options, dataset.records)
+    batch = config.batch_size
     make_schedule(spec, config)
-    if provenance == "data-free":
-        check_without_data(config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
     if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > most:
         raise InputError(f"--batch-size: {batch} is more than the {most} records of {dataset.name}")
     threads = config.threads or torch.get_num_threads()
     return replace(config, prune=tuple(pruning_rates(spec, config).values()), threads=threads)
+
+
+def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
+    """The settings, with every default that goes by the number of records; by any number where that is not known."""
+    from dpltm.generation import GenerationConfig
+
+    batch, iterations = options.batch_size or 400, options.iterations or 5000
+    if options.criterion == "dp-train" and records is not None:
+        batch = options.batch_size or min(1600, max(1, records // 4))
+        iterations = options.iterations or max(1, round(15 * records / batch))
+    for flag, value in (("--batch-size", options.batch_size), ("--iterations", options.iterations)):
+        if value is not None and value < 1:
+            raise InputError(f"{flag}: {value} is not a positive whole number")
+    return GenerationConfig(
+        options.rounds,
+        None if options.prune is None else parse_numbers("--prune", options.prune),
+        iterations,
+        batch,
+        options.lr if options.lr is not None else (1.0 if options.criterion == "dp-train" else 0.1),
+        options.seed,
+        options.threads,
+        "magnitude" if options.criterion in DP_WAYS else options.criterion,  # type: ignore[arg-type]
+        options.scope or ("global" if options.criterion == "synflow" else "layer"),  # type: ignore[arg-type]
+        options.rewind,
+    )
 
 
 def make_tickets(plan: Plan, options: GenerateOptions, ledger: Ledger, console: Console) -> Tickets:

@@ -123,11 +123,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     from dpltm.tickets.scheme_files import save_scheme
 
     check_free(Path(options.out or ""))
-    check_epsilon("--epsilon", options.epsilon)
-    form = _form(options)
-    wanted = parse(options.features)
-    if wanted is None:
-        raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
+    form, wanted = check_options(options), parse(options.features)
     public = load_dataset(DataOptions(dataset=options.public, classes=options.classes, bounds=options.bounds))
     records = reference(public)
     statistical = isinstance(wanted, IMAGES) or options.components is not None
@@ -151,6 +147,21 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     save_scheme(Path(options.out or ""), scheme)
     console.say(f"wrote {options.out}")
     return {"scheme": options.out, **_facts(scheme), "notes": notes_of(scheme)}
+
+
+def check_options(options: SchemeOptions) -> FixedPoint | None:
+    """How a value is written in bits; options that are out of range, or contradict each other, are refused."""
+    from dpltm.features import parse
+    from dpltm.local.channels import Protocol, channel
+
+    check_epsilon("--epsilon", options.epsilon)
+    form = _form(options)
+    if parse(options.features) is None:
+        raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
+    if form is not None:
+        channel(cast(Protocol, options.protocol), form.length, options.epsilon or 0.0, options.alpha)
+        _label_epsilon(options)
+    return form
 
 
 def _form(options: SchemeOptions) -> FixedPoint | None:

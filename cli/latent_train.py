@@ -131,6 +131,11 @@ def _paths(text: str) -> list[Path]:
     return found
 
 
+def check_options(options: TrainOptions) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the messages."""
+    _config(options, max(1, options.batch_size), codebook=False)
+
+
 def _config(options: TrainOptions, records: int, codebook: bool) -> GenerationConfig:
     """The training, with everything refused that cannot be meant."""
     from dpltm.generation import GenerationConfig

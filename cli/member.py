@@ -15,7 +15,18 @@ from dpltm.cli import generate, latent_encode, latent_train, select, tickets_mak
 from dpltm.cli.common import origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
-from dpltm.cli.recipe import OF_TRAINING, Member, Recipe, Section, data_of, dataset_of, digest, laid, provenance, slug
+from dpltm.cli.recipe import (
+    Member,
+    Recipe,
+    Section,
+    data_of,
+    dataset_of,
+    digest,
+    laid,
+    provenance,
+    searched_with,
+    slug,
+)
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,7 +139,7 @@ class Maker:
         """Raises InputError for a set in the folder that is not what the recipe asks for: it decides what is certified."""
         from dpltm.tickets.store import find_set
 
-        found, wanted = find_set(str(path)).provenance, provenance(recipe, name)
+        found, wanted = find_set(str(path)).provenance, provenance(recipe.tickets, name)
         if found != wanted:
             raise InputError(
                 f"{path}: its provenance is {found}, and that of [tickets.{name}] is {wanted}; remove it, and it is made"
@@ -139,9 +150,9 @@ class Maker:
         arm, recipe = member.arm, member.recipe
         if arm.tune is None:
             return {}
-        asked = {key: arm.train[key] for key in OF_TRAINING if key in arm.train} | dict(arm.tune)
+        asked = searched_with(arm)
         name, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
-        if name is not None and name == arm.tickets and provenance(recipe, name) in ("dp", "private"):
+        if name is not None and name == arm.tickets and provenance(recipe.tickets, name) in ("dp", "private"):
             seed = member.seed  # the search looks at a release, which must be the one that this member's ledger holds
         tickets = None if name is None else self._set(recipe, name, seed)
         if tickets is not None and name != arm.tickets:

@@ -172,22 +172,27 @@ class Member:
         arm = self.arm
         parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
         sets = (arm.tickets, (arm.tune or {}).get("tickets"))
-        return digest([*parts, *(None if name is None else chain(self.recipe, name) for name in sets)])
+        return digest([*parts, *(None if name is None else chain(self.recipe.tickets, name) for name in sets)])
 
 
-def chain(recipe: Recipe, name: str) -> list[Section]:
+def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
     """The options of a set, and of those it is made from."""
-    found = [recipe.tickets[name]]
-    while "from" in found[-1]:
-        found.append(recipe.tickets[found[-1]["from"]])
+    found = [sets[name]]
+    while found[-1].get("from") in sets:
+        found.append(sets[found[-1]["from"]])
     return found
 
 
-def provenance(recipe: Recipe, name: str) -> str:
+def provenance(sets: Mapping[str, Section], name: str) -> str:
     """What a set depends on, as ``dpltm generate`` will have it."""
-    root = chain(recipe, name)[-1]
+    root = chain(sets, name)[-1]
     implied = "dp" if root.get("criterion") in generate.DP_WAYS else "data-free"
     return str(root.get("provenance", implied))
+
+
+def searched_with(arm: Arm) -> dict[str, Any]:
+    """The options of an arm's search: its own, and those that it has in common with the training."""
+    return {key: arm.train[key] for key in OF_TRAINING if key in arm.train} | dict(arm.tune or {})
 
 
 def data_of(section: Section) -> dict[str, Any]:
@@ -229,11 +234,17 @@ def read_recipe(path: Path, seeds: int | None = None, quick: bool = False) -> Re
     Raises:
         InputError: whatever is wrong with it, all of it in one message.
     """
+    recipe, problems = recipe_and_problems(path, seeds, quick)
+    if problems:
+        raise problems_error(path, problems)
+    return recipe
+
+
+def recipe_and_problems(path: Path, seeds: int | None = None, quick: bool = False) -> tuple[Recipe, list[str]]:
+    """The recipe as far as it can be read, and whatever is wrong with it. See ``read_recipe``."""
     reader = _Reader(path, read_toml(path), quick)
     recipe = reader.recipe(seeds)
-    if reader.problems:
-        raise problems_error(path, reader.problems)
-    return recipe
+    return recipe, reader.problems
 
 
 def problems_error(path: Path, problems: list[str]) -> InputError:
@@ -269,10 +280,12 @@ class _Reader:
             self.problems.append(f"[recipe] measure: {measure!r} is not one of {', '.join(MEASURES)}")
         sets = self._sets(over.get("tickets", {}))
         arms = self._arms(sets, over)
-        return Recipe(
+        recipe = Recipe(
             self.path, head.get("title", ""), head.get("source", ""), tuple(head.get("notes", ())), count, measure, sets,
             arms, self._figure(arms), self.quick,
         )  # fmt: skip
+        self._check_together(recipe)
+        return recipe
 
     def _check_quick(self, over: Section) -> None:
         """Its tables are those of commands, whether --quick is given or not."""
@@ -344,11 +357,18 @@ class _Reader:
             self.problems.append(f"[[arm]]: {len(found):,} of them, more than {MOST_ARMS:,}")
         counted = Counter(arm.name for arm in found)
         self.problems += [f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1]
-        found = [self._compared(arm, found) for arm in found]
-        if not self.problems:  # of values that are wrong by themselves nothing more can be said
-            for arm in found:
-                self._check_training(f"[[arm]] {arm.name!r}", arm)
-        return tuple(found)
+        return tuple(self._compared(arm, found) for arm in found)
+
+    def _check_together(self, recipe: Recipe) -> None:
+        """Notes options that contradict each other."""
+        from dpltm.cli import recipe_checks
+
+        for name, section in recipe.tickets.items():
+            self.problems += [f"[tickets.{name}] {problem}" for problem in recipe_checks.of_set(section)]
+        for arm in recipe.arms:
+            self.problems += [
+                f"[[arm]] {arm.name!r} {problem}" for problem in recipe_checks.of_arm(arm, recipe.tickets)
+            ]
 
     def _compared(self, arm: Arm, arms: list[Arm]) -> Arm:
         """With the full name of the arm that it is compared with: of a group, the row with the same value."""
@@ -478,32 +498,6 @@ class _Reader:
             self._section(f"{where} latent.{stage}", _latent(stage), own)
             found[stage] = laid(laid(shared.get(stage, {}), own), quick.get(stage, {}))
         return found
-
-    def _check_training(self, where: str, arm: Arm) -> None:
-        """Options that contradict each other."""
-        if arm.latent is not None:
-            return
-        from dpltm.cli.common import check_delta_alone
-        from dpltm.cli.train_plan import check_options
-        from dpltm.filters import make_filter
-
-        found = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
-        try:
-            options = train_options({**arm.train, **found}, str(self.path))
-            check_options(options)
-            check_delta_alone(options.delta)
-            make_filter(
-                options.filter, clip_norm=options.clip_norm, tanh_scale=options.tanh_scale, tanh_range=options.tanh_range,
-                pre_clip=not options.no_pre_clip,
-            )  # fmt: skip
-            if options.lr is not None and not options.lr > 0:
-                raise InputError(f"--lr: {options.lr:g} is not a positive number")
-        except InputError as error:
-            self.problems.append(f"{where} train: {error}")
-        if arm.tune is not None and "epsilon" not in arm.train:
-            self.problems.append(f"{where} tune: searches under a budget; give train an epsilon")
-        if arm.tune is not None and "for-records" not in arm.tune:
-            self.problems.append(f"{where} tune: for-records is missing: the public number of private records")
 
     def _figure(self, arms: tuple[Arm, ...]) -> Section | None:
         if "figure" not in self.body:

@@ -6,14 +6,16 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpltm.cli.common import check_never_private
 from dpltm.cli.recipe import Recipe
-from dpltm.errors import ArtifactError, DpltmError
+from dpltm.errors import ArtifactError, DpltmError, InputError
 
 if TYPE_CHECKING:
     from dpltm.privacy.events import Adjacency, Event
     from dpltm.tickets.sweep_files import SweepFolder
 
 LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
+PUBLIC_AND_PRIVATE = "records that one ledger declares public are private in another, so nothing is certified for them"
 
 
 def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
 
 
 def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...]]:
-    """The events of every ledger in the folder."""
+    """The events of every ledger in the folder: of members, of ticket sets, of what came to nothing."""
     from dpltm.tickets.ledger_file import open_ledger
 
     for member in recipe.members:
@@ -53,29 +55,42 @@ def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...
                 f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; remove"
                 " it, and it is run again"
             )
-    homes = sorted((folder.root / "members").iterdir())
-    paths = [path for home in homes for path in folder.ledgers(home.name)]
-    return {path: open_ledger(path, links=False).events for path in paths}
+    return {path: open_ledger(path, links=False).events for path in folder.all_ledgers()}
 
 
 def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """The report of all of these together on the records that they cost most; an event of two ledgers counts once."""
+    """The report of all of these together on the records that they cost most; an event of two ledgers counts once.
+
+    Records under another fingerprint key may be any, so their events count everywhere.
+    """
     from dpltm.privacy.ledger import report
 
-    by_records: dict[str, dict[Event, None]] = {}
-    for events in ledgers:
-        for event in events:
-            by_records.setdefault(event.dataset.fingerprint, {})[event] = None
+    every = list(dict.fromkeys(event for events in ledgers for event in events))
     found = report((), delta, adjacency).to_json()
-    for group in by_records.values():
-        try:
-            one = report(tuple(group), delta, adjacency).to_json()
-        except DpltmError as error:  # releases of which no rule says what they cost together
-            one = report((), delta, adjacency, [f"what all cost together is not known: {error}"]).to_json()
-            one["certified"]["epsilon"] = "inf"
+    for key, records in dict.fromkeys((event.dataset.key_id, event.dataset.fingerprint) for event in every):
+        group = [event for event in every if event.dataset.key_id != key or event.dataset.fingerprint == records]
+        one = _on_same_records(tuple(group), delta, adjacency)
         found = max(found, one, key=lambda body: float(body["certified"]["epsilon"]))
     found["nominal"] = None
     return found
+
+
+def _on_same_records(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+    """The report of events whose records may be the same."""
+    from dpltm.privacy.ledger import report
+
+    try:
+        check_never_private(events, events)
+    except InputError:
+        why = PUBLIC_AND_PRIVATE
+    else:
+        try:
+            return report(events, delta, adjacency).to_json()
+        except DpltmError as error:  # releases of which no rule says what they cost together
+            why = f"what all cost together is not known: {error}"
+    body = report((), delta, adjacency, [why]).to_json()
+    body["certified"]["epsilon"] = "inf"
+    return body
 
 
 def _certifies(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> bool:

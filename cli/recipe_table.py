@@ -138,7 +138,7 @@ def plan(recipe: Recipe, root: Path, console: Console) -> dict[str, Any]:
 
 def _at_most(recipe: Recipe, arm: Arm) -> str:
     """What can be said of an arm's certified epsilon before its tickets are made."""
-    if arm.tickets is not None and provenance(recipe, arm.tickets) == "private":
+    if arm.tickets is not None and provenance(recipe.tickets, arm.tickets) == "private":
         return "inf"
     epsilon = arm.train.get("epsilon")
     certain = arm.latent is None and epsilon is not None and arm.train.get("noise") != "nominal"

@@ -92,7 +92,7 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
     import typer
 
     from dpltm.cli import recipe_table
-    from dpltm.cli.recipe import read_recipe
+    from dpltm.cli.recipe import recipe_and_problems
     from dpltm.cli.sweep import CHILD, check_jobs, check_ready, check_same_records, session, sweep, world
     from dpltm.tickets.sweep_files import SweepFolder
 
@@ -101,8 +101,8 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
         if given != usual:
             raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
     check_jobs(options.jobs)
-    recipe = read_recipe(path, options.seeds, options.quick)
-    records = {} if CHILD in os.environ else check_ready(recipe)
+    recipe, problems = recipe_and_problems(path, options.seeds, options.quick)
+    records = {} if CHILD in os.environ else check_ready(recipe, problems)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
         body = recipe_table.plan(recipe, root, console)
@@ -210,7 +210,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         scored = _check_records(source, origin, _behind(stages.select, source), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
         densities = scheduled_densities(spec, made.config)[1:]
-        plan = select.make_plan(stages.select, scored, densities, made.provenance == "dp" or not shared)
+        plan = select.make_plan(stages.select, scored.records, densities, made.provenance == "dp" or not shared)
         spent = () if made.event is None else (made.event,)
         before.append(select.make_event(plan, reference(scored, make_key=False), "planned", spent))
     elif not public:

@@ -117,8 +117,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
 
     if drawn_from(tickets):
         load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
-    if options.eps1 is None:
-        raise InputError("--eps1 is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
+    check_options(options)
     dataset = carried(load_dataset(options), tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
@@ -127,7 +126,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     fixed = not origin or tickets.provenance == "dp"
-    plan = make_plan(options, dataset, tuple(ticket.mask.density for ticket in candidates), fixed)
+    plan = make_plan(options, dataset.records, tuple(ticket.mask.density for ticket in candidates), fixed)
     ledger = open_ledger(Path(options.ledger or tickets.ledger_path), links=options.ledger is not None)
     check_not_public(ledger.events, records)
     entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
@@ -146,14 +145,32 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     return _release(options, tickets, candidates, plan, ledger, event, dataset, console)
 
 
-def make_plan(options: SelectOptions, dataset: Dataset, densities: tuple[float, ...], fixed: bool) -> SelectionPlan:
+def check_options(options: SelectOptions) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    if options.rule == "mechanism":
+        if options.eps1 is None:
+            raise InputError("--eps1 is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
+        make_plan(options, records=1, densities=(0.5,), fixed=True)
+        return
+    if options.eps1 is not None:
+        raise InputError("--eps1: smallest-within draws nothing and spends nothing; leave --eps1 out")
+    for flag, value in (("--dataset", options.dataset), ("--ledger", options.ledger), ("--reveal", options.reveal)):
+        if value:
+            raise InputError(
+                f"{flag}: smallest-within reads the public accuracies in the set and no records; leave it out"
+            )
+    if not (0 <= options.tolerance <= 1 and 0 < options.max_density <= 1):
+        raise InputError("--tolerance, --max-density: must be between 0 and 1")
+
+
+def make_plan(options: SelectOptions, records: int, densities: tuple[float, ...], fixed: bool) -> SelectionPlan:
     """The draw as planned: everything public about it, checked."""
     from dpltm.selection import SelectionPlan
 
     return SelectionPlan(
         eps1=options.eps1 or 0.0,
         densities=densities,
-        records=dataset.records,
+        records=records,
         score=options.score,  # type: ignore[arg-type]
         nu=options.nu,
         lam=options.lam,
@@ -296,15 +313,7 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
             f"--rule: smallest-within looks at accuracies unprotected, so it needs public ones, and {tickets.label} has"
             f" provenance {tickets.provenance}; use --rule mechanism --eps1 0.1"
         )
-    if options.eps1 is not None:
-        raise InputError("--eps1: smallest-within draws nothing and spends nothing; leave --eps1 out")
-    for flag, value in (("--dataset", options.dataset), ("--ledger", options.ledger), ("--reveal", options.reveal)):
-        if value:
-            raise InputError(
-                f"{flag}: smallest-within reads the public accuracies in the set and no records; leave it out"
-            )
-    if not (0 <= options.tolerance <= 1 and 0 < options.max_density <= 1):
-        raise InputError("--tolerance, --max-density: must be between 0 and 1")
+    check_options(options)
     dense, *candidates = tickets.body.tickets
     accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
     if any(value is None for value in accuracies):

@@ -11,18 +11,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli.common import model_spec
+from dpltm.cli.common import DataOptions, model_spec
 from dpltm.cli.console import Console
+from dpltm.cli.generate import GenerateOptions, check_schedule
 from dpltm.cli.member import Busy, Maker
+from dpltm.cli.options import resolve, section_problems
 from dpltm.cli.recipe import Member, Recipe, Section, data_of, dataset_of, problems_error
 from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
+    from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef
     from dpltm.tickets.sweep_files import SweepFolder
 
@@ -66,8 +70,12 @@ def _start_of(pid: int) -> str:
         return ""
 
 
-def check_ready(recipe: Recipe) -> dict[str, DatasetRef]:
+def check_ready(recipe: Recipe, known: Sequence[str] = ()) -> dict[str, DatasetRef]:
     """Reads every dataset, and sees whether networks fit them, before anything starts.
+
+    Args:
+        recipe: what is to be run.
+        known: what is known to be wrong with it, to be said along.
 
     Returns:
         What each arm trains on, by its name.
@@ -77,7 +85,7 @@ def check_ready(recipe: Recipe) -> dict[str, DatasetRef]:
     """
     from dpltm.tickets.identity import reference
 
-    problems: list[str] = []
+    problems = list(known)
     records: dict[str, DatasetRef] = {}
     loaded: dict[str, Dataset | None] = {}
 
@@ -85,25 +93,33 @@ def check_ready(recipe: Recipe) -> dict[str, DatasetRef]:
         name = repr(sorted(data_of(section).items()))
         if name not in loaded:
             loaded[name] = None
+            if section_problems(DataOptions, data_of(section)):  # noted before
+                return None
             try:
                 loaded[name] = dataset_of(section, recipe.path)
             except DpltmError as error:
                 problems.append(f"{where} {error}")
         return loaded[name]
 
-    def fits(section: Section, dataset: Dataset | None, where: str) -> None:
-        if dataset is None or section.get("features") not in (None, "none"):
+    def fits(
+        section: Section, dataset: Dataset | None, where: str, check: Callable[[ModelSpec], None] | None = None
+    ) -> None:
+        model = section.get("model", "mlp:300,100")
+        if dataset is None or section.get("features") not in (None, "none") or not isinstance(model, str):
             return
         try:
-            model_spec(str(section.get("model", "mlp:300,100")), dataset)
+            spec = model_spec(model, dataset)
+            if check is not None:
+                check(spec)
         except DpltmError as error:
             problems.append(f"{where} {error}")
 
     for name, section in recipe.tickets.items():
         where = f"[tickets.{name}]"
         dataset = read({"dataset": "digits", **section} if "from" not in section else section, where)
-        if "from" not in section:
-            fits(section, dataset, where)
+        if "from" not in section and not section_problems(GenerateOptions, section):
+            options = resolve(GenerateOptions, {}, section, str(recipe.path))
+            fits(section, dataset, where, partial(check_schedule, options))
         _check_public(section, read, where)
     for arm in recipe.arms:
         where = f"[[arm]] {arm.name!r}"
@@ -178,7 +194,10 @@ def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Consol
 
 @contextlib.contextmanager
 def _workers(recipe: Recipe, folder: SweepFolder, count: int, threads: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many processes that work on the same sweep; whatever ends the block ends them."""
+    """So many processes that work on the same sweep; whatever ends the block ends them.
+
+    They are a process group each, so that Ctrl-C reaches this process alone, which ends them, wherever they are.
+    """
     command = [sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(recipe.path), "--out", str(folder.root)]
     command += ["--seeds", str(recipe.seeds), "--quiet", *(["--quick"] if recipe.quick else [])]
     running = []
@@ -186,7 +205,7 @@ def _workers(recipe: Recipe, folder: SweepFolder, count: int, threads: int) -> I
         for rank in range(count):
             own = {SESSION: folder.session, CHILD: "1", "RANK": str(rank), "WORLD_SIZE": str(count)}
             environment = {"OMP_NUM_THREADS": str(threads), **os.environ, **own}
-            running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
+            running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, process_group=0))
         yield running
     finally:
         for worker in running:

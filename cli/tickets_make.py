@@ -56,6 +56,12 @@ def transfer_command(options: TransferOptions, call: Call) -> None:
     Console(call.json, call.quiet).result(answer, lambda rich: _show_transfer(rich, answer))
 
 
+def check_options(options: TransferOptions) -> None:
+    """Raises InputError for an option out of range."""
+    if not 0 <= options.seed < 2**62:
+        raise InputError(f"--seed: {options.seed} is not between 0 and 2^62 - 1")
+
+
 def transferred(options: TransferOptions) -> dict[str, Any]:
     """Writes the new set; returns the JSON answer.
 
@@ -71,8 +77,7 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     out = Path(options.out or "")
     check_free(out)
     name, number = split_round(options.set or "")
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"--seed: {options.seed} is not between 0 and 2^62 - 1")
+    check_options(options)
     tickets = find_set(name)
     dataset, body = carried(load_dataset(options), tickets.feature_map, None, tickets.label), tickets.body
     if number is not None:

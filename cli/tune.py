@@ -216,17 +216,31 @@ def _check_public(tickets: TicketSet, dataset: Dataset) -> None:
         )
 
 
-def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
-    if tickets is None:
-        if options.rounds is not None:
-            raise InputError("--rounds: only for a ticket set; name SET, or leave it out")
-        return [None]
+def check_options(options: TuneOptions) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    _settings(options)
+    _named_rounds(options)
+
+
+def _named_rounds(options: TuneOptions) -> list[int] | None:
+    """The rounds that were asked for; None where that is for the set to say."""
     if options.rounds is None:
-        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
+        return None
+    if options.set is None:
+        raise InputError("--rounds: only for a ticket set; name SET, or leave it out")
     numbers = options.rounds.split(",")
     if not all(number.isdecimal() and len(number) < 5 for number in numbers):
         raise InputError(f"--rounds: {options.rounds!r} is not a list of rounds, such as 0,3,6")
-    return [tickets.ticket(int(number)).round for number in numbers]
+    return [int(number) for number in numbers]
+
+
+def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
+    named = _named_rounds(options)
+    if tickets is None:
+        return [None]
+    if named is None:
+        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
+    return [tickets.ticket(number).round for number in named]
 
 
 def _start(dataset: Dataset, tickets: TicketSet | None, spec: ModelSpec, seed: int, console: Console) -> Start:

@@ -176,6 +176,13 @@ class SweepFolder:
         """All ledgers of a member, those of attempts that came to nothing included."""
         return sorted(self.member(label).glob("ledger*.jsonl"))
 
+    def all_ledgers(self) -> list[Path]:
+        """Those of all members, and of the ticket sets, finished or not."""
+        members = sorted((self.root / "members").iterdir())
+        sets = self.root / "tickets"
+        found = [path for member in members for path in self.ledgers(member.name)]
+        return found + sorted([*sets.glob("*/ledger.jsonl"), *sets.glob("*.ledger.jsonl")])
+
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""
         path = self.root / name

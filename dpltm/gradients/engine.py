@@ -23,8 +23,9 @@ from dpltm.masks import Mask
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
-COMFORT = 2**27
-"""Memory that a physical batch takes up, about, in bytes."""
+COMFORT, CACHED = 2**27, 2**24
+"""Memory that a physical batch takes up, about, in bytes; the second where sparse products run on a processor, which go over
+their operands once for every live coordinate and want them in its caches."""
 
 WIDE, NARROW = 2.0**20, 1e-6
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -118,9 +119,11 @@ class RecordGradients:
 
     @property
     def comfortable_batch(self) -> int:
-        """Records that go through at once in about ``COMFORT`` bytes; as many as one likes before the first ``check``."""
-        floats = 0 if self._plan is None else self._plan.floats
-        return max(1, COMFORT // (4 * floats)) if floats else 2**31
+        """Records that go through at once in comfort (``COMFORT``); as many as one likes before the first ``check``."""
+        if self._plan is None or not self._plan.floats:
+            return 2**31
+        sparse = any(not module.weight.is_cuda for module, _ in self._plan.instead)
+        return max(1, (CACHED if sparse else COMFORT) // (4 * self._plan.floats))
 
     def filtered_sum(self, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None = None) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.

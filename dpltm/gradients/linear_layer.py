@@ -21,7 +21,7 @@ from dpltm.gradients.workspace import CHUNK, Workspace
 WORTH_COMPILING = 1000
 """Live weights of a layer from which on a compiled filter is worth its while."""
 
-SPARSE_DENSITY, SPARSE_SIZE = 0.25, 20_000
+SPARSE_DENSITY, SPARSE_SIZE = 0.15, 20_000
 """Sparse kernels are quicker for layers at most this dense and at least this large."""
 
 BLOCK = 128

@@ -47,8 +47,8 @@ class Plan:
     floats: int
 
     @property
-    def instead(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
-        """What computes the forward pass of some modules."""
+    def instead(self) -> list[tuple[nn.Linear, Callable[[Tensor], Tensor]]]:
+        """What computes the forward pass of some modules: those whose products are sparse."""
         linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer)]
         return [(layer.module, layer.forward) for layer in linear if layer.sparse]
 

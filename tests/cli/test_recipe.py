@@ -87,6 +87,72 @@ def test_two_arms_in_contradiction_are_both_named(wrong: Callable[..., str]) -> 
     assert "'two'" in said
 
 
+SET = '[tickets.b]\ndataset = "digits"\n'
+
+TUNE = "train = { epsilon = 1.0 }\n"
+LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digits", epsilon = 1.0, '
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DENSE + 'train = { epochs = 3.0, steps = 2, no-pre-clip = true, noise = "nominal", filter = "auto" }',
+         ("--epochs, --steps", "--no-pre-clip", "--noise")),
+        (DENSE + "train = { epsilon = -1.0, stop-at = 2.0, delta = 3.0 }", ("--stop-at", "--epsilon", "--delta")),
+        (SET + 'criterion = "dp-synthetic"\nprovenance = "public"', ("--provenance", "--epsilon is missing")),
+        (SET + 'criterion = "synflow"\niterations = 3\nprune = "much"', ("--iterations", "--prune")),
+        (SET + 'provenance = "public"\nrounds = -4\nepsilon = 3.0', ("--rounds", "--epsilon")),
+        (SET + "rounds = 3", ("--provenance is missing",)),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within", eps1 = 5.0, tolerance = 3.0 }',
+         ("--eps1", "--tolerance")),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { score = "additive", sensitivity = "paper", lam = -1.0 }',
+         ("--eps1 is missing", "--sensitivity", "--lambda")),
+        ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }',
+         ("leaves nothing of the budget 1",)),
+        (DENSE + TUNE + 'tune = { lr = "fast,slow", batch-size = "1e9", for-records = 1600, repeats = 0 }',
+         ("--lr", "--batch-size", "--repeats")),
+        (DENSE + TUNE + 'tune = { rounds = "3", for-records = 1600 }', ("--rounds: only for a ticket set",)),
+        ('[[arm]]\nname = "x"\n' + LATENT + "alpha = 3.0 } }", ("--alpha",)),
+        ('[[arm]]\nname = "x"\n' + LATENT + 'protocol = "ue", format = "a" }, train = { epochs = -1.0, rounds = -1 } }',
+         ("--format", "--label-epsilon is missing", "--epochs", "--rounds")),
+        ('[[arm]]\nname = "x"\nlatent = { scheme = { features = "unit" } }',
+         ("--public is missing", "--epsilon is missing")),
+    ],
+)  # fmt: skip
+def test_all_contradictions_of_all_commands_are_said(
+    wrong: Callable[..., str], text: str, said: tuple[str, ...]
+) -> None:
+    """Each once, and with nothing said of what it brought about."""
+    found = wrong(HEAD + SETS + text + ("" if "[[arm]]" in text else "\n" + DENSE))
+    assert all(part in found for part in said), found
+    assert len(said) == 1 or f"{len(said)} problems:" in found
+    assert len(said) > 1 or "problems:" not in found
+
+
+def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it(wrong: Callable[..., str]) -> None:
+    private = SETS.replace('"public"', '"private"')
+    arm = '[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within" }\n'
+    assert "a is no public set" in wrong(HEAD + private + arm)
+
+
+def test_wrong_keys_contradictions_and_datasets_are_said_together(
+    refused: Callable[..., str], cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPLTM_DATA", str(cwd / "nowhere"))
+    (cwd / "r.toml").write_text(
+        HEAD.replace("batch-size = 50", 'batch-size = "many"').replace("seeds", "sedes") + SETS + DENSE
+        + "train = { epochs = 1.0, steps = 2, no-pre-clip = true }\n"
+        + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n'
+        + '[tickets.deep]\ndataset = "digits"\nprovenance = "public"\nmodel = "mlp:4"\nrounds = 40\n',
+        encoding="utf-8",
+    )  # fmt: skip
+    said = refused("run", "--config", "r.toml")
+    assert "6 problems" in said
+    for part in ("'sedes'", "'many'", "--epochs, --steps", "--no-pre-clip", "kmnist-7k.npz", "[tickets.deep]"):
+        assert part in said, part
+    assert not (cwd / "r.sweep").exists()
+
+
 @pytest.mark.parametrize(
     ("arm", "said"),
     [

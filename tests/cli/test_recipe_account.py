@@ -1,0 +1,89 @@
+"""What a whole sweep costs: every ledger in its folder counts, and what cannot be told apart counts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.cli.recipe import Recipe
+from dpltm.cli.recipe_account import together
+from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.ledger import report
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.sweep_files import SweepFolder
+
+RECIPE = Recipe(Path("r.toml"), "Mine", "", (), 1, "accuracy", {}, (), None, False)
+
+Cost = Callable[[dict[str, Event]], dict[str, Any]]
+
+
+def on(key: str = "k", start: int = 0, fingerprint: str = "f") -> DatasetRef:
+    return DatasetRef("mine", fingerprint, key, start, start + 100)
+
+
+def training(records: DatasetRef, seed: int) -> Event:
+    return TrainingEvent(records, f"time {seed}", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
+
+
+def told(records: DatasetRef, provenance: Any) -> Event:
+    return ProvenanceEvent(records, "time", "add-remove", "record", provenance, "settings of dpltm tune")
+
+
+def members(*events: Event) -> dict[str, Event]:
+    return {f"members/m{number}/ledger.jsonl": event for number, event in enumerate(events)}
+
+
+@pytest.fixture
+def cost(tmp_path: Path) -> Cost:
+    """What a folder costs with these ledgers in it, of one event each."""
+
+    def found(ledgers: dict[str, Event]) -> dict[str, Any]:
+        folder = SweepFolder(tmp_path / f"{len(list(tmp_path.iterdir()))}.sweep", "Mine", "session")
+        for name, event in ledgers.items():
+            path = folder.root / name
+            path.parent.mkdir(exist_ok=True)
+            open_ledger(path).append(event)
+        return together(RECIPE, folder)
+
+    return found
+
+
+def epsilon(body: dict[str, Any]) -> float:
+    return float(body["certified"]["epsilon"])
+
+
+def test_records_under_another_fingerprint_key_may_be_the_same(cost: Cost) -> None:
+    """Then all of it composes, as it does under one key; under one key other records are other records."""
+    one_key = [training(on(), seed) for seed in range(4)]
+    two_keys = [training(on(f"k{seed % 2}", fingerprint=f"f{seed % 2}"), seed) for seed in range(4)]
+    two_datasets = [training(on(fingerprint=f"f{seed % 2}"), seed) for seed in range(4)]
+    together = epsilon(cost(members(*one_key)))
+    assert together == report(one_key, 1e-5, "add-remove").certified.epsilon
+    assert epsilon(cost(members(*two_keys))) == together
+    half = report(one_key[:2], 1e-5, "add-remove").certified.epsilon
+    assert epsilon(cost(members(*two_datasets))) == half < together
+
+
+@pytest.mark.parametrize("place", ["tickets/dp-s0/ledger.jsonl", "tickets/dp-s0.ledger.jsonl"])
+def test_what_ticket_sets_cost_counts_whether_a_member_came_of_it_or_not(cost: Cost, place: str) -> None:
+    event = GuaranteeEvent(on(), "time", "add-remove", "record", "tickets under DP", 0.5, 0.0)
+    assert epsilon(cost({place: event})) == pytest.approx(0.5, abs=1e-4)
+    both = cost({place: event, **members(event)})
+    assert epsilon(both) == epsilon(cost({place: event})), "the same release in two ledgers is one"
+
+
+def test_a_private_set_of_which_nothing_came_is_there_all_the_same(cost: Cost) -> None:
+    body = cost({"tickets/private/ledger.jsonl": told(on(), "private"), **members(training(on(), 0))})
+    assert epsilon(body) == float("inf")
+    assert body["finite"]["ledgers"] == 1
+
+
+@pytest.mark.parametrize(("start", "certified"), [(0, False), (99, False), (100, True)])
+def test_records_that_are_public_in_one_ledger_and_private_in_another(cost: Cost, start: int, certified: bool) -> None:
+    """A model behind the one depends on them with no protection at all."""
+    body = cost(members(training(on(), 0), told(on(start=start), "public")))
+    assert (epsilon(body) < float("inf")) == certified
+    assert any("declares public" in note for note in body["notes"]) != certified
