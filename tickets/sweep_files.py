@@ -66,7 +66,7 @@ class SweepFolder:
         try:
             for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
-            locks = sorted((root / "locks").iterdir())
+            locks, members = (sorted((root / part).iterdir()) for part in ("locks", "members"))
         except OSError as error:
             raise ArtifactError(f"--out: cannot write to {root}: {error.strerror}; choose another place") from None
         head = {"format": FORMAT, "schema": SCHEMA, "title": title}
@@ -74,7 +74,9 @@ class SweepFolder:
             write_json(root / "recipe.json", head)
         elif (found := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
             raise ArtifactError(f"--out: {root} is of another recipe, {found!r}; choose another name")
-        for path in locks:  # now, rather than in the middle of the work
+        for path in members:  # now, rather than in the middle of the work
+            _refuse_link(path)
+        for path in locks:
             os.close(_open_lock(path))
 
     @contextlib.contextmanager

@@ -407,6 +407,18 @@ def test_what_passes_through_a_network_of_linear_layers_counts():
     assert 500 < fits <= 2**26 // (4 * (784 + 300 + 300 + 10))
 
 
+def test_sparse_products_go_by_fewer_records_at_a_time():
+    """They pass over their operands once for every live coordinate, and want them in a processor's caches."""
+    model = build(ModelSpec("mlp:300", 784, 10), 0)
+    sizes = []
+    for density in (1.0, 0.05):
+        mask = Mask({name: torch.rand(value.shape) < density for name, value in model.named_parameters()})
+        gradients = RecordGradients(model, mask, cross_entropy)
+        gradients.check(torch.zeros(1, 784), torch.zeros(1, dtype=torch.long))
+        sizes.append(gradients.comfortable_batch)
+    assert 256 <= sizes[1] < sizes[0] / 4
+
+
 # bfloat16
 
 

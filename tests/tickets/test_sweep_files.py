@@ -97,6 +97,13 @@ def test_a_lock_is_one_process_alone(folder: SweepFolder) -> None:
         assert third
 
 
+def test_a_link_among_the_members_is_found_when_the_folder_is_opened(folder: SweepFolder, other: Path) -> None:
+    """Whether it is a member's or nobody's: what all cost is read from every one of them."""
+    (folder.root / "members/stray").symlink_to(other)
+    with pytest.raises(ArtifactError, match=r"stray: is a link"):
+        SweepFolder(folder.root, "T", "later")
+
+
 def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     folder.member(LABEL).symlink_to(other)
     for ask in (folder.begin, folder.result, folder.ledgers, folder.member):
