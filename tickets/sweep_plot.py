@@ -102,33 +102,45 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     from matplotlib.figure import Figure
 
     certified = any(value < float("inf") for line in lines for value in line.epsilon)
-    figure = Figure(figsize=(7.6, 6.4 if steps and certified else 4.6), layout="constrained")
+    height = (6.4 if steps and certified else 4.2) + 0.2 * (len(lines) + 1)
+    figure = Figure(figsize=(7.6, height), layout="constrained")
     above, below = _panels(figure, steps and certified)
     scale = 100.0 if measure == "accuracy" else 1.0
     for at, line in enumerate(lines):
         color = f"C{at % 10}"
         style = "-" if at < 10 else "--"
         numbers = [float(value) for value in line.x]
-        above.plot(numbers, [scale * value for value in line.y], style, color=color, marker="o", ms=3, label=line.name)
+        finite = [(number, value) for number, value in zip(numbers, line.epsilon, strict=True) if value < float("inf")]
+        name = line.name if finite or below is None else f"{line.name}: nothing is certified"
+        above.plot(numbers, [scale * value for value in line.y], style, color=color, marker="o", ms=3, label=name)
         above.fill_between(
             numbers, [scale * value for value in line.low], [scale * value for value in line.high], color=color, alpha=0.15,
             linewidth=0,
         )  # fmt: skip
-        if below is not None:
-            _epsilons(below, numbers, line, color, style)
+        if below is not None and finite:
+            below.plot(*zip(*finite, strict=True), style, color=color, marker="o", ms=3)
     above.set_ylabel("test accuracy, %" if measure == "accuracy" else "test RMSE")
     above.set_title(title, parse_math=False)  # names are people's: a dollar sign in one begins no formula
-    _legend(above)
+    bands = "least to most of the seeds" if steps else "95 % intervals over seeds"
+    legend = figure.legend(
+        loc="outside lower left", fontsize="small", frameon=False, alignment="left", title=f"line: mean; band: {bands}",
+        title_fontproperties={"size": "small"},
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     last = below or above
     last.set_xlabel(x if certified else f"{x} (nothing is certified)", parse_math=False)
-    bands = "least to most of the seeds" if steps else "95 % intervals over seeds"
-    figure.supxlabel(f"line: mean; band: {bands}", fontsize="small", color="0.4")
     if log:
         last.set_xscale("log")
+    if log and not steps:
+        values = sorted({float(value) for line in lines for value in line.x})
+        last.set_xticks(values, [f"{value:g}" for value in values])
+        last.minorticks_off()
     if measure == "accuracy":
         above.set_ylim(max(above.get_ylim()[0], 0), min(above.get_ylim()[1], 101))
     if below is not None:
         below.set(ylabel="certified epsilon", yscale="log")
+        below.margins(y=0.15)
         for line in {line.spent: line for line in lines if line.epsilon[-1] < float("inf")}.values():
             below.annotate(
                 line.spent, (float(line.x[-1]), line.epsilon[-1]), xytext=(0, 5), textcoords="offset points",
@@ -145,18 +157,3 @@ def _panels(figure: Figure, steps: bool) -> tuple[Axes, Axes | None]:
         return figure.subplots(), None
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     return above, below
-
-
-def _legend(panel: Axes) -> None:
-    for text in panel.legend(fontsize="small", frameon=False).get_texts():
-        text.set_parse_math(False)
-
-
-def _epsilons(panel: Axes, numbers: list[float], line: Line, color: str, style: str) -> None:
-    """Certified epsilon over steps; where nothing is certified there is nothing to draw, and the legend says so."""
-    finite = [(x, value) for x, value in zip(numbers, line.epsilon, strict=True) if value < float("inf")]
-    if finite:
-        panel.plot(*zip(*finite, strict=True), style, color=color, marker="o", ms=3)
-    else:
-        panel.plot([], [], style, color=color, label=f"{line.name}: nothing is certified")
-        _legend(panel)
