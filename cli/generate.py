@@ -233,7 +233,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(
             f"{given[0]}: nothing is trained for data-free tickets; leave it out, or say --provenance public"
         )
-    if not 0 < options.delta < 1:
+    if provenance not in ("private", "dp") and not 0 < options.delta < 1:  # of these, the number of records has a say
         raise InputError(f"--delta: {options.delta:g} is not between 0 and 1")
     config = _draft(options, None)
     if provenance == "data-free":

@@ -20,7 +20,7 @@ def of_set(section: Section) -> list[str]:
     plain = {key: value for key, value in section.items() if key != "from"}
     if "from" in section:
         return _refused(tickets_make.TransferOptions, {"set": "SET", "out": "DIR"}, plain, tickets_make.check_options)
-    return _refused(generate.GenerateOptions, {}, plain, generate.check_options)
+    return _refused(generate.GenerateOptions, {}, plain, _check_generation)
 
 
 def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
@@ -99,6 +99,11 @@ def _some(item: Field[Any]) -> Any:
     """Some value for an option."""
     kind = str(item.type)
     return 1.0 if "float" in kind else 1 if "int" in kind else "x"
+
+
+def _check_generation(options: generate.GenerateOptions) -> None:
+    generate.check_options(options)
+    check_delta_alone(options.delta)
 
 
 def _check_training(options: train.TrainOptions) -> None:

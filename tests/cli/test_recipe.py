@@ -103,6 +103,7 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
         (SET + 'criterion = "synflow"\niterations = 3\nprune = "much"', ("--iterations", "--prune")),
         (SET + 'provenance = "public"\nrounds = -4\nepsilon = 3.0', ("--rounds", "--epsilon")),
         (SET + "rounds = 3", ("--provenance is missing",)),
+        (SET + 'provenance = "private"\ndelta = 3.0', ("--delta",)),
         ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within", eps1 = 5.0, tolerance = 3.0 }',
          ("--eps1", "--tolerance")),
         ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { score = "additive", sensitivity = "paper", lam = -1.0 }',
