@@ -300,9 +300,12 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
     from dpltm.generation import GenerationConfig
 
     batch, iterations = options.batch_size or 400, options.iterations or 5000
-    if options.criterion == "dp-train" and records is not None:
-        batch = options.batch_size or min(1600, max(1, records // 4))
-        iterations = options.iterations or max(1, round(15 * records / batch))
+    if options.criterion == "dp-train":
+        if records is None:  # no rewind is too late yet
+            iterations = options.iterations or max(iterations, options.rewind + 1)
+        else:
+            batch = options.batch_size or min(1600, max(1, records // 4))
+            iterations = options.iterations or max(1, round(15 * records / batch))
     for flag, value in (("--batch-size", options.batch_size), ("--iterations", options.iterations)):
         if value is not None and value < 1:
             raise InputError(f"{flag}: {value} is not a positive whole number")

@@ -472,10 +472,8 @@ class _Reader:
 
     @staticmethod
     def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
-        section = sets.get(name, {})
-        while section.get("from") in sets:
-            section = sets[section["from"]]
-        rounds = section.get("rounds", generate.GenerateOptions().rounds)
+        root = chain(sets, name)[-1] if name in sets else {}
+        rounds = root.get("rounds", generate.GenerateOptions().rounds)
         return not isinstance(rounds, int) or 0 <= number <= rounds
 
     @staticmethod

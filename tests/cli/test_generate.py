@@ -155,6 +155,13 @@ def test_under_dp(cli, events, criterion):
     assert events("l.jsonl")[:1] == [spent]
 
 
+def test_a_rewind_is_measured_against_the_steps_that_the_records_give(refused):
+    """718 records in batches of 179 are 60 steps in 15 epochs, whatever other criteria take by default."""
+    said = refused("generate", "--dataset", "digits", "--subset", "0:718", "--criterion", "dp-train", "--epsilon", "1",
+                   "--rewind", "6000", "--dry-run")  # fmt: skip
+    assert "--rewind: 6000 is not a step from 0 to 59" in said
+
+
 def test_late_rewinding(cli):
     options = ("--provenance", "public", "--json")
     early = cli("generate", *PUBLIC, *TINY, *options, "--out", "early").json
