@@ -404,9 +404,21 @@ def test_a_search_looks_at_no_release_that_is_in_no_ledger(cli: Callable[..., An
     assert done.code == 1
     own, other = json.loads(done.out)["arms"]
     assert own["missing"] == []
-    assert len(list((cwd / "s.sweep/tune").glob("own-*.toml"))) == 2
+    assert len(list((cwd / "s.sweep/tune").glob("*.toml"))) == 2
     assert [hole["seed"] for hole in other["missing"]] == [0, 1]
     assert "made from records that are trained on" in other["missing"][0]["why"]
+
+
+def test_arms_that_search_the_same_share_it(cli: Callable[..., Any], cwd: Path) -> None:
+    arms = (
+        '[[arm]]\nname = "free"\ntickets = "free"\ntune = {}\n'
+        '[[arm]]\nname = "dp"\ntickets = "own"\ntune = { tickets = "free" }\n'
+        '[[arm]]\nname = "else"\ntickets = "own"\ntune = { tickets = "free", lr = "2" }\n'
+    )
+    (cwd / "s.toml").write_text(SEARCHED + arms)
+    done = cli("run", "--config", "s.toml", "--jobs", "1", "--json")
+    assert done.code == 0
+    assert len(list((cwd / "s.sweep/tune").glob("digits-*.toml"))) == 2
 
 
 def test_a_set_that_was_put_there(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
