@@ -57,11 +57,14 @@ class Maker:
         from dpltm.tickets.sweep_files import DIED
 
         settings = self._settings(member)
+        self._check_settings(member, settings)
         source = None if member.arm.tickets is None else self._set(member.recipe, member.arm.tickets, member.seed)
         if not self.folder.begin(member.label):
             raise InputError(DIED)
         began = time.perf_counter()
         body = self._latent(member) if member.arm.latent is not None else self._trained(member, source, settings)
+        if member.arm.tune is not None:
+            body["settings"] = _found(settings)
         seconds = time.perf_counter() - began
         self.folder.finish(
             member.label,
@@ -152,8 +155,8 @@ class Maker:
             return {}
         asked = searched_with(arm)
         name, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
-        if name is not None and name == arm.tickets and provenance(recipe.tickets, name) in ("dp", "private"):
-            seed = member.seed  # the search looks at a release, which must be the one that this member's ledger holds
+        if self._per_seed(member):
+            seed = member.seed
         tickets = None if name is None else self._set(recipe, name, seed)
         if tickets is not None and name != arm.tickets:
             self._check_other(tickets, member)
@@ -170,6 +173,27 @@ class Maker:
 
         self._once(path, make)
         return read_section(path, "train")
+
+    def _check_settings(self, member: Member, settings: Section) -> None:
+        """Raises InputError where other members of the row were trained with what an earlier search found."""
+        if member.arm.tune is None or self._per_seed(member):
+            return
+        for other in (other for other in member.recipe.members if other.arm is member.arm):
+            had = (self.folder.result(other.label) or {}).get("settings", _found(settings))
+            if had != _found(settings):
+                raise InputError(
+                    f"{other.label} was trained with what another search found, {had}, and that is gone from tune/; put it"
+                    " back, or take another --out"
+                )
+
+    @staticmethod
+    def _per_seed(member: Member) -> bool:
+        """Whether the search looks at a release, which must be the one that this member's ledger holds."""
+        arm = member.arm
+        name = searched_with(arm).get("tickets", arm.tickets)
+        return (
+            name is not None and name == arm.tickets and provenance(member.recipe.tickets, name) in ("dp", "private")
+        )
 
     @staticmethod
     def _check_other(tickets: Path, member: Member) -> None:
@@ -207,6 +231,14 @@ class Maker:
             except Exception as error:
                 self.folder.fail(name, f"{path.parent.name} {path.name}: {error or type(error).__name__}")
                 raise
+
+
+def _found(settings: Section) -> dict[str, Any]:
+    """What a search found, without where its tickets are."""
+    from dpltm.tickets.store import split_round
+
+    number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
+    return {key: settings[key] for key in SEARCHED if key in settings} | {"round": number}
 
 
 def _round(member: Member, source: Path, settings: Mapping[str, Any]) -> int:

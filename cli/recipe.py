@@ -374,7 +374,7 @@ class _Reader:
         """With the full name of the arm that it is compared with: of a group, the row with the same value."""
         if arm.against is None:
             return arm
-        for other in arms:
+        for other in (other for other in arms if other is not arm):
             if other.name == arm.against or (other.group == arm.against and other.varied == arm.varied):
                 return replace(arm, against=other.name)
         if self.quick:  # which leaves rows out
@@ -411,7 +411,7 @@ class _Reader:
                 if table in ("train", "select", "tune"):
                     one.setdefault(table, {})[name] = values[at]
                 elif table != stage and stage in _LATENT and isinstance(one.get("latent"), dict):
-                    one["latent"].setdefault(stage, {})[name] = values[at]
+                    _dict(one["latent"].setdefault(stage, {}))[name] = values[at]
                 else:
                     self.problems.append(
                         f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
@@ -442,8 +442,8 @@ class _Reader:
             options[command] = laid(laid(shared, own), quick) if wanted else None
         tickets, number = body.get("tickets"), body.get("round")
         for place, name in (("tickets", tickets), ("tune tickets", body.get("tune", {}).get("tickets"))):
-            if name is not None and name not in sets:
-                self.problems.append(f"{where} {place}: no set {name!r}; known: {', '.join(sets) or 'none'}")
+            if name is not None and not (isinstance(name, str) and name in sets):
+                self.problems.append(f"{where} {place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}")
         if tickets is None and (number is not None or "select" in body):
             self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
         if tickets is not None and (number is None) == ("select" not in body) and not self._tunes_round(body):
@@ -494,7 +494,7 @@ class _Reader:
         for stage in _LATENT:
             own = body["latent"].get(stage, {})
             self._section(f"{where} latent.{stage}", _latent(stage), own)
-            found[stage] = laid(laid(shared.get(stage, {}), own), quick.get(stage, {}))
+            found[stage] = laid(laid(_dict(shared.get(stage)), _dict(own)), _dict(quick.get(stage)))
         return found
 
     def _figure(self, arms: tuple[Arm, ...]) -> Section | None:
@@ -560,6 +560,11 @@ def _plain(value: object) -> bool:
     if isinstance(value, list):
         return all(_plain(part) for part in value)
     return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _dict(value: object) -> dict[str, Any]:
+    """A table; none in place of anything else, which was noted."""
+    return value if isinstance(value, dict) else {}
 
 
 def _latent(stage: str) -> str:

@@ -22,7 +22,7 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     """The guarantee of all trainings that the folder's ledgers hold, on the records that they cost most.
 
     Attempts that came to nothing, members of an earlier version of the recipe and those of more seeds count as well: what a
-    ledger entered stays entered. ``finite`` is what those that certify anything cost together, None where all do.
+    ledger entered stays entered. ``finite`` is what those that certify anything cost together, None where each does.
 
     Raises:
         ArtifactError: a finished member has no ledger: nothing could be said of what it cost.
@@ -39,9 +39,10 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     ]
     if math.isinf(float(body["certified"]["epsilon"])):
         finite = [events for events in ledgers.values() if _certifies(events, delta, adjacency)]
-        rest = _costliest(finite, delta, adjacency)["certified"]["epsilon"]
-        body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
-        body["notes"].append(LEFT_OUT.format(len(ledgers) - len(finite), len(ledgers), float(rest)))
+        if len(finite) < len(ledgers):  # else each does, and what they say of each other is in the way
+            rest = _costliest(finite, delta, adjacency)["certified"]["epsilon"]
+            body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
+            body["notes"].append(LEFT_OUT.format(len(ledgers) - len(finite), len(ledgers), float(rest)))
     return body
 
 
@@ -52,8 +53,8 @@ def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...
     for member in recipe.members:
         if folder.result(member.label) is not None and not (folder.member(member.label) / "ledger.jsonl").is_file():
             raise ArtifactError(
-                f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; remove"
-                " it, and it is run again"
+                f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; put it"
+                " back, or take another --out"
             )
     return {path: open_ledger(path, links=False).events for path in folder.all_ledgers()}
 

@@ -42,6 +42,8 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
         drawn = _refused(select.SelectOptions, {"set": "SET"}, section, select.check_options)
         yield from (f"select: {problem}" for problem in drawn)
         spent, budget = arm.select.get("eps1"), arm.train.get("epsilon")
+        if arm.select.get("reveal") and budget is not None:
+            yield "select: --reveal: releases scores with no protection, so no budget holds; leave it out"
         if not public and isinstance(spent, (int, float)) and isinstance(budget, (int, float)) and 0 < budget <= spent:
             yield f"select: --eps1: {spent:g} leaves nothing of the budget {budget:g}"
         if public and arm.tickets is not None and arm.tickets in sets and provenance(sets, arm.tickets) != "public":

@@ -29,6 +29,11 @@ ROOMY = 110
 WIDE = 160
 """Characters of a line where nobody's terminal says how many there are."""
 
+NOT_MEASURED = "finished, without what the recipe measures"
+
+MOST_NAMES = 2
+"""Rows that a note is about beyond which they are only counted."""
+
 CORES = 2
 """Cores that minutes are counted on."""
 
@@ -49,7 +54,7 @@ def answer(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
         "finished": sum(result is not None for _, result in results),
         "members": len(results),
         "arms": rows,
-        "notes": [*recipe.notes, *_notes(recipe), *_terms_note(rows)],
+        "notes": [*recipe.notes, *_notes(recipe), *_terms_note(rows), *_caveats(rows)],
         "privacy": together(recipe, folder),
     }
 
@@ -141,7 +146,10 @@ def _at_most(recipe: Recipe, arm: Arm) -> str:
     if arm.tickets is not None and provenance(recipe.tickets, arm.tickets) == "private":
         return "inf"
     epsilon = arm.train.get("epsilon")
-    certain = arm.latent is None and epsilon is not None and arm.train.get("noise") != "nominal"
+    if arm.latent is not None:
+        kept = arm.latent["scheme"].get("protocol", "codebook") == "codebook"
+        return f"at most {arm.latent['scheme']['epsilon']:g}" if kept else "more than asked for"
+    certain = epsilon is not None and arm.train.get("noise") != "nominal"
     return f"at most {epsilon:g}" if certain else "-"
 
 
@@ -188,9 +196,9 @@ def _row(
     mine = {member.seed: (member, result) for member, result in results if member.arm is arm}
     done = {seed: result for seed, (_, result) in mine.items() if result is not None}
     missing = [
-        {"seed": seed, "why": folder.failure(member.label) or "not run"}
+        {"seed": seed, "why": folder.failure(member.label) or ("not run" if result is None else NOT_MEASURED)}
         for seed, (member, result) in mine.items()
-        if result is None
+        if seed not in values[arm.name]
     ]
     trained = [result["train"] for result in done.values()]
     first: dict[str, Any] = trained[0] if trained else {}
@@ -209,7 +217,7 @@ def _row(
         else {"to": arm.against, **_numbers(paired(own, values[arm.against]))},
         "missing": missing,
         "rounds": {str(seed): result["train"].get("round") for seed, result in done.items()},
-        "live": first.get("live"),
+        "live": _ends([body["live"] for body in trained if body.get("live") is not None]),
         "density": _mean([body["density"] for body in trained if body.get("density") is not None]),
         "steps": first.get("steps"),
         "noise_multiplier": first.get("noise_multiplier"),
@@ -223,6 +231,11 @@ def _numbers(found: Summary) -> dict[str, Any]:
     """A summary as JSON, which has no nan."""
     parts = {"count": found.count, "mean": found.mean, "sd": found.sd, "interval": found.half}
     return {name: None if isinstance(part, float) and math.isnan(part) else part for name, part in parts.items()}
+
+
+def _ends(values: list[int]) -> list[int] | None:
+    """The least and the most of them."""
+    return [min(values), max(values)] if values else None
 
 
 def _mean(values: list[float]) -> float | None:
@@ -249,6 +262,25 @@ def _notes(recipe: Recipe) -> list[str]:
 def _terms(privacy: dict[str, Any]) -> str:
     """What a certified epsilon is to be read with (PRIVACY.md section 1)."""
     return "delta {delta:g}, {adjacency}, unit {unit}".format(**privacy["certified"])
+
+
+def _caveats(rows: list[dict[str, Any]]) -> list[str]:
+    """What the rows' own guarantees are to be read with."""
+    from dpltm.privacy.ledger import SEARCH_NOTE
+
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
+            if note not in (train.OTHERS, SEARCH_NOTE):  # said of all together
+                said.setdefault(note, []).append(row["name"])
+    return [_about(names, len(rows)) + note for note, names in said.items()]
+
+
+def _about(names: list[str], rows: int) -> str:
+    """Which rows a note is about; nothing where it is all of them."""
+    if len(names) == rows:
+        return ""
+    return f"{len(names)} of {rows} rows: " if len(names) > MOST_NAMES else f"{'; '.join(names)}: "
 
 
 def _all_terms(rows: list[dict[str, Any]]) -> list[str]:
@@ -282,9 +314,9 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     if privacy is not None and len(_all_terms(body["arms"])) > 1:
         certified += f" ({_terms(privacy)})"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
-    change = "" if row["difference"] is None else _change(row["difference"], measure)
+    change = "" if row["difference"] is None else _change(row["difference"], measure, row["count"])
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
-    live = "-" if row["live"] is None else f"{row['live']:,}"
+    live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
     return (
         row["name"], paper, with_interval(row, measure), percent(row["sd"], measure), change, count, certified, nominal,
         live,
@@ -292,11 +324,13 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _change(difference: dict[str, Any], measure: str) -> str:
+def _change(difference: dict[str, Any], measure: str, count: int) -> str:
+    """The paired difference; with the number of pairs, where the row has more members."""
     if difference["mean"] is None:
         return "-"
     sign = "+" if difference["mean"] >= 0 else ""
-    return f"{sign}{with_interval(difference, measure)}"
+    pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
+    return f"{sign}{with_interval(difference, measure)}{pairs}"
 
 
 def columns(body: dict[str, Any]) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MEANT = 1000
 """Records at a time when their mean is taken."""
 
+OTHERS = "other releases from these records add up: name one --ledger for all of them to have them counted"
+
 
 @dataclass(frozen=True)
 class TrainOptions(FeatureOptions):
@@ -310,7 +312,7 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken
         notes.append(
             f"--stop-at ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
         )
-    notes.append("other releases from these records add up: name one --ledger for all of them to have them counted")
+    notes.append(OTHERS)
     if plan.evaluations:
         notes.append(
             f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"

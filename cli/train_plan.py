@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
 
+NO_FEATURES = "--centre: needs features of a fixed norm; add --features unit, or a map that suits the records"
+
 
 @dataclass(frozen=True)
 class Start:
@@ -132,12 +134,24 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(
             "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
         )
+    if options.centre is not None:
+        _check_centre(options)
     if options.per_user is not None and options.unit == "record":
         raise InputError(
             "--per-user: bounds what a user gives, so it goes with --unit user; leave it out, or add that"
         )
     if options.ticket is not None and options.model is not None:
         raise InputError("--model: the ticket set decides the network; leave --model out")
+
+
+def _check_centre(options: TrainOptions) -> None:
+    """Raises InputError for a centre out of range, or without the budget or the features that it is of."""
+    if not 0 < (options.centre or 0.0) < 1:
+        raise InputError(f"--centre: {options.centre:g} is not a part between 0 and 1, such as 0.05")
+    if options.ticket is None and options.features in (None, "none"):
+        raise InputError(NO_FEATURES)
+    if options.epsilon is None:
+        raise InputError("--centre: a part of a budget, so it needs --epsilon; --noise-multiplier states no budget")
 
 
 def check_device(options: TrainOptions) -> None:
@@ -204,7 +218,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
 
     dataset = start.dataset or _records_of(options, start, console)
     start = _without_held_out(start, dataset)
-    check_delta(options.delta, dataset)
+    rate, steps, batch = check_records(options, dataset)
     records = reference(dataset, make_key=not options.dry_run)
     lineage, notes = _lineage(options, start, dataset, records, before)
     check_not_public(before, records)
@@ -216,7 +230,6 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         pre_clip=not options.no_pre_clip,
     )
     _check_augmented(options, start, dataset)
-    rate, steps, batch = _schedule(options, dataset)
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
     nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
     draft = TrainingEvent(
@@ -400,17 +413,11 @@ def _centre(
     from dpltm.privacy.calibration import calibrate_noise
     from dpltm.privacy.events import GaussianEvent
 
-    if options.centre is None:
+    if options.centre is None or options.epsilon is None:
         return ()
-    if not 0 < options.centre < 1:
-        raise InputError(f"--centre: {options.centre:g} is not a part between 0 and 1, such as 0.05")
     check_quantities(dataset, "--centre")
     if dataset.feature_map is None:
-        raise InputError(
-            "--centre: needs features of a fixed norm; add --features unit, or a map that suits the records"
-        )
-    if options.epsilon is None:
-        raise InputError("--centre: a part of a budget, so it needs --epsilon; --noise-multiplier states no budget")
+        raise InputError(NO_FEATURES)
     if math.isinf(epsilon(before, options.delta)):
         raise InputError(
             "--centre: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
@@ -455,8 +462,13 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
     return (GuaranteeEvent(draft.dataset, draft.time, draft.adjacency, "record", what, each, 0.0),) * count
 
 
-def _schedule(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
-    """Sampling rate, steps, expected batch size, from public inputs only."""
+def check_records(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
+    """Sampling rate, steps, expected batch size, from public inputs only.
+
+    Raises:
+        InputError: they, or delta, do not suit so many records.
+    """
+    check_delta(options.delta, dataset)
     batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
     if not 0 < batch <= dataset.records:
         raise InputError(

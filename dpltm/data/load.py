@@ -206,7 +206,8 @@ def _read(
         raise _unknown(dataset, home)
     if description.openml is None:
         raise DataError(
-            f"{dataset}: no {dataset}.npz in {home}; put it there, or export DPLTM_DATA=FOLDER that has it"
+            f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER that"
+            " has it"
         )
     return description, dataset, *openml.fetch(description, cache_home(), home)
 

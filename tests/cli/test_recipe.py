@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpltm.cli.recipe import laid, read_recipe
@@ -110,6 +111,9 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
          ("--eps1 is missing", "--sensitivity", "--lambda")),
         ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }',
          ("leaves nothing of the budget 1",)),
+        ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }',
+         ("--reveal: releases scores",)),
+        (DENSE + "train = { centre = 0.1 }", ("--centre: needs features",)),
         (DENSE + TUNE + 'tune = { lr = "fast,slow", batch-size = "1e9", for-records = 1600, repeats = 0 }',
          ("--lr", "--batch-size", "--repeats")),
         (DENSE + TUNE + 'tune = { rounds = "3", for-records = 1600 }', ("--rounds: only for a ticket set",)),
@@ -155,6 +159,50 @@ def test_wrong_keys_contradictions_and_datasets_are_said_together(
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DENSE + "train = { batch-size = 5000, delta = 0.01 }", "--delta: 0.01 is not between"),
+        (DENSE + "train = { batch-size = 5000 }", "--batch-size: 5000"),
+        (DENSE + 'train = { unit = "user" }', "--unit"),
+        (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
+         "tune --dataset: digits[0:1438] is declared public and shares records with digits[719:1438]"),
+        ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
+         "[tickets.b] --dataset: digits[0:719] is declared public and shares records with digits[700:1438]"),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] --dataset: digits[0:719] is declared public"),
+        ('[[arm]]\nname = "x"\ntrain = { dataset = "alone.npz", classes = 10, bounds = "0,16" }\n', "has no test records"),
+    ],
+)  # fmt: skip
+def test_what_records_have_to_say_is_said_before_anything_starts(
+    refused: Callable[..., str], cwd: Path, text: str, said: str
+) -> None:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    np.savez(cwd / "alone.npz", x_train=x, y_train=y)
+    head = HEAD.replace('"0.5:1.0"', '"700:1438"') if "tickets" in text else HEAD
+    head = head.replace('subset = "0.5:1.0"\n', "") if "alone" in text else head
+    if "epsilon" in text:
+        head = head.replace("noise-multiplier = 1.0\n", "")
+    (cwd / "r.toml").write_text(head + SETS + text, encoding="utf-8")
+    assert said in refused("run", "--config", "r.toml", "--dry-run")
+    assert not (cwd / "r.sweep").exists()
+
+
+def test_records_without_ratings_have_no_rmse(refused: Callable[..., str], cwd: Path) -> None:
+    (cwd / "r.toml").write_text(HEAD.replace("seeds = 2", 'measure = "rmse"') + DENSE, encoding="utf-8")
+    assert "digits holds no ratings" in refused("run", "--config", "r.toml")
+
+
+def test_what_is_not_at_hand_is_said_once(
+    refused: Callable[..., str], cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPLTM_DATA", str(cwd / "nowhere"))
+    arms = "".join(f'[[arm]]\nname = "{at}"\ntrain = {{ dataset = "a9a", subset = "0:{at}00" }}\n' for at in (3, 4, 5))
+    (cwd / "r.toml").write_text(HEAD + arms, encoding="utf-8")
+    assert refused("run", "--config", "r.toml").count("a9a.npz") == 1
+
+
+@pytest.mark.parametrize(
     ("arm", "said"),
     [
         ("round = 1", "is of tickets"),
@@ -181,6 +229,10 @@ def test_wrong_keys_contradictions_and_datasets_are_said_together(
         ('latent = { shceme = {} }', "'shceme'"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "--model"),
+        ('tune = { tickets = ["a"] }', "no set ['a']"),
+        ("latent = { scheme = 3 }", "latent.scheme: must be a table"),
+        ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent.scheme: must be a table"),
+        ('against = "x"', "no arm 'x'"),
     ],
 )  # fmt: skip
 def test_an_arm_that_is_wrong(wrong: Callable[..., str], arm: str, said: str) -> None:

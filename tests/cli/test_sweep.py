@@ -73,7 +73,8 @@ round = 2
 over = "steps"
 """
 
-BROKEN = RECIPE + '\n[[arm]]\nname = "broken"\ntrain = { batch-size = 5000 }\n'
+BROKEN = RECIPE + '\n[[arm]]\nname = "broken"\ntrain = { features = "wavelets" }\n'
+"""Whether a map suits the records shows when it is made, in a member."""
 
 
 @pytest.fixture
@@ -167,13 +168,13 @@ def test_a_failed_member_leaves_a_hole(cli: Callable[..., Any], recipe: Callable
     assert (body["finished"], body["members"]) == (8, 10)
     broken = body["arms"][-1]
     assert [hole["seed"] for hole in broken["missing"]] == [0, 1]
-    assert "--batch-size: 5000" in broken["missing"][0]["why"]
+    assert "not signals" in broken["missing"][0]["why"]
     assert broken["mean"] is None
     assert body["arms"][0]["count"] == 2
     assert "HOLE" in (cwd / "r.sweep/results.md").read_text()
 
     # what failed is tried again, and what is mended fills the hole
-    recipe(BROKEN.replace("batch-size = 5000", "batch-size = 40"))
+    recipe(BROKEN.replace('"wavelets"', '"unit"'))
     assert cli("run", "--config", "r.toml", "--jobs", "1", "--json").json["finished"] == 10
 
 
@@ -407,6 +408,25 @@ def test_a_search_looks_at_no_release_that_is_in_no_ledger(cli: Callable[..., An
     assert len(list((cwd / "s.sweep/tune").glob("*.toml"))) == 2
     assert [hole["seed"] for hole in other["missing"]] == [0, 1]
     assert "made from records that are trained on" in other["missing"][0]["why"]
+
+
+def test_a_row_is_of_one_search(cli: Callable[..., Any], cwd: Path) -> None:
+    """A search whose answer is gone finds something else, and its members would not be those of the row."""
+    text = SEARCHED.replace('lr = "1"', 'lr = "{}"') + '[[arm]]\nname = "free"\ntickets = "free"\ntune = {{}}\n'
+    (cwd / "s.toml").write_text(text.format(1).replace("seeds = 2", "seeds = 1"))
+    assert cli("run", "--config", "s.toml", "--jobs", "1", "--quiet").code == 0
+    result = next((cwd / "s.sweep/members").glob("*/result.json"))
+    assert json.loads(result.read_text())["settings"] == {
+        "lr": 1.0, "clip-norm": 1.0, "epochs": 0.1, "batch-size": 50.0, "round": 1,
+        "tuned-on": json.loads(result.read_text())["settings"]["tuned-on"],
+    }  # fmt: skip
+    answer = next((cwd / "s.sweep/tune").iterdir())
+    answer.write_text(answer.read_text().replace("lr = 1.0", "lr = 2.0"))
+    done = cli("run", "--config", "s.toml", "--jobs", "1", "--seeds", "2", "--json")
+    assert done.code == 1
+    (row,) = json.loads(done.out)["arms"]
+    assert row["count"] == 1
+    assert "another search found" in row["missing"][0]["why"]
 
 
 def test_arms_that_search_the_same_share_it(cli: Callable[..., Any], cwd: Path) -> None:

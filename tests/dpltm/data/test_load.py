@@ -138,7 +138,8 @@ def test_unknown_name(tmp_path, name, hint):
 
 def test_known_name_without_its_file(tmp_path):
     assert refused("a9a", home=tmp_path) == (
-        f"a9a: no a9a.npz in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that has it"
+        f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
+        " has it"
     )
 
 
