@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpltm.tickets.sweep_files import SweepFolder
 
 LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
+NOR_THE_OTHERS = "{} of {} ledgers certify nothing, nor do the others together"
 PUBLIC_AND_PRIVATE = "records that one ledger declares public are private in another, so nothing is certified for them"
 
 
@@ -22,7 +23,8 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     """The guarantee of all trainings that the folder's ledgers hold, on the records that they cost most.
 
     Attempts that came to nothing, members of an earlier version of the recipe and those of more seeds count as well: what a
-    ledger entered stays entered. ``finite`` is what those that certify anything cost together, None where each does.
+    ledger entered stays entered. ``finite`` is what those that certify anything cost together; None where they certify
+    nothing together, or where each does.
 
     Raises:
         ArtifactError: a finished member has no ledger: nothing could be said of what it cost.
@@ -40,9 +42,13 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     if math.isinf(float(body["certified"]["epsilon"])):
         finite = [events for events in ledgers.values() if _certifies(events, delta, adjacency)]
         if len(finite) < len(ledgers):  # else each does, and what they say of each other is in the way
-            rest = _costliest(finite, delta, adjacency)["certified"]["epsilon"]
-            body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
-            body["notes"].append(LEFT_OUT.format(len(ledgers) - len(finite), len(ledgers), float(rest)))
+            rest = float(_costliest(finite, delta, adjacency)["certified"]["epsilon"])
+            counts = len(ledgers) - len(finite), len(ledgers)
+            if math.isinf(rest):
+                body["notes"].append(NOR_THE_OTHERS.format(*counts))
+            else:
+                body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
+                body["notes"].append(LEFT_OUT.format(*counts, rest))
     return body
 
 

@@ -280,7 +280,7 @@ def _about(names: list[str], rows: int) -> str:
     """Which rows a note is about; nothing where it is all of them."""
     if len(names) == rows:
         return ""
-    return f"{len(names)} of {rows} rows: " if len(names) > MOST_NAMES else f"{'; '.join(names)}: "
+    return f"{len(names)} of {rows} rows: " if len(names) > MOST_NAMES else f"{' and '.join(map(repr, names))}: "
 
 
 def _all_terms(rows: list[dict[str, Any]]) -> list[str]:

@@ -87,3 +87,11 @@ def test_records_that_are_public_in_one_ledger_and_private_in_another(cost: Cost
     body = cost(members(training(on(), 0), told(on(start=start), "public")))
     assert (epsilon(body) < float("inf")) == certified
     assert any("declares public" in note for note in body["notes"]) != certified
+    assert body["finite"] is None
+    assert not any("ledgers certify nothing" in note for note in body["notes"]), "each by itself does"
+
+
+def test_where_what_is_left_certifies_nothing_either(cost: Cost) -> None:
+    body = cost(members(told(on(), "private"), training(on(), 0), told(on(), "public")))
+    assert body["finite"] is None
+    assert "1 of 3 ledgers certify nothing, nor do the others together" in body["notes"]
