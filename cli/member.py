@@ -163,9 +163,8 @@ class Maker:
         if tickets is not None and isinstance(arm.round, int):
             asked["rounds"] = str(arm.round)
         key = digest([asked, seed, None if tickets is None else tickets.name])
-        path = (
-            self.folder.root / "tune" / f"{slug(str(asked.get('dataset', 'records')))}-{key[:8]}.toml"
-        )  # of all arms that ask the same
+        records = slug(str(asked.get("dataset", "records")))
+        path = self.folder.root / "tune" / f"{records}-{key[:8]}.toml"  # of all arms that ask the same
 
         def make() -> None:
             given = {"out": str(path), "seed": seed, "set": None if tickets is None else str(tickets)}

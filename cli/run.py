@@ -115,7 +115,7 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
         return
     body = recipe_table.finish(recipe, folder)
     console.result(body, lambda rich: recipe_table.show(rich, body))
-    if body["finished"] != body["members"]:
+    if any(row["missing"] for row in body["arms"]):
         raise typer.Exit(1)
 
 
