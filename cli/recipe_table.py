@@ -348,13 +348,18 @@ def markdown(body: dict[str, Any]) -> str:
     lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
     lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
     lines += [f"- {note}" for note in body["notes"]]
-    lines += [f"- {note}" for note in body["privacy"]["notes"][1:]]
+    lines += [f"- {note}" for note in _of_all(body)]
     lines.append(f"- all together: certified epsilon {_whole(body)}")
     return "\n".join(lines) + "\n"
 
 
 def _one_line(cell: str) -> str:
     return " ".join(cell.split()).replace("|", "\\|")
+
+
+def _of_all(body: dict[str, Any]) -> list[str]:
+    """What is to be said of all together, and was not said of a row."""
+    return [note for note in body["privacy"]["notes"][1:] if not any(said.endswith(note) for said in body["notes"])]
 
 
 def _whole(body: dict[str, Any]) -> str:
@@ -390,7 +395,7 @@ def show(rich: RichConsole, body: dict[str, Any]) -> None:
         if row["note"]:
             rich.print(f"- {row['name']}: {row['note']}", style="dim")
     show_notes(rich, body)
-    for note in body["privacy"]["notes"][1:]:
+    for note in _of_all(body):
         rich.print(f"- {note}", style="dim")
     rich.print(f"all together: certified epsilon = {_whole(body)}", style="bold")
     rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))
