@@ -11,7 +11,7 @@ from dpltm.cli import generate, latent_encode, latent_train, select, tickets_mak
 from dpltm.cli.common import check_delta_alone
 from dpltm.cli.options import flag_of, resolve, section_problems
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
-from dpltm.cli.train_plan import check_options
+from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
 
 
@@ -36,6 +36,8 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
         return
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
     yield from (f"train: {problem}" for problem in _refused(train.TrainOptions, start, arm.train, _check_training))
+    if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
+        yield f"train: {NO_FEATURES}"
     if arm.select is not None:
         public = arm.select.get("rule") == "smallest-within"
         section = arm.select if public else {**data_of(arm.train), **arm.select}

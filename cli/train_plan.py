@@ -145,11 +145,9 @@ def check_options(options: TrainOptions) -> None:
 
 
 def _check_centre(options: TrainOptions) -> None:
-    """Raises InputError for a centre out of range, or without the budget or the features that it is of."""
+    """Raises InputError for a centre out of range, or without the budget that it is a part of."""
     if not 0 < (options.centre or 0.0) < 1:
         raise InputError(f"--centre: {options.centre:g} is not a part between 0 and 1, such as 0.05")
-    if options.ticket is None and options.features in (None, "none"):
-        raise InputError(NO_FEATURES)
     if options.epsilon is None:
         raise InputError("--centre: a part of a budget, so it needs --epsilon; --noise-multiplier states no budget")
 

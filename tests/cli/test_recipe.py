@@ -113,7 +113,7 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
          ("leaves nothing of the budget 1",)),
         ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }',
          ("--reveal: releases scores",)),
-        (DENSE + "train = { centre = 0.1 }", ("--centre: needs features",)),
+        (DENSE + "train = { centre = 0.1 }", ("--centre: needs features", "--centre: a part of a budget")),
         (DENSE + TUNE + 'tune = { lr = "fast,slow", batch-size = "1e9", for-records = 1600, repeats = 0 }',
          ("--lr", "--batch-size", "--repeats")),
         (DENSE + TUNE + 'tune = { rounds = "3", for-records = 1600 }', ("--rounds: only for a ticket set",)),
