@@ -177,9 +177,10 @@ class Maker:
         """Raises InputError where other members of the row were trained with what an earlier search found."""
         if member.arm.tune is None or self._per_seed(member):
             return
+        found = _found(settings)
         for other in (other for other in member.recipe.members if other.arm is member.arm):
-            had = (self.folder.result(other.label) or {}).get("settings", _found(settings))
-            if had != _found(settings):
+            had = (self.folder.result(other.label) or {}).get("settings", found)
+            if had != found:
                 raise InputError(
                     f"{other.label} was trained with what another search found, {had}, and that is gone from tune/; put it"
                     " back, or take another --out"

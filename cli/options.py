@@ -125,6 +125,11 @@ def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
     return [*problems, *(problem for problem in found if problem is not None)]
 
 
+def sound(cls: type, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration section that are right by themselves, with their values."""
+    return {key: value for key, value in section.items() if not section_problems(cls, {key: value})}
+
+
 def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The values of a section by name of the field, and what is wrong with the others."""
     known = {item.name: item for item in fields(cls)}

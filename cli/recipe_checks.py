@@ -9,7 +9,7 @@ from typing import Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
 from dpltm.cli.common import check_delta_alone
-from dpltm.cli.options import flag_of, resolve, section_problems
+from dpltm.cli.options import flag_of, resolve, sound
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
 from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
@@ -69,13 +69,13 @@ def _refused(cls: type, given: Mapping[str, Any], section: Section, check: Calla
     were noted elsewhere, and are left out.
     """
     names = {flag_of(item).removeprefix("--"): item for item in fields(cls)}
-    sound = {key.replace("_", "-"): section[key] for key in section if not section_problems(cls, {key: section[key]})}
-    named = {key.replace("_", "-") for key in section} - set(sound)
+    right = {key.replace("_", "-"): value for key, value in sound(cls, section).items()}
+    named = {key.replace("_", "-") for key in section} - set(right)
     needed = {
-        flag for flag, item in names.items() if item.metadata["required"] and not {flag, item.name} & {*sound, *given}
+        flag for flag, item in names.items() if item.metadata["required"] and not {flag, item.name} & {*right, *given}
     }
     found = [f"--{flag} is missing: {names[flag].metadata['help']}" for flag in sorted(needed - named)]
-    options: Any = resolve(cls, {names[flag].name: _some(names[flag]) for flag in needed} | dict(given), sound)
+    options: Any = resolve(cls, {names[flag].name: _some(names[flag]) for flag in needed} | dict(given), right)
     named, filled = named | needed, set(needed)
     for _ in names:
         try:

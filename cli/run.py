@@ -93,7 +93,8 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
 
     from dpltm.cli import recipe_table
     from dpltm.cli.recipe import recipe_and_problems
-    from dpltm.cli.sweep import CHILD, check_jobs, check_ready, check_same_records, session, sweep, world
+    from dpltm.cli.recipe_ready import check_ready, check_same_records
+    from dpltm.cli.sweep import CHILD, check_jobs, session, sweep, world
     from dpltm.tickets.sweep_files import SweepFolder
 
     for flag, given, usual in (("--epsilon", options.epsilon, 1.0), ("--delta", options.delta, 1e-5),

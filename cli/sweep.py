@@ -11,35 +11,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpltm.cli.common import PER_USER, DataOptions, model_spec
 from dpltm.cli.console import Console
-from dpltm.cli.generate import GenerateOptions, check_schedule
 from dpltm.cli.member import Busy, Maker
-from dpltm.cli.options import resolve, section_problems
-from dpltm.cli.recipe import (
-    Arm,
-    Member,
-    Recipe,
-    Section,
-    chain,
-    data_of,
-    dataset_of,
-    problems_error,
-    provenance,
-    train_options,
-)
-from dpltm.cli.train import TrainOptions
+from dpltm.cli.recipe import Member, Recipe
 from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
-    from dpltm.data import Dataset
-    from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef
     from dpltm.tickets.sweep_files import SweepFolder
 
 SESSION, CHILD = "DPLTM_SWEEP", "DPLTM_SWEEP_CHILD"
@@ -80,123 +61,6 @@ def _start_of(pid: int) -> str:
         return text.rpartition(")")[2].split()[19]  # field 22; the second is its name, in brackets
     except (OSError, IndexError):
         return ""
-
-
-def check_ready(recipe: Recipe, known: Sequence[str] = ()) -> dict[str, DatasetRef]:
-    """Reads every dataset, and sees whether networks fit them, before anything starts.
-
-    Args:
-        recipe: what is to be run.
-        known: what is known to be wrong with it, to be said along.
-
-    Returns:
-        What each arm trains on, by its name.
-
-    Raises:
-        InputError: all that is missing, in one message.
-    """
-    from dpltm.cli.train_plan import check_records
-    from dpltm.data import by_user
-    from dpltm.tickets.identity import reference
-
-    problems = list(known)
-    records: dict[str, DatasetRef] = {}
-    loaded: dict[str, Dataset | None] = {}
-    gone: set[str] = set()
-
-    def read(section: Section, where: str) -> Dataset | None:
-        name, source = repr(sorted(data_of(section).items())), str(section.get("dataset"))
-        if name not in loaded:
-            loaded[name] = None
-            if section_problems(DataOptions, data_of(section)) or source in gone:  # noted before
-                return None
-            try:
-                loaded[name] = dataset_of(section, recipe.path)
-            except DpltmError as error:
-                problems.append(f"{where} {error}")
-                if not str(error).startswith("--"):  # it is not the options: nothing of that name can be had
-                    gone.add(source)
-        return loaded[name]
-
-    def trained(arm: Arm, dataset: Dataset, where: str) -> None:
-        plain = {key: arm.train[key] for key in arm.train if not section_problems(TrainOptions, {key: arm.train[key]})}
-        try:
-            options = train_options({**plain, "dense": True}, str(recipe.path))
-            if options.unit == "user":
-                dataset = by_user(dataset, options.per_user or PER_USER)
-            check_records(options, dataset)
-        except DpltmError as error:
-            problems.append(f"{where} {error}")
-        records[arm.name] = reference(dataset, make_key=False)
-        if dataset.test is None:
-            problems.append(f"{where} --dataset: {dataset.name} has no test records, by which its row is measured")
-        if recipe.measure == "rmse" and not dataset.rated:
-            problems.append(f"{where} --dataset: {dataset.name} holds no ratings, so it has no rmse, [recipe] measure")
-
-    def disjoint(section: Section, arm: Arm, what: str) -> None:
-        source, ours = read(section, what), records.get(arm.name)
-        if source is not None and ours is not None and (shared := reference(source, make_key=False)).may_overlap(ours):
-            problems.append(
-                f"{what} --dataset: {shared} is declared public and shares records with {ours}, which [[arm]] {arm.name!r}"
-                " trains on; give them different --subset or --dataset"
-            )
-
-    def fits(
-        section: Section, dataset: Dataset | None, where: str, check: Callable[[ModelSpec], None] | None = None
-    ) -> None:
-        model = section.get("model", "mlp:300,100")
-        if dataset is None or section.get("features") not in (None, "none") or not isinstance(model, str):
-            return
-        try:
-            spec = model_spec(model, dataset)
-            if check is not None:
-                check(spec)
-        except DpltmError as error:
-            problems.append(f"{where} {error}")
-
-    for name, section in recipe.tickets.items():
-        where = f"[tickets.{name}]"
-        dataset = read({"dataset": "digits", **section} if "from" not in section else section, where)
-        if "from" not in section and not section_problems(GenerateOptions, section):
-            options = resolve(GenerateOptions, {}, section, str(recipe.path))
-            fits(section, dataset, where, partial(check_schedule, options))
-        _check_public(section, read, where)
-    for arm in recipe.arms:
-        where = f"[[arm]] {arm.name!r}"
-        if arm.latent is not None:
-            read(arm.latent["encode"], f"{where} latent.encode")
-            continue
-        dataset = read(arm.train, f"{where} train")
-        if dataset is not None:
-            trained(arm, dataset, f"{where} train")
-        if arm.tickets is None:
-            fits(arm.train, dataset, f"{where} train")
-            _check_public(arm.train, read, f"{where} train")
-        elif provenance(recipe.tickets, arm.tickets) == "public":
-            root = {"dataset": "digits", **chain(recipe.tickets, arm.tickets)[-1]}
-            disjoint(root, arm, f"[tickets.{arm.tickets}]")
-        if arm.tune is not None:
-            disjoint(arm.tune, arm, f"{where} tune")
-    if problems:
-        raise problems_error(recipe.path, problems)
-    return records
-
-
-def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
-    """Raises InputError where a finished member was trained on other records than those at hand: rows would mix them."""
-    for member in recipe.members:
-        had = (folder.result(member.label) or {}).get("records")
-        now = records.get(member.arm.name)
-        if had and now and had["key_id"] == now.key_id and had["fingerprint"] != now.fingerprint:
-            raise InputError(
-                f"--out: {folder.member(member.label)} was trained on other records than those of {now.name} at hand; take"
-                " another --out, or remove its result.json (not its ledger), to have it run again"
-            )
-
-
-def _check_public(section: Section, read: Callable[[Section, str], Any], where: str) -> None:
-    if section.get("public") is not None:
-        read({"dataset": section["public"]}, f"{where} public:")
 
 
 def sweep(recipe: Recipe, folder: SweepFolder, jobs: int | None, console: Console) -> None:
