@@ -1,10 +1,10 @@
 """What does a mask know? Starting weights under the masks of ticket sets, tested before anything is trained.
 
-Starting weights are drawn from a seed and know nothing of the records; the masks were made from them. So whatever accuracy
-there is beyond chance, the masks have from the records, and a training under DP that starts there has not paid for it. The
-control (``shuffled-mask`` of ``dpltm tickets transfer``) has as many live weights in every layer, elsewhere. Prints one JSON
-object: per round the mean test accuracy over the sets with its 95 % interval (Student's t), with the masks and with the
-control.
+A set's starting weights were drawn from a seed and know nothing of the records; the masks were made from them. So whatever
+accuracy there is beyond chance, the masks have from the records, and a training under DP that starts there has not paid for
+it. The controls are those of ``dpltm tickets transfer``: ``shuffled-mask`` has as many live weights in every layer, but
+elsewhere; ``mask-only`` has other starting weights under the same masks. Prints one JSON object: per round the mean test
+accuracy over the sets with its 95 % interval (Student's t), for the tickets and for each control.
 
     dpltm generate --dataset mnist --provenance private --seed 0 --out mnist-0.tickets     # and so on
     DPLTM_DATA=... python benchmarks/masks_alone.py mnist-*.tickets --dataset mnist
@@ -23,7 +23,12 @@ from dpltm.generation import Tickets, accuracy
 from dpltm.models import build
 from dpltm.replicates import summary
 from dpltm.tickets.store import find_set
-from dpltm.transfer import transfer
+from dpltm.transfer import Mode, transfer
+
+CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
+
+FIRST_SEED = 2**20
+"""Of the controls' own draws; far from the seeds that sets are made with."""
 
 
 def untrained(tickets: Tickets, number: int, test: tuple[Tensor, Tensor]) -> float:
@@ -37,14 +42,13 @@ def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     """A row a round."""
     assert dataset.test is not None
     test, rows = tensors(dataset.test, dataset), []
-    controls = [
-        transfer(tickets, tickets.spec, "shuffled-mask", seed=seed).tickets for seed, tickets in enumerate(sets)
-    ]
+    looked_at = {"ticket": sets}
+    for control in CONTROLS:
+        looked_at[control] = [
+            transfer(tickets, tickets.spec, control, seed=FIRST_SEED + at).tickets for at, tickets in enumerate(sets)
+        ]
     for number, ticket in enumerate(sets[0].tickets):
-        found = {
-            "mask": [untrained(tickets, number, test) for tickets in sets],
-            "shuffled": [untrained(tickets, number, test) for tickets in controls],
-        }
+        found = {name: [untrained(one, number, test) for one in these] for name, these in looked_at.items()}
         both = {name: summary(values) for name, values in found.items()}
         rows.append(
             {"round": number, "density": ticket.mask.density}
