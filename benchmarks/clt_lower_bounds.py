@@ -1,10 +1,10 @@
 """Is the central limit theorem's epsilon too low, or is it only below a cautious accountant? Lower bounds of delta decide.
 
 What an accountant certifies is an upper bound, and to be below one refutes nothing. So every privacy loss is rounded
-down here, and what comes out is at most the true delta (dp-accounting's optimistic estimate; add or remove one record,
-Poisson sampling). Where that is above the delta of a claim, no accountant can ever certify it. The claims are what the
-theorem states for the rows of Bu, Dong, Long, Su (2020), Tables 1 to 4, and the two epsilons that their Figure 4 keeps
-at less noise. Prints one JSON list.
+down here, and what comes out is at most the true delta, but for what Fourier transforms round, some 1e-11 (dp-
+accounting's optimistic estimate; add or remove one record, Poisson sampling). Where that is above the delta of a
+claim, no accountant can ever certify it. The claims are what the theorem states for the rows of Bu, Dong, Long, Su
+(2020), Tables 1 to 4, and the two epsilons that their Figure 4 keeps at less noise. Prints one JSON list.
 
     python benchmarks/clt_lower_bounds.py
 """
