@@ -153,7 +153,7 @@ def tensors(
         ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
     else:
         ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
-    return ready.to(device), torch.from_numpy(split.y).to(device)
+    return ready.to(device), torch.tensor(split.y, device=device)
 
 
 def records(

@@ -233,7 +233,7 @@ def _public_inputs(scheme: Scheme, test: Split, console: Console) -> dict[str, I
     from dpltm.noise import FastSource
 
     answer, plain, sent = scheme.answer, [], []
-    parts: dict[str, Inputs] = {"labels": torch.from_numpy(test.y)}
+    parts: dict[str, Inputs] = {"labels": torch.tensor(test.y)}
     with console.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
             x, y = test.x[start : start + ROWS], test.y[start : start + ROWS]

@@ -66,19 +66,23 @@ class Stages:
 
 def command(options: RunOptions, call: Call) -> None:
     """Runs ``dpltm run`` and prints its answer."""
+    from dpltm.data import kept
+
     if call.config is None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
     console, path = Console(call.json, call.quiet), Path(call.config)
     if is_recipe(read_toml(path)):
-        run_recipe(path, options, console)
+        with kept():
+            run_recipe(path, options, console)
         return
     for flag, given in (("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)):
         if given:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
-    body = run(options, read_stages(path, options), console)
+    with kept():
+        body = run(options, read_stages(path, options), console)
     console.result(body, lambda rich: _show(rich, body))
 
 

@@ -7,7 +7,7 @@ records into what a network gets: features in the unit range, by public bounds.
 from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split
-from dpltm.data.load import cache_home, data_home, load, load_records
+from dpltm.data.load import cache_home, data_home, kept, load, load_records
 from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
 from dpltm.data.tokens import Layout
@@ -27,6 +27,7 @@ __all__ = [
     "count_outside",
     "data_home",
     "held_out_users",
+    "kept",
     "load",
     "load_records",
     "prepare",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +27,9 @@ from dpltm.data.tokens import Layout, check_positions
 from dpltm.errors import DataError
 
 _DIGITS_TEST_EVERY = 5
+
+KEPT = 3
+"""How many datasets are kept in a block of ``kept``."""
 
 
 def load(
@@ -75,9 +82,47 @@ def load(
         return _part(whole, subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"--users, --items: are for ratings (.dat), and {dataset} is none; drop them")
+    whole = _reader.get()(dataset, label, bounds, classes, test, words, length, home or data_home())
+    return _part(whole, subset, records, for_training)
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """In this block a file is read and checked once, for stages and members that come back to the same records.
+
+    What is loaded shares its arrays, which nobody can write to. Files must not change meanwhile: it would go unseen. The
+    last ``KEPT`` stay in memory; ratings are read every time.
+    """
+    token = _reader.set(lru_cache(maxsize=KEPT)(_read_only))
+    try:
+        yield
+    finally:
+        _reader.reset(token)
+
+
+def _read_only(*arguments: Any) -> Dataset:
+    """As :func:`_whole`, in arrays that cannot be written to."""
+    found = _whole(*arguments)
+    for split in (found.train, found.test):
+        if split is not None:
+            split.x.flags.writeable = split.y.flags.writeable = False
+    return found
+
+
+def _whole(
+    dataset: str,
+    label: str | None,
+    bounds: tuple[float, float] | None,
+    classes: int | None,
+    test: str | None,
+    words: int | None,
+    length: int | None,
+    home: Path,
+) -> Dataset:
+    """A dataset with all its records, read and checked; as :func:`load`."""
     given = {"words": words, "length": length}
     layout = Layout(**{name: value for name, value in given.items() if value is not None})
-    description, name, train, part = _read(dataset, label, home or data_home(), layout)
+    description, name, train, part = _read(dataset, label, home, layout)
     part = _test_split(dataset, train, part, test, label, layout)
     x, y = checks.checked_features(train), checks.checked_labels(train)
     tables = _tables(train, part, words, length, layout)
@@ -88,7 +133,7 @@ def load(
     source_digest = _digest(*(train.ragged or (x,)), y)
     test_digest = None if held_out is None or part is None else _digest(*(part.ragged or (held_out.x,)), held_out.y)
     _check_separate(source_digest, test_digest, name)
-    whole = Dataset(
+    return Dataset(
         name=name,
         train=Split(x, y),
         test=held_out,
@@ -103,7 +148,9 @@ def load(
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
     )
-    return _part(whole, subset, records, for_training)
+
+
+_reader: ContextVar[Callable[..., Dataset]] = ContextVar("reader", default=_whole)
 
 
 def _part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:

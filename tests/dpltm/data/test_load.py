@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.data import data_home as default_home
-from dpltm.data import load
+from dpltm.data import kept, load
 from dpltm.errors import DataError
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
@@ -512,3 +512,28 @@ def test_parquet_with_bytes_needs_nothing_more(tmp_path):
     pq.write_table(pa.table({"a": np.array([1, 2, 3], dtype=np.uint8), "y": [0, 1, 0]}), path)
     ds = load(str(path), label="y")
     assert (ds.bounds, ds.classes, ds.train.x.tolist()) == ((0, 255), 2, [[1], [2], [3]])
+
+
+# --- read once ---
+
+
+def test_kept_reads_a_file_once_and_nobody_can_write_to_it(write):
+    path = write(x_test=X + 100, y_test=Y)
+    with kept():
+        first, part = load(path), load(path, subset="1:5")
+        assert np.shares_memory(first.train.x, part.train.x)
+        assert np.shares_memory(first.test.x, load(path).test.x)
+        for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.train.x):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:1] = 0
+        assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30)).train.x)  # another question
+        assert load(path, subset="1:5").fingerprint(b"k") == part.fingerprint(b"k")
+    again = load(path)
+    assert not np.shares_memory(first.train.x, again.train.x)
+    again.train.x[:1] = 0
+
+
+def test_kept_asks_again_for_what_was_refused(write, tmp_path):
+    with kept():
+        refused(str(tmp_path / "late.npz"))
+        assert len(load(write("late")).train) == 6
