@@ -74,8 +74,7 @@ def command(options: RunOptions, call: Call) -> None:
         )
     console, path = Console(call.json, call.quiet), Path(call.config)
     if is_recipe(read_toml(path)):
-        with kept():
-            run_recipe(path, options, console)
+        run_recipe(path, options, console)
         return
     for flag, given in (("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)):
         if given:
@@ -99,6 +98,7 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
     from dpltm.cli.recipe import recipe_and_problems
     from dpltm.cli.recipe_ready import check_ready, check_same_records
     from dpltm.cli.sweep import CHILD, check_jobs, session, sweep, world
+    from dpltm.data import kept
     from dpltm.tickets.sweep_files import SweepFolder
 
     for flag, given, usual in (("--epsilon", options.epsilon, 1.0), ("--delta", options.delta, 1e-5),
@@ -107,7 +107,8 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
             raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
     check_jobs(options.jobs)
     recipe, problems = recipe_and_problems(path, options.seeds, options.quick)
-    records = {} if CHILD in os.environ else check_ready(recipe, problems)
+    with kept():  # and no longer: members may be made by other processes
+        records = {} if CHILD in os.environ else check_ready(recipe, problems)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
         body = recipe_table.plan(recipe, root, console)

@@ -128,13 +128,16 @@ def _workers(recipe: Recipe, folder: SweepFolder, count: int, threads: int) -> I
 
 def work(recipe: Recipe, folder: SweepFolder, rank: int, size: int, look: Callable[[], None]) -> None:
     """Makes members until all are finished or have failed, whoever makes them."""
+    from dpltm.data import kept
+
     maker = Maker(folder, Console(quiet=True))
     members = list(recipe.members)
     at = rank * len(members) // size
     left = members[at:] + members[:at]  # each process begins elsewhere
     while left:
         before = len(left)
-        left = [member for member in left if not _settled(member, maker, folder)]
+        with kept():
+            left = [member for member in left if not _settled(member, maker, folder)]
         look()
         if len(left) == before:
             time.sleep(PAUSE)

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
@@ -82,7 +83,9 @@ def load(
         return _part(whole, subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"--users, --items: are for ratings (.dat), and {dataset} is none; drop them")
-    whole = _reader.get()(dataset, label, bounds, classes, test, words, length, home or data_home())
+    home = home or data_home()
+    stamps = tuple(_stamp(path) for path in (Path(dataset), home / f"{dataset}.npz", Path(test or "")))
+    whole = _reader.get()(stamps, dataset, label, bounds, classes, test, words, length, home)
     return _part(whole, subset, records, for_training)
 
 
@@ -90,8 +93,8 @@ def load(
 def kept() -> Iterator[None]:
     """In this block a file is read and checked once, for stages and members that come back to the same records.
 
-    What is loaded shares its arrays, which nobody can write to. Files must not change meanwhile: it would go unseen. The
-    last ``KEPT`` stay in memory; ratings are read every time.
+    What is loaded shares its arrays, which are marked read-only. The last ``KEPT`` datasets stay in memory; one is read
+    again when the size or the time of its file changes, and ratings are read every time.
     """
     token = _reader.set(lru_cache(maxsize=KEPT)(_read_only))
     try:
@@ -100,8 +103,21 @@ def kept() -> Iterator[None]:
         _reader.reset(token)
 
 
-def _read_only(*arguments: Any) -> Dataset:
-    """As :func:`_whole`, in arrays that cannot be written to."""
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Time and size of a file; None where there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+def _read_anew(_stamps: object, *arguments: Any) -> Dataset:
+    return _whole(*arguments)
+
+
+def _read_only(_stamps: object, *arguments: Any) -> Dataset:
+    """As :func:`_whole`, in arrays that are marked read-only."""
     found = _whole(*arguments)
     for split in (found.train, found.test):
         if split is not None:
@@ -150,7 +166,7 @@ def _whole(
     )
 
 
-_reader: ContextVar[Callable[..., Dataset]] = ContextVar("reader", default=_whole)
+_reader: ContextVar[Callable[..., Dataset]] = ContextVar("reader", default=_read_anew)
 
 
 def _part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:

@@ -537,3 +537,13 @@ def test_kept_asks_again_for_what_was_refused(write, tmp_path):
     with kept():
         refused(str(tmp_path / "late.npz"))
         assert len(load(write("late")).train) == 6
+
+
+def test_kept_sees_that_a_file_has_changed(write):
+    path = write()
+    with kept():
+        before = load(path)
+        write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
+        assert len(load(path).train) == 12
+        assert len(before.train) == 6
+        assert np.array_equal(before.train.x, X)
