@@ -384,8 +384,12 @@ def train_plain(
         parameter.grad = None
 
 
+CHUNK = 1024
+"""Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
+
+
 @torch.no_grad()
-def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> int:
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
     """Number of records whose largest output is at their label."""
     return sum(
         int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
@@ -393,7 +397,7 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> 
     )
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 4096) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
     """Fraction of records that the network gets right."""
     return count_correct(model, x, y, chunk) / len(x)
 
