@@ -66,8 +66,6 @@ class Stages:
 
 def command(options: RunOptions, call: Call) -> None:
     """Runs ``dpltm run`` and prints its answer."""
-    from dpltm.data import kept
-
     if call.config is None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
@@ -80,6 +78,9 @@ def command(options: RunOptions, call: Call) -> None:
         if given:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
+
+    from dpltm.data import kept  # only now: numpy is not needed to refuse
+
     with kept():
         body = run(options, read_stages(path, options), console)
     console.result(body, lambda rich: _show(rich, body))

@@ -134,13 +134,13 @@ def work(recipe: Recipe, folder: SweepFolder, rank: int, size: int, look: Callab
     members = list(recipe.members)
     at = rank * len(members) // size
     left = members[at:] + members[:at]  # each process begins elsewhere
-    while left:
-        before = len(left)
-        with kept():
+    with kept():
+        while left:
+            before = len(left)
             left = [member for member in left if not _settled(member, maker, folder)]
-        look()
-        if len(left) == before:
-            time.sleep(PAUSE)
+            look()
+            if len(left) == before:
+                time.sleep(PAUSE)
 
 
 def _settled(member: Member, maker: Maker, folder: SweepFolder) -> bool:

@@ -7,8 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dpltm.generation import CHUNK
 
-def root_mean_squared_error(model: nn.Module, x: Tensor, y: Tensor, chunk: int = 4096) -> float:
+
+def root_mean_squared_error(model: nn.Module, x: Tensor, y: Tensor, chunk: int = CHUNK) -> float:
     """Root mean squared error of the expected rating, sum_k p_k k, against the rating.
 
     Args:

@@ -83,10 +83,16 @@ def load(
         return _part(whole, subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"--users, --items: are for ratings (.dat), and {dataset} is none; drop them")
-    home = home or data_home()
+    home, keeper = home or data_home(), _keeper.get()
+    asked = (dataset, label, bounds, classes, test, words, length, home)
+    if keeper is None:
+        return _part(_whole(*asked), subset, records, for_training)
     stamps = tuple(_stamp(path) for path in (Path(dataset), home / f"{dataset}.npz", Path(test or "")))
-    whole = _reader.get()(stamps, dataset, label, bounds, classes, test, words, length, home)
-    return _part(whole, subset, records, for_training)
+    return _part(keeper(stamps, *asked), subset, records, for_training)
+
+
+_keeper: ContextVar[Callable[..., Dataset] | None] = ContextVar("keeper", default=None)
+"""What reads in a block of ``kept``: as ``_read_only``."""
 
 
 @contextlib.contextmanager
@@ -96,11 +102,11 @@ def kept() -> Iterator[None]:
     What is loaded shares its arrays, which are marked read-only. The last ``KEPT`` datasets stay in memory; one is read
     again when the size or the time of its file changes, and ratings are read every time.
     """
-    token = _reader.set(lru_cache(maxsize=KEPT)(_read_only))
+    token = _keeper.set(lru_cache(maxsize=KEPT)(_read_only))
     try:
         yield
     finally:
-        _reader.reset(token)
+        _keeper.reset(token)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -112,13 +118,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
-def _read_anew(_stamps: object, *arguments: Any) -> Dataset:
-    return _whole(*arguments)
-
-
-def _read_only(_stamps: object, *arguments: Any) -> Dataset:
-    """As :func:`_whole`, in arrays that are marked read-only."""
-    found = _whole(*arguments)
+def _read_only(_stamps: object, *asked: Any) -> Dataset:
+    """As :func:`_whole`, in arrays that are marked read-only; ``_stamps`` tell versions of a file apart."""
+    found = _whole(*asked)
     for split in (found.train, found.test):
         if split is not None:
             split.x.flags.writeable = split.y.flags.writeable = False
@@ -164,9 +166,6 @@ def _whole(
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
     )
-
-
-_reader: ContextVar[Callable[..., Dataset]] = ContextVar("reader", default=_read_anew)
 
 
 def _part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
