@@ -15,18 +15,18 @@ from dataclasses import dataclass
 import pytest
 from typer.models import CommandInfo
 
+from child_processes import PATIENCE, interruptible
 from dpltm import __version__
 from dpltm.cli import main
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 DPLTM = (sys.executable, "-W", "error::UserWarning", "-m", "dpltm.cli.main")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-DEADLINE = 60
 
 
 def start(cwd, *arguments, **options):
     return subprocess.Popen(
-        [*DPLTM, *arguments],
+        interruptible([*DPLTM, *arguments]),
         cwd=cwd,
         env={**os.environ, **ONE_THREAD},
         stdout=options.get("stdout", subprocess.PIPE),
@@ -37,7 +37,7 @@ def start(cwd, *arguments, **options):
 
 def test_json_is_all_there_is(cwd):
     process = start(cwd, "datasets", "info", "digits", "--json")
-    out, err = process.communicate(timeout=DEADLINE)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out)["name"] == "digits"
     assert out.count("\n") == 1
@@ -45,7 +45,7 @@ def test_json_is_all_there_is(cwd):
 
 def test_a_refusal_is_one_line(cwd):
     process = start(cwd, "datasets", "info", "no.npz")
-    assert process.communicate(timeout=DEADLINE) == ("", "error: --dataset no.npz: no such file; correct the path\n")
+    assert process.communicate(timeout=PATIENCE) == ("", "error: --dataset no.npz: no such file; correct the path\n")
     assert process.returncode == 2
 
 
@@ -55,7 +55,7 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
     options = ("--steps", "2", "--epsilon", "1", "--out", "r", "--json")
     process = start(cwd, "train", "pub@1", *PRIVATE, *options, stderr=slave)
     os.close(slave)
-    out, _ = process.communicate(timeout=DEADLINE)
+    out, _ = process.communicate(timeout=PATIENCE)
     seen = b""
     while True:
         try:
@@ -93,13 +93,13 @@ def interrupted(made, tmp_path_factory):
     options = ("--steps", "500000", "--batch-size", "50", "--noise-multiplier", "500", "--out", "r")
     process = start(folder, "train", "pub@1", *PRIVATE, *options)
     try:
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + PATIENCE
         while ledger.read_bytes() == before or not any(path.name.startswith(".r.") for path in folder.iterdir()):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until, "the event never reached the ledger"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=DEADLINE)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     after = ledger.read_bytes()
@@ -122,12 +122,27 @@ def test_interrupt_says_what_stays(interrupted):
     assert interrupted.err == "error: interrupted; what the ledger entered stays entered\n"
 
 
+def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch):
+    """Under nohup, or with & in a script; a batch system's SIGTERM still ends the program."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(sys, "argv", ["dpltm", "--version"])
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with pytest.raises(SystemExit):
+            main.main()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_reader_that_leaves_is_no_error_to_show(cwd):
     reading, writing = os.pipe()
     os.close(reading)
     process = start(cwd, "datasets", "info", "digits", "--json", stdout=writing)
     os.close(writing)
-    _, err = process.communicate(timeout=DEADLINE)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (1, "")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from child_processes import PATIENCE, interruptible
 from dpltm.cli.recipe import read_recipe
 from dpltm.cli.sweep import world
 from dpltm.replicates import paired, summary
@@ -197,10 +199,13 @@ def test_two_processes_make_what_one_makes(cli: Callable[..., Any], recipe: Call
 def test_under_torchrun(recipe: Callable[[str], Path], cwd: Path) -> None:
     """Its processes share the members, and the first of them alone prints the table."""
     path = recipe(RECIPE)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "dpltm.cli.main"]
+    with socket.socket() as taken:  # not torchrun's usual port, which another checkout's tests may have at this moment
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
     done = subprocess.run(
-        [*command, "run", "--config", str(path), "--json"], env=environment(), capture_output=True, text=True, timeout=300,
-        check=True,
+        [*command, "-m", "dpltm.cli.main", "run", "--config", str(path), "--json"], env=environment(),
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert done.stdout.count("\n") == 1
     body = json.loads(done.stdout)
@@ -209,26 +214,37 @@ def test_under_torchrun(recipe: Callable[[str], Path], cwd: Path) -> None:
 
 
 def test_an_interrupted_sweep_goes_on(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
-    """Ctrl-C ends every process within seconds; the same command finishes what is left."""
+    """Ctrl-C ends every process; the same command finishes what is left.
+
+    One member is held here until then, so that no processor is too fast to be interrupted.
+    """
     path = recipe(RECIPE.replace("steps = 3", "steps = 400"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(path), "--jobs", "2"],
-        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not members(cwd / "r.sweep") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    read = read_recipe(path)
+    out = cwd / "r.sweep"
+    with SweepFolder(out, read.title, "held").lock(read.members[-1].label) as held:
+        assert held
+        process = subprocess.Popen(
+            interruptible([sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(path), "--jobs", "2"]),
+            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            until = time.monotonic() + PATIENCE
+            while not members(out):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < until, "no member was ever finished"
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE)  # until every process has closed its end
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in said
     assert "interrupted" in said
-    before = members(cwd / "r.sweep")
-    assert 1 <= len(before) < 8, "it was too fast to be interrupted"
-    recipe(RECIPE.replace("steps = 3", "steps = 400"))
+    before = members(out)
+    assert 1 <= len(before) < 8
     body = cli("run", "--config", path, "--jobs", "1", "--json").json
     assert body["finished"] == 8
-    after = members(cwd / "r.sweep")
+    after = members(out)
     assert {name: after[name] for name in before} == before
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from child_processes import PATIENCE
+
 WORDS = ("--words", "30", "--length", "12", "--classes", "2")
 TEXTS, OTHER = ("--dataset", "texts.npz", *WORDS), ("--dataset", "other.npz", *WORDS)
 ROUNDS = ("--rounds", "2", "--prune", "0.3", "--quiet")
@@ -182,7 +184,9 @@ def test_compact(cli, texts):
     assert answer["parameters"]["after"] < answer["parameters"]["before"]
     program = "exec(open('small/model.py').read().replace('__file__', repr('small/model.py')))\n"
     program += "x = torch.arange(36.0).view(3, 12) - 3\nprint(model(x).flatten().tolist())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     expected = load_run(texts / "run").model(torch.arange(36.0).view(3, 12) - 3).flatten().tolist()
     assert eval(done.stdout) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 

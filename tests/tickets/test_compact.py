@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from child_processes import PATIENCE
 from dpltm.data import load
 from dpltm.errors import ArtifactError, InputError
 from dpltm.filters import make_filter
@@ -366,7 +367,7 @@ def test_the_plain_program_needs_no_dpltm(tmp_path, run, kind):
     x = records(SPECS[kind])
     save_file({"x": x}, tmp_path / "x.safetensors")
     arguments = [tmp_path / "c" / "model.py", tmp_path / "x.safetensors", tmp_path / "y.safetensors"]
-    subprocess.run([sys.executable, "-c", PROGRAM, *map(str, arguments)], check=True, cwd="/", timeout=120)
+    subprocess.run([sys.executable, "-c", PROGRAM, *map(str, arguments)], check=True, cwd="/", timeout=PATIENCE)
     found = load_file(tmp_path / "y.safetensors")
     assert close(found["y"], run.model(x))
     assert not bool(found["training"])

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from child_processes import PATIENCE
 from dpltm.cli import sweep
 from dpltm.cli.console import Console
 from dpltm.errors import ArtifactError
@@ -82,7 +83,7 @@ def test_a_lock_that_is_no_file(folder: SweepFolder, make: Callable[[Path], None
         "with folder.lock('m'): pass\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder.root)], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", code, str(folder.root)], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert "ArtifactError" in done.stderr
     assert "remove it" in done.stderr
