@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from child_processes import PATIENCE
 from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
 from dpltm.cli.train import TrainOptions
@@ -18,23 +19,31 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def test_program_keeps_its_budget():
     command = [sys.executable, str(EXAMPLES / "three_stages.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     spent = re.search(r"certified epsilon (\S+) at delta 1e-05", done.stdout)
     assert spent is not None
     assert 2.9 < float(spent[1]) <= 3.0
 
 
 def test_the_filter_tames_what_explodes():
+    """Without it, the second forward pass overflows by more than a hundred orders of magnitude: no rounding decides that.
+
+    With it, 48 seeds gave 97.6 to 99.4 %; chance is 50 %.
+    """
     command = [sys.executable, str(EXAMPLES / "exploding_gradients.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    plain, filtered = done.stdout.splitlines()
-    assert plain.startswith("plain SGD: diverged")
-    assert float(filtered.rpartition(" ")[2].rstrip("%")) > 75
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        found = re.fullmatch(r"seed \d: plain SGD (.*), SGD on tanh-filtered gradients accuracy (\S+)%", line)
+        assert found is not None, line
+        assert found[1] == "diverged at step 2"
+        assert float(found[2]) > 90
 
 
 def test_a_recurrent_network_learns_within_its_budget():
     command = [sys.executable, str(EXAMPLES / "private_lstm.py"), "gru"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     accuracy, spent = re.search(r"accuracy (\S+)%", done.stdout), re.search(r"epsilon (\S+) at", done.stdout)
     assert accuracy is not None
     assert float(accuracy[1]) > 40  # chance is 10
