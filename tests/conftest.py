@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Test processes run side by side (make test), and the programs that they start would each take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Examples are slow on a busy machine, which says nothing about the code.
-settings.register_profile("dpltm", deadline=None, max_examples=50)
-settings.register_profile("thorough", deadline=None, max_examples=1000)  # pytest --hypothesis-profile=thorough
+# Examples are slow on a busy machine, and so is drawing them, which says nothing about the code.
+settings.register_profile("dpltm", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+# pytest --hypothesis-profile=thorough
+settings.register_profile("thorough", settings.get_profile("dpltm"), max_examples=1000)
 settings.load_profile("dpltm")
 
 
@@ -25,6 +26,10 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config-home")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
+        if (
+            "ATEN_CPU_CAPABILITY" in os.environ
+        ):  # torch keeps compiled filters by source, whatever processor they are for
+            patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
         yield
 
 

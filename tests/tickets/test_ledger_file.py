@@ -474,7 +474,7 @@ def test_every_byte_with_a_flipped_bit_is_refused_or_changes_no_event(path):
 
 
 # The file is written anew for each example, so that sharing the folder does no harm.
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(draw=st.data())
 def test_a_byte_changed_removed_or_added_is_refused_or_changes_no_event(path, draw):
     original = "".join(line + "\n" for line in chain([to_json(event) for event in EVENTS])).encode()
