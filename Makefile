@@ -5,11 +5,12 @@ PYTHON = python3
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test check clean distclean
+.PHONY: help demo test test-elsewhere check clean distclean
 
 help:
 	@echo 'make demo       the three stages on a small dataset, in a virtual environment of its own (.venv)'
 	@echo 'make test       every test                          (ARGS=... goes to pytest)'
+	@echo 'make test-elsewhere  the same as on another processor: plain kernels, one thread, a quarter of its speed (hours)'
 	@echo 'make check      lint, formatting and types          (ruff; mypy on the installed package)'
 	@echo 'make clean      remove what building and testing left behind'
 	@echo 'make distclean  the same, and .venv too'
@@ -22,6 +23,10 @@ demo:
 test:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	.venv/bin/pytest -n 2 --dist loadfile $(ARGS)
+
+test-elsewhere:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
+	@sh scripts/other_processors.sh $(ARGS)
 
 check:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
