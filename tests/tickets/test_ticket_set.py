@@ -159,7 +159,7 @@ def test_predictors_reproduce_their_accuracy_in_a_fresh_process(tmp_path, ticket
     )
     found = json.loads(done.stdout)
     assert found == [ticket.accuracy for ticket in tickets.tickets]
-    assert max(found) > 0.2  # they did learn something: chance is a tenth
+    assert max(found) > 0.15  # they did learn something: chance is a tenth, and 0.15 is three deviations more
 
 
 def test_private_accuracies_are_kept_beside_the_set(tmp_path, tickets, save):
