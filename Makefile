@@ -8,12 +8,12 @@ ARGS =
 .PHONY: help demo test test-elsewhere check clean distclean
 
 help:
-	@echo 'make demo       the three stages on a small dataset, in a virtual environment of its own (.venv)'
-	@echo 'make test       every test                          (ARGS=... goes to pytest)'
-	@echo 'make test-elsewhere  the same as on another processor: plain kernels, one thread, a quarter of its speed (hours)'
-	@echo 'make check      lint, formatting and types          (ruff; mypy on the installed package)'
-	@echo 'make clean      remove what building and testing left behind'
-	@echo 'make distclean  the same, and .venv too'
+	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
+	@echo 'make test            every test                          (ARGS=... goes to pytest)'
+	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
+	@echo 'make check           lint, formatting and types          (ruff; mypy on the installed package)'
+	@echo 'make clean           remove what building and testing left behind'
+	@echo 'make distclean       the same, and .venv too'
 	@echo 'The first run installs everything into .venv with $(PYTHON); PYTHON=... names another interpreter.'
 
 demo:
