@@ -243,7 +243,7 @@ def test_options_reach_the_training(cli, monkeypatch):
     (config,) = configs
     assert (config.optimizer, config.schedule, config.average, config.lr) == ("adam", "cosine", "poly", 1)
     assert (config.filter.clip_norm, config.steps, config.expected_batch) == (0.25, 7, 100)
-    assert config.noise_std == row["noise_multiplier"] * 0.25
+    assert config.noise_std == pytest.approx(row["noise_multiplier"] * 0.25, rel=1e-12)
 
 
 # --- what is written ---
