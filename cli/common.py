@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -312,13 +312,17 @@ def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -
 
 
 def not_held(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Those of ``events`` that a ledger holding ``before`` does not know yet, though their time may differ."""
+    """Those of ``events`` that a ledger holding ``before`` does not know yet.
+
+    A release is entered as often as it was made. Where tickets come from is said once, whenever that was.
+    """
     from dpltm.privacy.events import ProvenanceEvent
+    from dpltm.privacy.ledger import missing
 
     return tuple(
         event
-        for event in events
-        if not (holds_provenance(before, event) if isinstance(event, ProvenanceEvent) else event in before)
+        for event in missing(events, before)
+        if not (isinstance(event, ProvenanceEvent) and holds_provenance(before, event))
     )
 
 
@@ -377,21 +381,14 @@ def draws_to_enter(draws: Iterable[Event], records: DatasetRef, before: tuple[Ev
     One that enters a ledger with earlier releases may depend on them, wherever it was made.
     """
     from dpltm.privacy.accountant import stated_relations
+    from dpltm.privacy.ledger import as_adaptive, missing
 
     entered: list[Event] = []
-    for event in draws:
+    for event in missing((event for event in draws if event.dataset.may_overlap(records)), before):
         known = (*before, *entered)
-        if event.dataset.may_overlap(records) and not any(_first_or_not(old) == _first_or_not(event) for old in known):
-            earlier = stated_relations(old for old in known if old.dataset.may_overlap(event.dataset))
-            entered.append(_first_or_not(event) if earlier else event)
+        earlier = stated_relations(old for old in known if old.dataset.may_overlap(event.dataset))
+        entered.append(as_adaptive(event) if earlier else event)
     return tuple(entered)
-
-
-def _first_or_not(event: Event) -> Event:
-    """The event, a draw as one that was made after others."""
-    from dpltm.privacy.events import SelectionEvent
-
-    return replace(event, adaptive=True) if isinstance(event, SelectionEvent) else event
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset) -> list[str]:

@@ -66,13 +66,13 @@ def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...
 
 
 def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """The report of all of these together on the records that they cost most; an event of two ledgers counts once.
+    """The report of all of these together on the records that they cost most; a release in two ledgers counts once.
 
     Records under another fingerprint key may be any, so their events count everywhere.
     """
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.ledger import merge, report
 
-    every = list(dict.fromkeys(event for events in ledgers for event in events))
+    every = merge(ledgers)
     found = report((), delta, adjacency).to_json()
     for key, records in dict.fromkeys((event.dataset.key_id, event.dataset.fingerprint) for event in every):
         group = [event for event in every if event.dataset.key_id != key or event.dataset.fingerprint == records]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import Event, now
+from dpltm.privacy.ledger import merge
 from dpltm.tickets.files import digest_of, read_json, write_json
 from dpltm.tickets.ticket_set import TicketSet, check_draws
 
@@ -37,7 +38,7 @@ class Winner:
         draws = (*self.earlier, (self.round, self.events))
         if number not in (round for round, _ in draws):
             return ()
-        return tuple(dict.fromkeys(event for _, events in draws for event in events))
+        return tuple(event for _, events in draws for event in events)
 
 
 def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Event] = ()) -> None:
@@ -82,7 +83,7 @@ def draws_behind(tickets: TicketSet, number: int | None) -> tuple[Event, ...]:
     if not drawn_from(tickets):
         return tickets.draws
     winner = load_winner(tickets)
-    return tuple(dict.fromkeys((*tickets.draws, *winner.behind(winner.round if number is None else number))))
+    return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
 
 
 def load_winner(tickets: TicketSet) -> Winner:

@@ -7,6 +7,7 @@ beside the certified figure. Both are computed from the events alone, so a reade
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,6 +119,51 @@ class Ledger:
     def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""
         return tuple(event for event in self._events if event.dataset.may_overlap(dataset))
+
+
+def as_adaptive(event: Event) -> Event:
+    """The event, a draw as one that was made after other releases: what it is known by, and never costs less as."""
+    return replace(event, adaptive=True) if isinstance(event, SelectionEvent) else event
+
+
+def merge(ledgers: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
+    """Everything that several ledgers hold together: each release once, whoever tells of it.
+
+    Args:
+        ledgers: the events of each, or of an artifact that carries some.
+
+    Returns:
+        The union of multisets, in order of first appearance: an event stands there as often as in the ledger that holds
+        it most often.
+
+    Guarantees:
+        No release is lost. Two releases differ in their time, so an event that two ledgers hold is one release that was
+        entered twice. Equal events in *one* ledger are as many releases: before each had a time of its own, the
+        evaluations of a run were equal. A draw that one ledger has as the first release from its records and another as a
+        later one is the later one, which costs more.
+    """
+    most: Counter[Event] = Counter()
+    forms: dict[Event, Event] = {}
+    for ledger in ledgers:
+        events = tuple(ledger)
+        most |= Counter(as_adaptive(event) for event in events)
+        for event in events:
+            known = as_adaptive(event)
+            forms[known] = event if forms.get(known, event) == event else known
+    return tuple(forms[known] for known in most.elements())
+
+
+def missing(events: Iterable[Event], held: Iterable[Event]) -> tuple[Event, ...]:
+    """Those of ``events`` that ``held`` lacks, in order: the difference of multisets that goes with :func:`merge`."""
+    left = Counter(as_adaptive(event) for event in held)
+    found = []
+    for event in events:
+        known = as_adaptive(event)
+        if left[known] > 0:
+            left[known] -= 1
+        else:
+            found.append(event)
+    return tuple(found)
 
 
 def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:

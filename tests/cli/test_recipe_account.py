@@ -17,7 +17,7 @@ from dpltm.tickets.sweep_files import SweepFolder
 
 RECIPE = Recipe(Path("r.toml"), "Mine", "", (), 1, "accuracy", {}, (), None, False)
 
-Cost = Callable[[dict[str, Event]], dict[str, Any]]
+Cost = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def on(key: str = "k", start: int = 0, fingerprint: str = "f") -> DatasetRef:
@@ -38,14 +38,15 @@ def members(*events: Event) -> dict[str, Event]:
 
 @pytest.fixture
 def cost(tmp_path: Path) -> Cost:
-    """What a folder costs with these ledgers in it, of one event each."""
+    """What a folder costs with these ledgers in it, of one event each or of several."""
 
-    def found(ledgers: dict[str, Event]) -> dict[str, Any]:
+    def found(ledgers: dict[str, Event | tuple[Event, ...]]) -> dict[str, Any]:
         folder = SweepFolder(tmp_path / f"{len(list(tmp_path.iterdir()))}.sweep", "Mine", "session")
-        for name, event in ledgers.items():
+        for name, events in ledgers.items():
             path = folder.root / name
             path.parent.mkdir(exist_ok=True)
-            open_ledger(path).append(event)
+            for event in events if isinstance(events, tuple) else (events,):
+                open_ledger(path).append(event)
         return together(RECIPE, folder)
 
     return found
@@ -73,6 +74,21 @@ def test_what_ticket_sets_cost_counts_whether_a_member_came_of_it_or_not(cost: C
     assert epsilon(cost({place: event})) == pytest.approx(0.5, abs=1e-4)
     both = cost({place: event, **members(event)})
     assert epsilon(both) == epsilon(cost({place: event})), "the same release in two ledgers is one"
+
+
+def test_ten_equal_evaluations_of_one_run_are_ten_releases(cost: Cost) -> None:
+    """So older ledgers hold them. A copy of the file adds nothing to them, and all together is never less than a member."""
+    look = GuaranteeEvent(on(), "time", "add-remove", "record", "a count of right answers", 0.4, 0.0)
+    events = (*[look] * 10, training(on(), 0))
+    alone = report(events, 1e-5, "add-remove").certified.epsilon
+    assert alone > 4
+    assert epsilon(cost({"members/m0/ledger.jsonl": events})) == alone
+    copied = {
+        "members/m0/ledger.jsonl": events,
+        "tickets/a/ledger.jsonl": events,
+        "tickets/b.ledger.jsonl": events[:4],
+    }
+    assert epsilon(cost(copied)) == alone
 
 
 def test_a_private_set_of_which_nothing_came_is_there_all_the_same(cost: Cost) -> None:

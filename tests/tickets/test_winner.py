@@ -170,6 +170,7 @@ def test_other_rounds_were_not_released_by_the_draw(drawn, number):
 
 
 def test_the_dense_round_may_win(drawn):
+    (drawn.path / "selection.json").unlink()
     save_winner(drawn, 0, "exponential", [event_for(drawn)])
     assert draws_behind(drawn, 0) == (event_for(drawn),)
 
@@ -238,6 +239,18 @@ def test_draws_of_the_set_come_first_and_count_once_for_every_round(drawn, save)
         assert draws_behind(tickets, number) == (own, event_for(tickets))
     for number in (0, 1, 3):
         assert draws_behind(tickets, number) == (own,)
+
+
+def test_equal_draws_of_one_record_are_as_many_draws(drawn, save):
+    """Each row of the record is one draw. The set's own may be among them, and are not counted again."""
+    save_winner(drawn, 2, "exponential", [event_for(drawn)])
+    for number in (None, 2):
+        assert draws_behind(drawn, number) == (event_for(drawn),) * 2
+    own = another(drawn, 1)
+    save("m", draws=[own, own])
+    tickets = load_ticket_set(Path("m"))
+    save_winner(tickets, 2, "exponential", [own])
+    assert draws_behind(tickets, 2) == (own, own)
 
 
 # --- what a draw may have entered ---

@@ -34,6 +34,8 @@ from dpltm.privacy.ledger import (
     PrivacyReport,
     check_budgets,
     compare_central_limit,
+    merge,
+    missing,
     report,
 )
 
@@ -139,6 +141,55 @@ def test_datasets_are_kept_apart():
     assert ledger.touching(other) == (events[2], events[3])
     assert ledger.touching(foreign) == tuple(events)
     assert ledger.touching(DATA) == (events[0], events[1], events[3], events[4])
+
+
+# Several ledgers.
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "merged"),
+    [
+        ([], []),
+        ([[], []], []),
+        ([[GUARANTEE, TRAINING]], [GUARANTEE, TRAINING]),
+        ([[GUARANTEE], [TRAINING]], [GUARANTEE, TRAINING]),
+        ([[GUARANTEE, TRAINING], [TRAINING, GUARANTEE]], [GUARANTEE, TRAINING]),  # one release each, told of twice
+        ([[GUARANTEE] * 10, [GUARANTEE] * 10], [GUARANTEE] * 10),  # a file and its copy
+        ([[GUARANTEE] * 3, [GUARANTEE] * 10, [GUARANTEE]], [GUARANTEE] * 10),
+        ([[GUARANTEE], [replace(GUARANTEE, time="u")]], [GUARANTEE, replace(GUARANTEE, time="u")]),
+        ([[FIRST], [FIRST]], [FIRST]),
+        ([[FIRST], [TRAINING, SELECTION]], [SELECTION, TRAINING]),  # one draw, entered after a training elsewhere
+        ([[SELECTION], [FIRST, FIRST]], [SELECTION, SELECTION]),
+    ],
+)
+def test_ledgers_merge_by_the_largest_multiplicity(ledgers, merged):
+    assert merge(ledgers) == tuple(merged)
+
+
+@given(st.lists(st.lists(st.sampled_from([TRAINING, SELECTION, FIRST, GUARANTEE, PRIVATE]), max_size=6), max_size=4))
+def test_together_ledgers_hold_what_each_holds_and_no_more(ledgers):
+    """No ledger lacks anything in the merged one; without any one of its events, some ledger would be short of it."""
+    merged = merge(ledgers)
+    for ledger in ledgers:
+        assert missing(ledger, merged) == ()
+    for place in range(len(merged)):
+        assert any(missing(ledger, (*merged[:place], *merged[place + 1 :])) for ledger in ledgers)
+
+
+@given(*[st.lists(st.sampled_from([TRAINING, SELECTION, FIRST, GUARANTEE]), max_size=6)] * 2)
+def test_what_is_missing_makes_a_ledger_whole(events, before):
+    """Entered into the ledger it leaves nothing to enter; the ledger and what is missing is what both come to."""
+    lacking = missing(events, before)
+    assert missing(events, (*before, *lacking)) == ()
+    assert len(merge([events, before])) == len(before) + len(lacking)
+
+
+def test_two_runs_of_ten_equal_looks_are_twenty():
+    """As older ledgers hold them; the truth of 20 counts at 0.1 each is 2, and one alone would be certified as 0.1."""
+    looks = [replace(pure(0.1), time=time) for time in ("t", "u") for _ in range(10)]
+    together = merge([looks[:10], looks, looks[10:]])
+    assert together == tuple(looks)
+    assert report(together, DELTA, "add-remove").certified.epsilon > 10 * epsilon([looks[0]], DELTA)
 
 
 # Draws that come first.

@@ -1,0 +1,49 @@
+"""What a ledger does not hold yet: a release is missing as often as it was made and not entered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpltm.cli.common import draws_to_enter, not_held
+from dpltm.privacy.events import DatasetRef, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+
+DATA = DatasetRef("digits", "f", "k", 0, 100)
+COUNT = GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", 0.5, 0.0)
+TRAINING = TrainingEvent(DATA, "t", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
+TOLD = ProvenanceEvent(DATA, "t", "add-remove", "record", "dp", "s")
+FIRST = SelectionEvent(
+    DATA, "t", "add-remove", "record", "exponential", "product", 0.5, "exact", 0.1, 0.5, 3, "s", False
+)
+LATER = replace(FIRST, adaptive=True)
+
+
+@pytest.mark.parametrize("held", range(12))
+def test_as_many_of_equal_releases_are_missing_as_the_ledger_lacks(held):
+    """Ten looks of one old run are ten equal events."""
+    events = (*[COUNT] * 10, TRAINING)
+    assert not_held(events, (COUNT,) * held) == (*[COUNT] * max(0, 10 - held), TRAINING)
+    assert not_held(events, (*[COUNT] * held, TRAINING)) == (COUNT,) * max(0, 10 - held)
+
+
+def test_where_tickets_come_from_is_said_once_whenever_it_was():
+    assert not_held((COUNT, TOLD), (replace(TOLD, time="earlier"),)) == (COUNT,)
+    assert not_held((COUNT, TOLD), (replace(TOLD, ticket_set="other"),)) == (COUNT, TOLD)
+
+
+def test_equal_draws_are_as_many_draws():
+    assert draws_to_enter((LATER, LATER), DATA, (LATER,)) == (LATER,)
+    assert draws_to_enter((LATER, LATER), DATA, ()) == (LATER, LATER)
+
+
+@pytest.mark.parametrize("held", [FIRST, LATER])
+def test_a_draw_is_known_whether_it_was_entered_as_the_first_or_not(held):
+    assert draws_to_enter((FIRST,), DATA, (TRAINING, held)) == ()
+    assert draws_to_enter((FIRST, FIRST), DATA, (TRAINING, held)) == (LATER,)
+
+
+def test_a_draw_comes_first_only_where_nothing_was_released_before():
+    assert draws_to_enter((FIRST,), DATA, (TOLD,)) == (FIRST,)
+    assert draws_to_enter((FIRST,), DATA, (TRAINING,)) == (LATER,)
+    assert draws_to_enter((FIRST, replace(FIRST, time="u")), DATA, ()) == (FIRST, replace(LATER, time="u"))
