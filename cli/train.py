@@ -261,24 +261,22 @@ def _train(
 def _score(plan: Plan, device: str, console: Console) -> Callable[[bool], float | None]:
     """What measures accuracy at a checkpoint; its argument says whether it is the last.
 
-    On the private records it releases a noisy count, each paid for in the plan: at every checkpoint, or at the last alone.
+    On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise of the
+    event that the plan made for it, which is on disk, and of no other. None of them is left where none is paid for.
     """
     from dpltm.generation import accuracy, count_correct
     from dpltm.noise import SecureSource, two_sided_geometric
-    from dpltm.privacy.events import GuaranteeEvent
 
-    model, left = plan.start.model, plan.evaluations
-    if left:
+    model = plan.start.model
+    if plan.evaluations:
         x, y = tensors(plan.dataset.train, plan.dataset, device, console)
-        each = next(event.epsilon for event in plan.lineage if isinstance(event, GuaranteeEvent))
+        events = iter(plan.evaluations)
 
         def release(last: bool) -> float | None:
-            nonlocal left
-            if not last and plan.evaluations == 1:
+            if not last and len(plan.evaluations) == 1:
                 return None
-            assert left > 0
-            left -= 1
-            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), each)
+            event = next(events)
+            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.epsilon)
             return min(max(count / plan.dataset.records, 0.0), 1.0)
 
         return release
@@ -404,10 +402,13 @@ def _write(
         "resolved": _facts(plan),
     }
     write_run(folder, config, plan.start.model, plan.start.mask, metrics, plan.dataset.feature_map)
-    touching = ledger.touching(plan.records)
     copy_events(
         folder / "ledger.jsonl",
-        (event for event in ledger.events if event in touching or tells_of(event, plan.dataset.feature_map)),
+        (
+            event
+            for event in ledger.events
+            if event.dataset.may_overlap(plan.records) or tells_of(event, plan.dataset.feature_map)
+        ),
     )
     write_json(folder / "result.json", body)
 

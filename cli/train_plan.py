@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
+    from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, TrainingEvent
     from dpltm.tickets.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
@@ -80,7 +80,8 @@ class Plan:
         event: the training.
         config: its settings.
         notes: sentences for the report.
-        evaluations: how many evaluations on the records are paid for.
+        evaluations: the evaluations on the records that are paid for, in the order in which they are made; they are in
+            ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         augment: copies of a record that its gradient is averaged over.
     """
@@ -92,7 +93,7 @@ class Plan:
     event: TrainingEvent
     config: TrainingConfig
     notes: tuple[str, ...]
-    evaluations: int = 0
+    evaluations: tuple[GuaranteeEvent, ...] = ()
     centre: GaussianEvent | None = None
     augment: str = "none"
 
@@ -274,7 +275,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         event,
         config,
         tuple(notes),
-        len(evaluations),
+        evaluations,
         next(iter(centre), None),
         options.augment,
     )
@@ -322,6 +323,8 @@ def _lineage(
     The draw of a winner is an input of the run, so it counts even where another ledger, or none any more, holds it. With
     ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
+    from dpltm.privacy.ledger import merge
+
     notes = [*public_input_notes(dataset), *_unit_notes(options, dataset)]
     features = (*feature_events(dataset, records), *_tuned_on(options, records))
     notes += feature_notes(dataset, records, options.delta)
@@ -329,7 +332,7 @@ def _lineage(
         return not_held(features, before), notes
     check_same_network(start.tickets, dataset)
     events = not_held((*features, *origin_events(start.tickets, dataset, records)), before)
-    draws = tuple(dict.fromkeys((*start.tickets.draws, *start.drawn)))
+    draws = merge((start.tickets.draws, start.drawn))
     for event in draws:
         if not event.dataset.may_overlap(records):
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
@@ -409,7 +412,7 @@ def _centre(
     from dpltm.features.centre import SENSITIVITY
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.calibration import calibrate_noise
-    from dpltm.privacy.events import GaussianEvent
+    from dpltm.privacy.events import GaussianEvent, now
 
     if options.centre is None or options.epsilon is None:
         return ()
@@ -425,19 +428,19 @@ def _centre(
     found = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
     noise = found.noise_multiplier / math.sqrt(options.centre)
-    return (
-        GaussianEvent(draft.dataset, draft.time, draft.adjacency, "record", "mean of features", sensitivity, noise),
-    )
+    return (GaussianEvent(draft.dataset, now(), draft.adjacency, "record", "mean of features", sensitivity, noise),)
 
 
-def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[Event, ...]:
+def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[GuaranteeEvent, ...]:
     """What measuring accuracy on the records themselves costs: one release a checkpoint if it may stop the run, else one.
+
+    Each has a time of its own: two releases are never equal, so that ledgers that tell of them can be merged.
 
     Raises:
         InputError: the run is to stop on a score that is private, and nothing pays for it.
     """
     from dpltm.noise import LEAST_EPSILON
-    from dpltm.privacy.events import GuaranteeEvent
+    from dpltm.privacy.events import GuaranteeEvent, now
     from dpltm.privacy.odometer import POINTS
 
     if options.eval_private is None:
@@ -457,7 +460,9 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
             f"--eval-private: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
             f" {count * LEAST_EPSILON:g}"
         )
-    return (GuaranteeEvent(draft.dataset, draft.time, draft.adjacency, "record", what, each, 0.0),) * count
+    return tuple(
+        GuaranteeEvent(draft.dataset, now(), draft.adjacency, "record", what, each, 0.0) for _ in range(count)
+    )
 
 
 def check_records(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
