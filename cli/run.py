@@ -236,7 +236,9 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     start = replace(train_plan.fresh_start(spec, 0), dataset=private)
     try:
         training = train_plan.make_plan(plain, start, tuple(before), Console(quiet=True))
-    except (BudgetError, CalibrationError):
+    except (BudgetError, CalibrationError) as error:
+        if made.event is not None and isinstance(error, BudgetError):
+            raise  # the tickets may have taken the budget: it says what did
         raise InputError(
             f"--epsilon, --split: {options.split:g} of {options.epsilon:g} is too little for the training; raise --epsilon,"
             " or --split (0.9 leaves a tenth for the selection)"

@@ -310,7 +310,8 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken
         notes.append(
             f"--stop-at ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
         )
-    notes.append(OTHERS)
+    if options.ledger is None:
+        notes.append(OTHERS)
     if plan.evaluations:
         notes.append(
             f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"

@@ -489,7 +489,7 @@ def _with_noise(
     options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
 ) -> TrainingEvent:
     """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
-    from dpltm.privacy.accountant import certified_by, epsilon
+    from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.calibration import calibrate_noise, calibrate_steps
 
     nominal = options.noise == "nominal"
@@ -498,7 +498,7 @@ def _with_noise(
         return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
     if nominal or (_unprotected_ticket(before) and not options.budget_stop):
-        budget, before = _nominal_remainder(budget, before)
+        budget, before = _nominal_remainder(budget, before, options.delta)
     elif math.isinf(epsilon(before, options.delta, unit=draft.unit)):
         raise BudgetError(
             "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
@@ -506,10 +506,7 @@ def _with_noise(
         )
     if options.budget_stop:
         stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
-        if epsilon((*before, stated), options.delta, certified_by(options.accountant), unit=draft.unit) <= budget:
-            return stated
-        fitting = calibrate_steps(budget, options.delta, stated, before, options.accountant)
-        return replace(fitting, steps=min(fitting.steps, draft.steps))
+        return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=draft.steps)
     console.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
     calibrated = calibrate_noise(budget, options.delta, draft, before, options.accountant)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
@@ -522,16 +519,18 @@ def _unprotected_ticket(before: tuple[Event, ...]) -> bool:
     return any(isinstance(event, ProvenanceEvent) and event.provenance == "private" for event in before)
 
 
-def _nominal_remainder(budget: float, before: tuple[Event, ...]) -> tuple[float, tuple[Event, ...]]:
+def _nominal_remainder(budget: float, before: tuple[Event, ...], delta: float) -> tuple[float, tuple[Event, ...]]:
     """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
 
     Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
     noise: the certified epsilon is then above the budget, and is printed.
     """
+    from dpltm.privacy.calibration import check_share
     from dpltm.privacy.events import SelectionEvent, TrainingEvent
 
-    spent = sum(event.eps1 for event in before if isinstance(event, SelectionEvent))
-    if spent >= budget:
-        raise BudgetError(f"budget: selections already spent {spent:g} of {budget:g}, nominally; raise --epsilon")
+    drawn = [event for event in before if isinstance(event, SelectionEvent)]
+    spent = sum(event.eps1 for event in drawn)
+    nominal = [replace(event, certified_epsilon=event.eps1) for event in drawn]
+    check_share(budget, spent, nominal, delta, "record", "nominal epsilon")
     trained = [event for event in before if isinstance(event, TrainingEvent)]
     return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)

@@ -17,8 +17,10 @@ from scipy.optimize import brentq
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import CERTIFIED, epsilon
-from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.events import Event, TrainingEvent, Unit
 from dpltm.privacy.pld import FINE, QUICK, Resolution
+from dpltm.privacy.units import is_release
+from dpltm.privacy.words import describe
 
 TOLERANCE = 1e-3
 """What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,
@@ -26,6 +28,17 @@ as near as the accountant's grid allows."""
 
 SMALLEST_NOISE, LARGEST_NOISE = 0.1, 2.0**14
 """No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
+
+LEAST_SHARE, MOST_NOISE = 0.02, 10.0
+"""What is left of a budget is refused below this share of it, or where it calls for more than so many times the noise of the
+whole budget.
+
+A search ends up to ``TOLERANCE`` short of its budget. So a spent budget leaves a crumb, and some noise fits any crumb: 30 to
+50,000 times that of the whole, for what would be certified as the whole budget once more. Noise alone does not tell a crumb
+where the whole budget was large (at 30 it may be a few times as much), and the share alone does not tell 3 % left by a draw,
+which calls for up to 25 times the noise, from 3 % left by another training, which calls for 4: Gaussian noise adds up by its
+inverse square. What somebody planned is accepted: a tenth left by a draw calls for at most 8 times the noise (epsilon 0.1 to
+50, delta 1e-5)."""
 
 MOST_STEPS = 10**8
 SMALLEST_RATE = 1e-9
@@ -50,7 +63,7 @@ def calibrate_noise(
         ``[(1 - TOLERANCE) budget, budget]``.
 
     Raises:
-        BudgetError: ``before`` spends the budget, or leaves too little of it.
+        BudgetError: ``before`` spends the budget, or leaves too little of it (see ``LEAST_SHARE`` and ``MOST_NOISE``).
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
         InputError: an accountant that certifies nothing.
     """
@@ -66,6 +79,9 @@ def _least_noise(
     """The noise multiplier of :func:`calibrate_noise`."""
     spent, left = _check(budget, delta, plan, before, accountant)
 
+    def alone(training: TrainingEvent) -> float:
+        return epsilon([training], delta, accountant, unit=plan.unit)
+
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
 
@@ -73,10 +89,19 @@ def _least_noise(
     root = _least(excess, math.log(guess), math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))
     if root is None:
         _refuse(
-            budget, left, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at sampling rate"
-            f" {plan.sampling_rate:.3g} spends more; raise --epsilon or take fewer steps"
+            budget, left, delta, plan, before, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at"
+            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise --epsilon or take fewer steps",
         )  # fmt: skip
-    return math.exp(root)
+    noise = math.exp(root)
+    eased = replace(
+        plan, noise_multiplier=noise / MOST_NOISE
+    )  # the whole budget needs no more noise than this if it fits
+    if left < budget and eased.noise_multiplier > SMALLEST_NOISE and alone(eased) <= budget:
+        why = (
+            f"which leaves so little of {budget:g} that the noise would be over {MOST_NOISE:g} times that of the whole"
+        )
+        raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", why, delta, plan.unit))
+    return noise
 
 
 def calibrate_rate(
@@ -86,6 +111,7 @@ def calibrate_rate(
 
     Where even a rate of 1 underspends, that is what is returned.
     """
+    before = tuple(before)
     spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
@@ -95,21 +121,33 @@ def calibrate_rate(
     root = _least(excess, -math.log(min(max(guess, SMALLEST_RATE), 1.0)), 0.0, -math.log(SMALLEST_RATE))
     if root is None:
         _refuse(
-            budget, left, f"even sampling rate {SMALLEST_RATE:g} over {plan.steps} steps at noise multiplier"
-            f" {plan.noise_multiplier:.3g} spends more; raise --epsilon or the noise, or take fewer steps"
+            budget, left, delta, plan, before, f"even sampling rate {SMALLEST_RATE:g} over {plan.steps} steps at noise"
+            f" multiplier {plan.noise_multiplier:.3g} spends more", "raise --epsilon or the noise, or take fewer steps",
         )  # fmt: skip
     return replace(plan, sampling_rate=math.exp(-root))
 
 
 def calibrate_steps(
-    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
+    budget: float,
+    delta: float,
+    plan: TrainingEvent,
+    before: Iterable[Event] = (),
+    accountant: str = "pld",
+    most: int | None = None,
 ) -> TrainingEvent:
     """The training event ``plan`` with the most steps, up to ``MOST_STEPS``, whose epsilon fits.
+
+    Args:
+        budget, delta, plan, before, accountant: as :func:`calibrate_noise`; the steps of ``plan`` are ignored.
+        most: no more than these are wanted; where they fit, nothing is searched for.
 
     Raises:
         BudgetError, CalibrationError, InputError: as :func:`calibrate_noise`; not even one step fits.
     """
+    before = tuple(before)
     spent, left = _check(budget, delta, plan, before, accountant)
+    if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
+        return wanted
 
     def excess(log_steps: float, resolution: Resolution) -> float:  # falls as its argument, -ln T, grows
         steps = min(max(round(math.exp(-log_steps)), 1), MOST_STEPS)
@@ -122,10 +160,10 @@ def calibrate_steps(
     low, _ = _around(lambda count: spent(replace(plan, steps=count), FINE) <= budget, steps, max(steps // 2000, 1))
     if low == 0:
         _refuse(
-            budget, left, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and sampling rate"
-            f" {plan.sampling_rate:.3g} spends more; raise --epsilon or the noise"
+            budget, left, delta, plan, before, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and"
+            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise --epsilon or the noise",
         )  # fmt: skip
-    return replace(plan, steps=low)
+    return replace(plan, steps=low if most is None else min(low, most))
 
 
 def slack_noise(plan: TrainingEvent, delta: float) -> float:
@@ -140,8 +178,45 @@ def slack_noise(plan: TrainingEvent, delta: float) -> float:
     return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
+def check_share(
+    budget: float, used: float, before: Iterable[Event], delta: float, unit: Unit, kind: str = "epsilon"
+) -> None:
+    """Refuses a budget of which so much is used that what is left is worth nothing.
+
+    Args:
+        budget: the whole epsilon.
+        used: what ``before`` takes of it.
+        before: the events that take it.
+        delta, unit: that the budget is read at, and is for.
+        kind: of figure, in the message.
+
+    Raises:
+        BudgetError: less than ``LEAST_SHARE`` is left; names what took it, and what to do.
+    """
+    if budget - used >= LEAST_SHARE * budget:
+        return
+    share = f"which leaves less than {100 * LEAST_SHARE:g} % of {budget:g}, nothing but noise"
+    why = f"so nothing is left of {budget:g}" if used >= budget else share
+    raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta, unit))
+
+
+def taken(before: Iterable[Event], figure: str, why: str, delta: float, unit: Unit) -> str:
+    """One line on what took a budget: the costliest event with its date, how many others, and what to do."""
+    costs = [
+        (epsilon([event], delta, "rdp", unit=unit), event) for event in before
+    ]  # rdp is quick and good enough to rank
+    costs = [(cost, event) for cost, event in costs if cost > 0 or is_release(event)]
+    _, first = max(costs, key=lambda pair: pair[0])
+    rest = len(costs) - 1
+    others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""
+    return (
+        f"budget: on these records {figure} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
+        " --epsilon, a new budget for all of it together, or name another --ledger, which will be added up with this one"
+    )
+
+
 def _check(
-    budget: float, delta: float, like: TrainingEvent, before: Iterable[Event], accountant: str
+    budget: float, delta: float, like: TrainingEvent, before: tuple[Event, ...], accountant: str
 ) -> tuple[Spent, float]:
     """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
     if accountant not in CERTIFIED:
@@ -150,13 +225,8 @@ def _check(
         )
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
-    before = tuple(before)
     used = epsilon(before, delta, accountant, unit=like.unit)
-    if used >= budget:
-        raise BudgetError(
-            f"budget: the ledger already holds epsilon {used:.4g} for these records, so nothing is left of"
-            f" {budget:g} for training; raise --epsilon, or name another --ledger if that release is never made"
-        )
+    check_share(budget, used, before, delta, like.unit)
 
     def spent(plan: TrainingEvent, resolution: Resolution) -> float:
         return epsilon((*before, plan), delta, accountant, resolution=resolution, unit=like.unit)
@@ -174,14 +244,14 @@ def _noise(plan: TrainingEvent) -> float:
     return plan.noise_multiplier
 
 
-def _refuse(budget: float, left: float, why: str) -> NoReturn:
+def _refuse(
+    budget: float, left: float, delta: float, plan: TrainingEvent, before: tuple[Event, ...], why: str, remedy: str
+) -> NoReturn:
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:
-        raise BudgetError(
-            f"budget: the ledger already holds epsilon {budget - left:.4g} of {budget:g} for these records, and what is left"
-            f" is too little: {why}"
-        )
-    raise CalibrationError(f"--epsilon: {budget:g} is too small to calibrate: {why}")
+        little = f"which leaves too little of {budget:g}: {why}"
+        raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", little, delta, plan.unit))
+    raise CalibrationError(f"--epsilon: {budget:g} is too small to calibrate: {why}; {remedy}")
 
 
 def _excess(spent: float, budget: float) -> float:

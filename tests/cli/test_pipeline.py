@@ -274,19 +274,19 @@ def test_records_are_not_public_and_private_at_once(refused, command, subset, sh
 def test_a_spent_budget_is_refused(cli, refused):
     cli("train", "pub@1", *PRIVATE, *FEW, "--epsilon", "1", "--out", "r")
     message = refused("train", "pub@2", *PRIVATE, *FEW, "--epsilon", "0.5", "--out", "r2", code=1)
-    assert message.startswith("budget: the ledger already holds epsilon 0.99")
+    assert message.startswith("budget: on these records epsilon 0.99")
+    assert " goes to 3 steps of training, " in message
     assert message.endswith(
-        " for these records, so nothing is left of 0.5 for training; raise --epsilon, or name another --ledger if that"
-        " release is never made"
+        ", so nothing is left of 0.5; set a larger --epsilon, a new budget for all of it together, or name another --ledger,"
+        " which will be added up with this one"
     )
 
 
 def test_a_selection_alone_can_spend_the_budget(cli, refused):
     cli("select", "pub", *PRIVATE, "--eps1", "0.5", "--quiet")
-    assert refused("train", "pub", *PRIVATE, *FEW, "--epsilon", "0.25", code=1) == (
-        "budget: the ledger already holds epsilon 0.496 for these records, so nothing is left of 0.25 for training; raise"
-        " --epsilon, or name another --ledger if that release is never made"
-    )
+    message = refused("train", "pub", *PRIVATE, *FEW, "--epsilon", "0.25", code=1)
+    assert message.startswith("budget: on these records epsilon 0.496 goes to a winner drawn from 2 tickets ")
+    assert ", so nothing is left of 0.25; set a larger --epsilon," in message
 
 
 def test_what_is_left_of_a_budget_can_be_spent(cli):

@@ -193,6 +193,27 @@ def test_run_refuses_options(refused, config, options, message):
     assert refused("run", "--config", "c.toml", "--out", "o", *options) == message
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
+def test_a_draw_that_leaves_the_training_noise_alone_is_refused(refused, config, more):
+    config()
+    assert refused("run", "--config", "c.toml", "--out", "o", "--split", "0.01", *more) == (
+        "--epsilon, --split: 0.01 of 2 is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth for"
+        " the selection)"
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
+def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused, config, more):
+    """No --split helps where the tickets take the budget."""
+    config(provenance="dp", generate='criterion = "dp-train"\nepsilon = 1.99')
+    text = Path("c.toml").read_text()
+    Path("c.toml").write_text(text.replace('"0.0:0.5"', '"0.5:1.0"').replace("split = 0.75", "split = 0.999"))
+    message = refused("run", "--config", "c.toml", "--out", "o", *more, code=1)
+    assert message.startswith("budget: on these records epsilon ")
+    assert " goes to 5 steps of training, " in message
+    assert " and 1 other release, which leaves less than 2 % of 2, nothing but noise" in message
+
+
 def test_run_refuses_shared_records_and_other_shapes(refused, config, cwd):
     config()
     text = Path("c.toml").read_text()

@@ -22,6 +22,7 @@ from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent, now
 from dpltm.privacy.ledger import SEARCH_NOTE, Ledger
+from dpltm.privacy.words import describe
 from dpltm.private_loop import ANYTHING, PrivateLoop
 from dpltm.sampling import Records
 from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy, train
@@ -331,8 +332,23 @@ def test_what_the_ledger_holds_is_part_of_the_budget():
     assert len(ledger.events) == 2
     with pytest.raises(BudgetError) as error:
         make(noise_multiplier=None, epsilon=1.0 - 2e-3, ledger=ledger)
-    assert str(error.value).startswith("budget: the ledger already holds epsilon ")
+    assert str(error.value).startswith("budget: on these records epsilon ")
     assert len(ledger.events) == 2
+
+
+def test_a_spent_budget_trains_no_noise():
+    """Calibration stops a little short of its budget, and some noise would fit what is left."""
+    ledger = Ledger()
+    for _ in make(noise_multiplier=None, epsilon=1.0, ledger=ledger):
+        pass
+    with pytest.raises(BudgetError) as error:
+        make(noise_multiplier=None, epsilon=1.0, ledger=ledger)
+    (spent,) = ledger.events
+    assert f"goes to {describe(spent)} ({spent.time[:10]}), which leaves less than 2 % of 1, nothing" in str(
+        error.value
+    )
+    assert ledger.events == (spent,)
+    assert make(noise_multiplier=None, epsilon=2.0, ledger=ledger).event.noise_multiplier < 3 * spent.noise_multiplier
 
 
 def test_other_records_in_the_ledger_do_not_count():

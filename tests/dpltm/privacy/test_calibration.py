@@ -13,6 +13,7 @@ from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
+    MOST_NOISE,
     SMALLEST_NOISE,
     TOLERANCE,
     calibrate_noise,
@@ -21,6 +22,7 @@ from dpltm.privacy.calibration import (
     slack_noise,
 )
 from dpltm.privacy.events import (
+    BudgetEvent,
     DatasetRef,
     GaussianEvent,
     GuaranteeEvent,
@@ -28,6 +30,12 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
     TrainingEvent,
+)
+from dpltm.privacy.words import describe
+
+REMEDY = (
+    "; set a larger --epsilon, a new budget for all of it together, or name another --ledger, which will be added up with"
+    " this one"
 )
 
 DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
@@ -63,7 +71,7 @@ def analytic_sigma(budget, delta, steps=1):
         (0.01, 100, 0.1, []),
         (0.1, 1000, 256 / 60000, []),
         (1.0, 1000, 0.01, [selection(0.5)]),
-        (1.0, 1000, 0.01, [selection(0.99)]),
+        (1.0, 1000, 0.01, [selection(0.9)]),
         (1.0, 1000, 0.01, [selection(0.25), selection(0.25), plan(100, 0.01, 2.0)]),
         (1.0, 100, 0.1, [ProvenanceEvent(DATA, "t", "add-remove", "record", "public", "s")]),
         (2.0, 10, 1.0, [plan(20, 0.1, 6.0)]),
@@ -142,8 +150,7 @@ def test_nothing_left(before, shown):
     with pytest.raises(BudgetError) as caught:
         calibrate_noise(1.25, DELTA, plan(10, 0.1), before)
     assert str(caught.value) == (
-        f"budget: the ledger already holds epsilon {shown} for these records, so nothing is left of 1.25 for training;"
-        " raise --epsilon, or name another --ledger if that release is never made"
+        f"budget: on these records epsilon {shown} goes to {describe(before[0])} (t), so nothing is left of 1.25{REMEDY}"
     )
 
 
@@ -169,17 +176,75 @@ def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
     assert len(calls) < 20
 
 
-def test_a_sliver_left_is_too_small():
-    """Spent is just below the budget: the error names the ledger, not the noise."""
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
+@pytest.mark.parametrize("left", [1e-6, 5e-4, 0.0199])
+def test_a_sliver_left_is_refused(search, left):
+    """Whatever is searched for: a spent budget leaves up to ``TOLERANCE``, and some noise would fit it."""
     before = [selection(0.5)]
     spent = epsilon(before, DELTA)
+    budget = spent / (1 - left)
     with pytest.raises(BudgetError) as caught:
-        calibrate_noise(spent * (1 + 1e-6), DELTA, plan(1000, 0.01), before)
+        search(budget, DELTA, plan(1000, 0.01), before)
     assert str(caught.value) == (
-        f"budget: the ledger already holds epsilon {spent:.4g} of {spent:g} for these records, and what is left is too"
-        " little: even noise multiplier 16384 over 1000 steps at sampling rate 0.01 spends more; raise --epsilon or take"
-        " fewer steps"
+        f"budget: on these records epsilon {spent:.4g} goes to {describe(before[0])} (t), which leaves less than 2 % of"
+        f" {budget:g}, nothing but noise{REMEDY}"
     )
+
+
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
+@pytest.mark.parametrize(("budget", "sigma"), [(0.1, 30.0), (3.0, 1.0)])
+def test_what_a_calibrated_training_leaves_is_a_sliver(search, budget, sigma):
+    """The same search a second time is refused, whatever was searched for the first time."""
+    first = search(budget, DELTA, plan(100, 0.05, sigma))
+    with pytest.raises(BudgetError, match="which leaves less than 2 % of"):
+        search(budget, DELTA, plan(100, 0.05, sigma), [first])
+
+
+@pytest.mark.parametrize("budget", [0.1, 1.0, 3.0, 8.0, 50.0])
+@pytest.mark.parametrize(("steps", "rate"), [(1, 1.0), (100, 0.05), (1000, 0.01)])
+def test_a_tenth_left_by_a_draw_is_spent(budget, steps, rate):
+    whole = calibrate_noise(budget, DELTA, plan(steps, rate)).noise_multiplier
+    tenth = calibrate_noise(budget, DELTA, plan(steps, rate), [guarantee(0.9 * budget)]).noise_multiplier
+    assert whole < tenth < MOST_NOISE * whole
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.97, 0.979])
+def test_what_another_training_leaves_calls_for_less_noise(share):
+    """Gaussian noise adds up by its inverse square: 2.1 % left is a fifth of what there was, at five times the noise."""
+    before = [calibrate_noise(share, DELTA, plan(100, 0.05))]
+    whole, rest = (calibrate_noise(1.0, DELTA, plan(100, 0.05), known).noise_multiplier for known in ((), before))
+    assert whole < rest < 6 * whole
+
+
+@pytest.mark.parametrize(("share", "refused"), [(0.92, False), (0.97, True)])
+def test_more_than_ten_times_the_noise_of_the_whole_is_refused(monkeypatch, share, refused):
+    """At 3 % left by a release whose guarantee is all that is known, noise would be 25 times as much."""
+    before = [guarantee(share), ProvenanceEvent(DATA, "t", "add-remove", "record", "public", "s"), guarantee(1e-3)]
+    if not refused:
+        calibrate_noise(1.0, DELTA, plan(1, 1.0), before)
+        return
+    with pytest.raises(BudgetError) as caught:
+        calibrate_noise(1.0, DELTA, plan(1, 1.0), before)
+    assert str(caught.value) == (
+        f"budget: on these records epsilon {epsilon(before, DELTA):.4g} goes to a count, known to be (0.97)-DP (t) and 1"
+        " other release, which leaves so little of 1 that the noise would be over 10 times that of the whole" + REMEDY
+    )
+    whole = calibrate_noise(1.0, DELTA, plan(1, 1.0)).noise_multiplier
+    monkeypatch.setattr(calibration, "MOST_NOISE", 50.0)
+    assert 20 * whole < calibrate_noise(1.0, DELTA, plan(1, 1.0), before).noise_multiplier < 50 * whole
+
+
+def test_the_costliest_release_is_named():
+    before = [
+        guarantee(0.1),
+        plan(200, 0.05, 2.0),
+        selection(0.2),
+        BudgetEvent(DATA, "t", "add-remove", "record", 9, 1e-5),
+    ]
+    assert epsilon([before[1]], DELTA) > 0.2
+    with pytest.raises(BudgetError) as caught:
+        calibrate_noise(1.0, DELTA, plan(100, 0.05), [*before, guarantee(0.5)])
+    assert f" goes to {describe(before[1])} (t) and 3 other releases, so nothing is left of 1;" in str(caught.value)
 
 
 def test_epsilon_zero_within_reach():
@@ -280,9 +345,19 @@ def test_no_step_fits_beside_what_was_spent():
     with pytest.raises(BudgetError) as caught:
         calibrate_steps(4.4, DELTA, plan(10, 1.0, 1.0), [guarantee(0.5)])
     assert str(caught.value) == (
-        "budget: the ledger already holds epsilon 0.5 of 4.4 for these records, and what is left is too little: even one"
-        " step at noise multiplier 1 and sampling rate 1 spends more; raise --epsilon or the noise"
+        "budget: on these records epsilon 0.5 goes to a count, known to be (0.5)-DP (t), which leaves too little of 4.4:"
+        " even one step at noise multiplier 1 and sampling rate 1 spends more" + REMEDY
     )
+
+
+@pytest.mark.parametrize("most", [1, 100, 10**6])
+def test_no_more_steps_than_are_wanted(monkeypatch, most):
+    fitting = calibrate_steps(1.0, DELTA, plan(1, 0.01, 1.0)).steps
+    assert 100 < fitting < 10**6
+    calls = []
+    monkeypatch.setattr(calibration, "epsilon", lambda *args, **how: calls.append(1) or epsilon(*args, **how))
+    assert calibrate_steps(1.0, DELTA, plan(7, 0.01, 1.0), most=most) == plan(min(fitting, most), 0.01, 1.0)
+    assert (len(calls) == 2) == (most < fitting)  # what was spent before, and whether it fits
 
 
 # Rate.

@@ -225,7 +225,7 @@ def test_a_budget_for_users_and_one_for_records_stand_beside_each_other():
 def test_noise_is_calibrated_for_the_unit_of_the_plan():
     plan = calibrate_noise(2.0, DELTA, USER)
     assert 1.998 <= epsilon([plan], DELTA) <= 2.0
-    with pytest.raises(BudgetError, match="already holds epsilon inf"):
+    with pytest.raises(BudgetError, match="on these records epsilon inf goes to"):
         calibrate_noise(2.0, DELTA, USER, [RECORD])
     after = calibrate_noise(20.0, DELTA, RECORD, [USER])
     assert 19.98 <= epsilon([USER, after], DELTA) <= 20.0
