@@ -12,6 +12,8 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+from dpltm.privacy.event_json import from_json
+from dpltm.privacy.words import describe
 from dpltm.tickets.ticket_set import load_ticket_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
@@ -526,9 +528,13 @@ def test_what_an_interrupted_run_spent_counts_in_the_budget(cli, events, refused
     said: list[str] = []
     monkeypatch.setattr("dpltm.cli.console.Console.say", lambda _, text: said.append(text))
     (first,) = events("new.ledger.jsonl")
-    assert refused(*DP_TRAIN, "--epsilon", "0.5", code=1).startswith("budget: ")
-    same = cli(*DP_TRAIN, "--epsilon", "1", "--dry-run", "--json").json
-    assert 0.99 < certified(same) <= 1  # with what little is left
+    assert ", so nothing is left of 0.5;" in refused(*DP_TRAIN, "--epsilon", "0.5", code=1)
+    for more in ((), ("--dry-run",)):  # the crumb that the first calibration left is noise alone
+        message = refused(*DP_TRAIN, "--epsilon", "1", *more, code=1)
+        assert (
+            f" goes to {describe(from_json(first))} ({first['time'][:10]}), which leaves less than 2 % of 1,"
+            in message
+        )
     planned = cli(*DP_TRAIN, "--epsilon", "2", "--dry-run", "--json").json
     assert 1.9 < certified(planned) <= 2
     said.clear()

@@ -32,7 +32,8 @@ def test_a_draw_whose_ledger_is_gone_is_still_part_of_the_budget(cwd, cli):
     (cwd / "pub/ledger.jsonl").unlink()
     done = cli("train", "pub", *PRIVATE, *FEW, "--epsilon", "0.5")
     assert done.code == 1
-    assert done.err.startswith("error: budget: the ledger already holds epsilon 2.99")
+    assert done.err.startswith("error: budget: on these records epsilon 2.99")
+    assert " goes to a winner drawn from 2 tickets " in done.err
 
 
 @pytest.mark.usefixtures("cwd")
