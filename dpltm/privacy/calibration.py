@@ -33,12 +33,12 @@ LEAST_SHARE, MOST_NOISE = 0.02, 10.0
 """What is left of a budget is refused below this share of it, or where it calls for more than so many times the noise of the
 whole budget.
 
-A search ends up to ``TOLERANCE`` short of its budget. So a spent budget leaves a crumb, and some noise fits any crumb: 30 to
-50,000 times that of the whole, for what would be certified as the whole budget once more. Noise alone does not tell a crumb
-where the whole budget was large (at 30 it may be a few times as much), and the share alone does not tell 3 % left by a draw,
-which calls for up to 25 times the noise, from 3 % left by another training, which calls for 4: Gaussian noise adds up by its
-inverse square. What somebody planned is accepted: a tenth left by a draw calls for at most 8 times the noise (epsilon 0.1 to
-50, delta 1e-5)."""
+A search ends up to ``TOLERANCE`` short of its budget. So a spent budget leaves a crumb, and some noise fits any
+crumb: 30 to 50,000 times that of the whole, for what would be certified as the whole budget once more. The noise
+alone does not tell a sliver of a large budget: 1 % of 50 may call for 6 times as much. The share alone does not tell
+3 % left by a draw, which calls for up to 25 times the noise, from 3 % left by another training, which calls for 4
+(Gaussian noise adds up by its inverse square). What somebody planned is accepted: a tenth left by a draw calls for
+about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5."""
 
 MOST_STEPS = 10**8
 SMALLEST_RATE = 1e-9
@@ -202,10 +202,9 @@ def check_share(
 
 def taken(before: Iterable[Event], figure: str, why: str, delta: float, unit: Unit) -> str:
     """One line on what took a budget: the costliest event with its date, how many others, and what to do."""
-    costs = [
-        (epsilon([event], delta, "rdp", unit=unit), event) for event in before
-    ]  # rdp is quick and good enough to rank
-    costs = [(cost, event) for cost, event in costs if cost > 0 or is_release(event)]
+    # rdp is quick, and good enough to rank by
+    alone = [(epsilon([event], delta, "rdp", unit=unit), event) for event in before]
+    costs = [(cost, event) for cost, event in alone if cost > 0 or is_release(event)]
     _, first = max(costs, key=lambda pair: pair[0])
     rest = len(costs) - 1
     others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""

@@ -28,7 +28,6 @@ def spend(cli, *arguments):
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["train", "dry-run"])
 @pytest.mark.parametrize("budget", ["0.3", "3", "30"])
 def test_a_second_training_on_a_spent_budget(cli, refused, events, budget, more):
-    """At 30 the noise would be a few times that of the whole only, but nothing of the budget is left all the same."""
     spend(cli, *DENSE, "--epsilon", budget, "--out", "r")
     (spent,) = [from_json(event) for event in events("l")]
     assert refused(*DENSE, "--epsilon", budget, "--out", "r2", *more, code=1) == (
