@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.full_precision import full_precision
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
@@ -391,10 +392,11 @@ CHUNK = 1024
 @torch.no_grad()
 def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
     """Number of records whose largest output is at their label."""
-    return sum(
-        int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
-        for start in range(0, len(x), chunk)
-    )
+    with full_precision():  # whether a record is right should not depend on those beside it
+        return sum(
+            int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
+            for start in range(0, len(x), chunk)
+        )
 
 
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:

@@ -7,6 +7,7 @@ guarantee. Pruned weights get neither gradient nor noise and stay exactly zero.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dpltm.averaging import AVERAGES, Average, WeightAverage
 from dpltm.data.ratings import ABSENT
 from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter
+from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
@@ -178,7 +180,7 @@ class NoisyGradients:
     ) -> None:
         self.gradients = RecordGradients(model, mask, loss, compile=config.compile)
         if len(records):
-            x, y = records.take(np.zeros(1, dtype=np.int64))
+            x, y = _first(records)
             self.gradients.check(x, y)
         most = config.physical_batch or self.gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
@@ -218,14 +220,17 @@ class NoisyGradients:
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
         total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
         try:
-            with self._precision():
+            with full_precision(), self._precision():
                 for batch in self._records.batches(index, self._rows, config.compile):
                     total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
-        except Exception as error:  # its words may tell of a record, so they are not repeated here
+            failed = False
+        except Exception:
+            failed = True  # what it says may tell of a record: raised in here, it would be the context of our own
+        if failed:
             raise InputError(
                 "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
                 " the vocabulary? What was spent is on record"
-            ) from error
+            )
         mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
         self._flat.zero_()  # whoever read the last step's gradients may have written there as well
         self._flat[self._live] = mean.to(self._flat.dtype)
@@ -247,6 +252,19 @@ class NoisyGradients:
         """Takes the gradients away again."""
         for parameter in self.parameters:
             parameter.grad = None
+
+
+def _first(records: Records) -> tuple[Tensor, Tensor]:
+    """The first record, whose shape and type are looked at.
+
+    Raises:
+        InputError: it cannot be made ready; what ``prepare`` says of it goes nowhere, as in ``backward``.
+    """
+    with contextlib.suppress(Exception):
+        return records.take(np.zeros(1, dtype=np.int64))
+    raise InputError(
+        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+    )
 
 
 def train(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.filters import ElementWiseFilter, Filter
+from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
@@ -108,7 +109,8 @@ class RecordGradients:
         modes = tuple(module.training for module in self._model.modules())
         if self._plan is None or modes != self._modes:
             self._plan = None
-            self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
+            with full_precision():
+                self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
             self._modes = modes
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
@@ -139,15 +141,19 @@ class RecordGradients:
             record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
             float64: in float32 its rounding alone can exceed the bound many times (Casacuberta et al. 2022). What a
             record contributes is taken as computed independently of its batch, which linear algebra libraries keep
-            only up to the last bits.
+            only up to the last bits: of float32, since ``full_precision`` keeps them from rounding factors to fewer.
         """
         if len(x) == 0:
             return FilteredSum(self._zeros(x), 0)
         self.check(x, y)
         assert self._plan is not None
-        layers = [layer for layer, _ in self._plan.layers]
+        with full_precision():
+            return self._sum(self._plan, x, y, filter, present)
+
+    def _sum(self, plan: Plan, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None) -> FilteredSum:
+        layers = [layer for layer, _ in plan.layers]
         try:
-            self._passes(self._plan, x, y)
+            self._passes(plan, x, y)
             bad, wide = _unusable(layers, len(x), x.device)
             skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
             out = bad if present is None else (~present if bad is None else bad | ~present)

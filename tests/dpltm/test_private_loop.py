@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -234,11 +235,51 @@ def test_the_event_stays_when_the_network_fails_in_the_middle():
         "training: the model or the loss failed on the records of a step; is every label a class, and every token in the"
         " vocabulary? What was spent is on record"
     ), "what it says itself may tell of a record"
-    assert str(error.value.__cause__) == "out of order"
+    assert (error.value.__cause__, error.value.__context__) == (None, None)
     assert ledger.events == (loop.event,)
     assert step.number == 2
     with pytest.raises(InputError, match="step 2: its one gradient was taken"):
         step.backward()
+
+
+def test_no_traceback_holds_what_a_model_says_of_a_record():
+    x, y = toy_data()
+    x[17, 2] = 8675309.0
+    model = toy_model()
+
+    def fail(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        for row in inputs[0]:
+            if 8675309.0 in row.tolist():
+                raise ValueError(f"cannot take {row.tolist()}")
+
+    model.register_forward_pre_hook(fail)
+    loop = make(model, data=(x, y), batch_size=40)
+    with pytest.raises(InputError) as error:
+        next(iter(loop)).backward()
+    shown = "".join(traceback.format_exception(error.value))
+    assert "training: the model or the loss failed on the records of a step" in shown
+    assert "8675309" not in shown
+    assert (error.value.__cause__, error.value.__context__) == (None, None), "what follows them shows it as well"
+
+
+def test_no_traceback_holds_what_prepare_says_of_the_first_record():
+    x, y = toy_data()
+    x[0] = 8675309.0
+
+    def prepare(rows: Tensor) -> Tensor:
+        for row in rows:
+            if 8675309.0 in row.tolist():
+                raise ValueError(f"cannot take {row.tolist()}")
+        return rows
+
+    with pytest.raises(InputError) as error:
+        make(data=(x, y), prepare=prepare)
+    shown = "".join(traceback.format_exception(error.value))
+    assert str(error.value) == (
+        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+    )
+    assert "8675309" not in shown
+    assert (error.value.__cause__, error.value.__context__) == (None, None)
 
 
 def test_no_event_without_the_loop():

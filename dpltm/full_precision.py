@@ -1,0 +1,101 @@
+"""Products of float32 numbers taken in float32, whatever the device would round them to for speed.
+
+On recent GPUs PyTorch multiplies float32 numbers of convolutions with 10 bits of mantissa (TF32) unless told otherwise, and
+processors may take bfloat16 in the same way. A gradient would then be off by 1e-3, and by how much may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+FULL = ("ieee", "none")
+"""Settings of an operator that round no operand; ``none`` says nothing, and nothing is rounded by itself."""
+
+_OPERATORS = tuple(
+    (backend, name)
+    for backend, names in (("cuda", ("matmul",)), ("cudnn", ("conv", "rnn")), ("mkldnn", ("matmul", "conv", "rnn")))
+    for name in names
+)
+_FLAGS = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+"""Of matrix products on CUDA: partial sums in the narrow type of the operands."""
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits.
+
+    Guarantees:
+        TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
+        and oneDNN, and so are reduced-precision reductions of narrow types. The settings are those of the process: what
+        other threads compute meanwhile is as exact. A model that sets them itself has its way.
+    """
+    before = _Settings()
+    before.turn_off()
+    try:
+        yield
+    finally:
+        before.restore()
+
+
+class _Settings:
+    """The settings as they are found.
+
+    torch keeps two sets of switches that write to each other. The older ones cannot be read where a program has used the
+    newer ones to say different things of two operators; then the newer ones alone are written.
+    """
+
+    def __init__(self) -> None:
+        self._matmul = _read(torch.get_float32_matmul_precision)
+        self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
+        self._operators = [(found, found.fp32_precision) for found in _operators()]
+        cublas = torch.backends.cuda.matmul
+        self._on = [name for name in _FLAGS if getattr(cublas, name, False)]
+
+    def turn_off(self) -> None:
+        if self._matmul not in (None, "highest"):
+            torch.set_float32_matmul_precision("highest")
+        if self._cudnn:
+            torch.backends.cudnn.allow_tf32 = False
+        for operator, _ in self._operators:
+            if operator.fp32_precision not in FULL:
+                operator.fp32_precision = "ieee"
+        for name in self._on:
+            setattr(torch.backends.cuda.matmul, name, False)
+
+    def restore(self) -> None:
+        if self._matmul is not None and self._matmul != "highest":
+            torch.set_float32_matmul_precision(self._matmul)
+        if self._cudnn:
+            torch.backends.cudnn.allow_tf32 = True
+        for operator, precision in self._operators:
+            if operator.fp32_precision != precision:
+                operator.fp32_precision = precision
+        for name in self._on:
+            setattr(torch.backends.cuda.matmul, name, True)
+
+
+def _operators() -> list[Any]:
+    """The newer switches, one an operator; none in a torch that has only the older ones."""
+    found = []
+    for backend, name in _OPERATORS:
+        operator = getattr(getattr(torch.backends, backend), name, None)
+        if operator is not None and hasattr(operator, "fp32_precision"):
+            found.append(operator)
+    return found
+
+
+def _read(setting: Callable[[], T]) -> T | None:
+    try:
+        return setting()
+    except RuntimeError:  # the newer switches say what the older one has no word for
+        return None
