@@ -33,6 +33,12 @@ LEAST_DELTA = 1e-15
 PER_USER = 64
 """Ratings of a user that count at unit ``user``, if nothing is said."""
 
+SEVERAL_ROWS = (
+    "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
+    " row a person where people are to be protected"
+)
+"""Said of every guarantee for single records of a file of the user's own (group privacy)."""
+
 NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-pad][-tanh]|lstm|gru|ncf"
 """Names of networks, for ``--help``."""
 
@@ -210,6 +216,19 @@ def public_input_notes(dataset: Dataset) -> list[str]:
             " declare them with --users and --items"
         )
     return notes
+
+
+def unit_notes(options: DataOptions, dataset: Dataset) -> list[str]:
+    """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
+    from dpltm.data import catalogue
+
+    if dataset.unit == "user":
+        return []
+    if dataset.rated:
+        return [
+            "the guarantee is for one rating, not for one person, who may have given many; --unit user protects all of them"
+        ]
+    return [] if options.dataset in catalogue() else [SEVERAL_ROWS]
 
 
 def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:

@@ -19,6 +19,7 @@ from dpltm.cli.common import (
     parse_numbers,
     public_input_notes,
     tensors,
+    unit_notes,
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, feature_events, feature_notes, with_features
@@ -382,7 +383,7 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
     from dpltm.tickets.ticket_set import ticket_rows
 
     private = saved.provenance == "private"
-    notes = public_input_notes(plan.dataset)
+    notes = _input_notes(plan, options)
     for event in not_held(_feature_events(plan.dataset, plan.source, plan.provenance), ledger.events):
         ledger.append(event)
     if saved.source is not None:
@@ -408,6 +409,12 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
         "tickets": ticket_rows(saved.body, measured=not private or options.reveal),
         "privacy": report(touching, options.delta, "add-remove", notes).to_json(),
     }
+
+
+def _input_notes(plan: Plan, options: GenerateOptions) -> list[str]:
+    """About public inputs, and whom the guarantee is for, if there is one."""
+    guaranteed = plan.provenance in ("private", "dp")
+    return [*public_input_notes(plan.dataset), *(unit_notes(options, plan.dataset) if guaranteed else ())]
 
 
 def _origin_notes(saved: TicketSet) -> list[str]:
@@ -447,7 +454,7 @@ def _dry_run(options: GenerateOptions, plan: Plan, events: tuple[Event, ...], ou
         "records": plan.dataset.records,
         "model": plan.spec.text,
         "steps": _steps(options, plan),
-        "privacy": report(touching, options.delta, "add-remove", public_input_notes(plan.dataset)).to_json(),
+        "privacy": report(touching, options.delta, "add-remove", _input_notes(plan, options)).to_json(),
     }
 
 

@@ -16,6 +16,7 @@ from dpltm.cli.common import (
     load_dataset,
     parse_numbers,
     same_records,
+    unit_notes,
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, with_features
@@ -270,34 +271,29 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     check_budgets(before, (event,))
     touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
     notes = [*notes_of(scheme), "the number of messages shows how many records there are"]
+    notes += unit_notes(options, dataset)
+    if isinstance(answer, BitStrings):
+        notes.append(
+            "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"
+        )
     privacy = report(touching, options.delta, "replace-one", notes)  # what has no figure is refused here
     if not any(isinstance(old, TrainingEvent) for old in touching):
         privacy = replace(privacy, certified=replace(privacy.certified, sampling="none"))
     if touching == [event] and isinstance(answer, BitStrings):
         claim = Nominal(answer.nominal, 0.0, f"{answer.protocol}, as LATENT and its sources define it")
         privacy = replace(privacy, nominal=claim)
-    saturated = 0
     if not options.dry_run:
         open_ledger(path).append(event)
-
-        def blocks(step: Any) -> Iterator[np.ndarray]:
-            nonlocal saturated
-            for rows, many in scheme.messages(dataset.train.x, dataset.train.y, SecureSource(), step):
-                saturated += many
-                yield rows
-
         with console.progress(f"encoding the records of {dataset.name}", len(dataset.train)) as step:
-            write_messages(out, scheme, len(dataset.train), blocks(step))
+            coded = scheme.messages(dataset.train.x, dataset.train.y, SecureSource(), step)
+            write_messages(out, scheme, len(dataset.train), (rows for rows, _ in coded))
         console.say(f"wrote {out}")
-    if saturated or isinstance(answer, BitStrings):
-        note = "how many values saturated is the owner's to know: it is not in the file, so do not hand it on"
-        privacy = replace(privacy, notes=(*privacy.notes, note))
     return {
         **({"dry_run": True} if options.dry_run else {}),
         "messages": str(out),
         "records": len(dataset.train),
         **_facts(scheme),
-        "saturated": None if options.dry_run else saturated,
+        "saturated": None,  # a key that scripts know; the count is a function of the records that nothing pays for
         "privacy": privacy.to_json(),
     }
 
@@ -350,7 +346,7 @@ def _show_encoded(rich: RichConsole, body: dict[str, Any]) -> None:
     from dpltm.cli.show import show_pairs, show_privacy
 
     title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
-    shown = ("records", "features", "values", "bits", "candidates", "record_bytes", "saturated")
+    shown = ("records", "features", "values", "bits", "candidates", "record_bytes")
     show_pairs(rich, title, {key: body.get(key) for key in shown})
     show_figures(rich, body)
     show_privacy(rich, body["privacy"])

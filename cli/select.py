@@ -20,6 +20,7 @@ from dpltm.cli.common import (
     provenance_notes,
     public_input_notes,
     tensors,
+    unit_notes,
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried, feature_events, feature_notes, inputs
@@ -137,7 +138,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     check_budgets(ledger.events, [*entered, event, *([_reveal_event(event)] if options.reveal else [])])
     _announce(ledger, event, options, console)
     if options.dry_run:
-        return _dry_run(options, (*ledger.touching(records), *theirs, event))
+        return _dry_run(options, (*ledger.touching(records), *theirs, event), unit_notes(options, dataset))
     inputs(dataset.train, dataset, console)  # features that cannot be had are missed now
     for first in entered:
         ledger.append(first)
@@ -246,6 +247,7 @@ def _release(
         *provenance_notes(tickets, dataset),
         *feature_notes(dataset, event.dataset, options.delta),
         *public_input_notes(dataset),
+        *unit_notes(options, dataset),
     ]
     draws = sum(isinstance(old, SelectionEvent) for old in touching)
     if draws > 1:
@@ -355,7 +357,7 @@ def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
     return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
 
 
-def _dry_run(options: SelectOptions, events: tuple[Event, ...]) -> dict[str, Any]:
+def _dry_run(options: SelectOptions, events: tuple[Event, ...], notes: list[str]) -> dict[str, Any]:
     from dpltm.privacy.events import SelectionEvent
     from dpltm.privacy.ledger import report
 
@@ -363,7 +365,7 @@ def _dry_run(options: SelectOptions, events: tuple[Event, ...]) -> dict[str, Any
     assert isinstance(event, SelectionEvent)
     if options.reveal:
         events = (*events, _reveal_event(event))
-    privacy = report(events, options.delta, event.adjacency)
+    privacy = report(events, options.delta, event.adjacency, notes)
     return {
         "dry_run": True,
         "ticket_set": options.set,

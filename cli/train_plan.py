@@ -24,6 +24,7 @@ from dpltm.cli.common import (
     public_input_notes,
     same_records,
     steps_of,
+    unit_notes,
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried, check_quantities, feature_events, feature_notes, with_features
@@ -325,7 +326,7 @@ def _lineage(
     """
     from dpltm.privacy.ledger import merge
 
-    notes = [*public_input_notes(dataset), *_unit_notes(options, dataset)]
+    notes = [*public_input_notes(dataset), *unit_notes(options, dataset), *_rating_notes(options, dataset)]
     features = (*feature_events(dataset, records), *_tuned_on(options, records))
     notes += feature_notes(dataset, records, options.delta)
     if start.tickets is None:
@@ -370,17 +371,14 @@ def _without_held_out(start: Start, dataset: Dataset) -> Start:
     return replace(start, mask=Mask(kept))
 
 
-def _unit_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
-    """What a guarantee for ratings, or for users, means, and whom accuracy is measured on."""
+def _rating_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
+    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
     from dpltm.cli.common import PER_USER
 
     if not dataset.rated:
         return []
     if dataset.unit == "record":
-        return [
-            "the guarantee is for one rating, not for one person, who may have given many; --unit user protects all of them",
-            "about one rating in five is a test rating, by a public hash of user and item; of the same users",
-        ]
+        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
     slots = PER_USER if options.per_user is None else options.per_user
     return [
         f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
