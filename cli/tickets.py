@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.cli.common import NETWORKS, DataOptions, figure, load_dataset, model_spec
+from dpltm.cli.common import NETWORKS, figure, load_dataset, model_spec
 from dpltm.cli.console import Console
+from dpltm.cli.features import FeatureOptions, carried, with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from dpltm.data import Dataset
     from dpltm.generation import Ticket
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.tickets.ticket_set import Origin, TicketSet
 
 SHARING_PRIVATE = (
-    "made from private records with no mechanism: its masks may reveal them, its predictors even more, and no epsilon"
-    " bounds how much"
+    "made from private records with no mechanism: its masks may reveal them, and no epsilon bounds how much"
 )
 
 
@@ -53,8 +55,9 @@ class VerifyOptions:
 class ExportOptions:
     """Writes a ticket set for somebody else, or one ticket for other tools.
 
-    A set leaves its ledger, its selection and everything measured on private records behind. A ticket becomes its masked
-    starting weights (state-dict, onnx) or weights and masks (torch-prune).
+    A set leaves its ledger and its selection behind, and so it does predictors and accuracies that private records made
+    with no mechanism; masks that they made need --yes. A ticket becomes its masked starting weights (state-dict, onnx) or
+    weights and masks (torch-prune).
     """
 
     set: str | None = option(
@@ -68,12 +71,13 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class ImportOptions(DataOptions):
+class ImportOptions(FeatureOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of --model (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). --dataset says what records
     the network is for; if --provenance is public or private, they are also what it was made from. A file that dpltm
-    exported says itself where it comes from.
+    exported says itself where it comes from, and what stands in front of its network; --features names that where the file
+    does not hold it.
     """
 
     file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
@@ -135,7 +139,6 @@ def verify_command(options: VerifyOptions, call: Call) -> None:
 
 def export_command(options: ExportOptions, call: Call) -> None:
     """Runs ``dpltm tickets export`` and prints its answer."""
-    from dpltm.privacy.accountant import epsilon
     from dpltm.tickets import export
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.winner import draws_behind
@@ -152,14 +155,7 @@ def export_command(options: ExportOptions, call: Call) -> None:
     if options.no_predictors and options.to != "set":
         raise InputError(f"--no-predictors: only --to set; {options.to} has starting weights unless --predictor")
     tickets = find_set(name)
-    if tickets.provenance == "private" and not options.yes:
-        raise DpltmError(f"{name}: {SHARING_PRIVATE}; if you mean to hand it on all the same, add --yes")
-    front = tickets.feature_map
-    if front is not None and front.events and not options.yes and options.to == "set":
-        raise DpltmError(
-            f"{name}: holds a network trained on {front.source}; certified for those records is epsilon"
-            f" {figure(epsilon(front.events, 1e-5))} at delta 1e-05; if you mean to hand it on, add --yes"
-        )
+    _check_shared(name, tickets, options)
     if number is None:
         export.export_set(tickets, path, predictors=not options.no_predictors)
     else:
@@ -167,11 +163,12 @@ def export_command(options: ExportOptions, call: Call) -> None:
         values = tickets.body.theta0 if not options.predictor else ticket.predictor
         if values is None:
             raise InputError(f"--predictor: {name} has none; leave it out for the starting weights")
+        origin = replace(tickets.origin, draws=draws_behind(tickets, number))
         if options.to == "onnx":
-            export.export_onnx(tickets.body.spec, values, ticket.mask, path)
+            export.export_onnx(tickets.body.spec, values, ticket.mask, path, origin)
         else:
             write = export.export_state_dict if options.to == "state-dict" else export.export_torch_prune
-            write(values, ticket.mask, path, replace(tickets.origin, draws=draws_behind(tickets, number)))
+            write(values, ticket.mask, path, origin)
     body = {
         "ticket_set": name,
         "id": tickets.id,
@@ -183,12 +180,51 @@ def export_command(options: ExportOptions, call: Call) -> None:
     Console(call.json, call.quiet).result(body, lambda rich: _show_written(rich, body))
 
 
+def _check_shared(name: str, tickets: TicketSet, options: ExportOptions) -> None:
+    """Refuses what no epsilon bounds: networks trained on private records, always; masks made from them, without --yes.
+
+    Raises:
+        DpltmError: saying what it is.
+    """
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.tickets.export import ANY_DELTA, UNPROTECTED_FRONT
+
+    front, whole = tickets.feature_map, options.to == "set"
+    spent = 0.0 if front is None else epsilon(front.events, ANY_DELTA)
+    source = None if front is None else front.source
+    if whole and math.isinf(spent):
+        held = UNPROTECTED_FRONT.format(source)
+        raise DpltmError(f"{name}: {held}, which is never handed on; export one ticket alone, as {name}@ROUND")
+    through = math.isinf(spent) and tickets.provenance != "data-free"
+    if options.predictor and (tickets.provenance == "private" or through):
+        raise DpltmError(
+            f"--predictor: the predictors of {name} were trained on private records with no mechanism, and are never handed"
+            " on; leave it out for the starting weights"
+        )
+    if tickets.provenance == "private" and not options.yes:
+        raise DpltmError(
+            f"{name}: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add --yes"
+        )
+    if through and not options.yes:
+        raise DpltmError(
+            f"{name}: made behind a network trained on {source} with no mechanism: its masks may reveal those records, and"
+            " no epsilon bounds how much; if you mean to hand them on all the same, add --yes"
+        )
+    if whole and spent and not options.yes:
+        raise DpltmError(
+            f"{name}: holds a network trained on {source}; certified for those records is epsilon {figure(spent)} at delta"
+            f" {ANY_DELTA:g}; if you mean to hand it on, add --yes"
+        )
+
+
 def _export_notes(tickets: TicketSet, form: str) -> list[str]:
     """What whoever hands tickets on should know."""
     from dpltm.tickets.winner import drawn_from
 
     notes = []
-    if form in ("set", "onnx") and drawn_from(tickets):
+    if tickets.provenance == "private":
+        notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
+    if form == "set" and drawn_from(tickets):
         notes.append(
             "a winner was drawn from this set, and which round that was is a release of its own that the copy does not know"
             f" of: so train the winner from {tickets.label}, where its cost is counted"
@@ -198,8 +234,7 @@ def _export_notes(tickets: TicketSet, form: str) -> list[str]:
             f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
     if tickets.provenance == "dp":
-        goes = "does not go into ONNX" if form == "onnx" else "goes with the copy"
-        notes.append(f"made under differential privacy from {tickets.source}: what that spent {goes}")
+        notes.append(f"made under differential privacy from {tickets.source}: what that spent goes with the copy")
     return notes
 
 
@@ -210,11 +245,12 @@ def import_command(options: ImportOptions, call: Call) -> None:
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ticket_set import Origin, Parent, save_ticket_set, ticket_rows
 
-    file, out = Path(options.file or ""), Path(options.out or "")
+    console, file, out = Console(call.json, call.quiet), Path(options.file or ""), Path(options.out or "")
     check_free(out)
-    dataset = load_dataset(options)
+    origin, parent = read_origin(file), None
+    dataset, notes = _in_front(load_dataset(options), origin, file, options, console)
     spec = model_spec(options.model, dataset)
-    tickets, origin, parent = import_torch_prune(file, spec), read_origin(file, spec), None
+    tickets = import_torch_prune(file, spec)
     if origin is not None:
         if options.provenance not in (None, origin.provenance):
             raise InputError(f"--provenance: {file} says {origin.provenance} of itself; leave --provenance out")
@@ -235,9 +271,46 @@ def import_command(options: ImportOptions, call: Call) -> None:
         events=origin.events,
         draws=origin.draws,
         parent=parent,
+        feature_map=dataset.feature_map,
     )
-    body = {**_facts(str(out), saved), "tickets": ticket_rows(saved.body)}
-    Console(call.json, call.quiet).result(body, lambda rich: _show_set(rich, body))
+    body = {**_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes}
+    console.result(body, lambda rich: _show_set(rich, body))
+
+
+def _in_front(
+    dataset: Dataset, origin: Origin | None, file: Path, options: ImportOptions, console: Console
+) -> tuple[Dataset, list[str]]:
+    """The records with the map that the file says its network stands behind, or that is named where it does not say.
+
+    Raises:
+        InputError: the map has tensors, and is not named; or another is.
+    """
+    if origin is None or not origin.complete:
+        if options.features is not None:
+            return with_features(dataset, options, console), []
+        return dataset, [
+            f"{file.name} does not say what stands in front of its network; records as they are is what is taken: if it is"
+            " features, name them with --features, since what they were made from counts as well"
+        ]
+    front = origin.front
+    if front is None:
+        if options.features is not None:
+            raise InputError(f"--features: the network in {file.name} takes records as they are; leave it out")
+        return dataset, []
+    if front.has_tensors and options.features is None:
+        example = "network:RUN" if front.network is not None else f"{front.text}, with its --public and --components"
+        raise InputError(
+            f"--features is missing: the network in {file.name} stands behind {front.text} features, made from"
+            f" {front.source}, whose tensors the file does not hold; name what they were made by, as --features {example}"
+        )
+    named = None if options.features is None else with_features(dataset, options, console).feature_map
+    found = front.restored(named)
+    if found is None:
+        raise InputError(
+            f"--features: {options.features} is not what the network in {file.name} stands behind ({front}); name the very"
+            " same"
+        )
+    return carried(dataset, found, None, file.name), []
 
 
 def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
@@ -294,7 +367,7 @@ def _show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from dpltm.cli.show import show_pairs, show_tickets
+    from dpltm.cli.show import show_notes, show_pairs, show_tickets
     from dpltm.privacy.event_json import from_json
     from dpltm.privacy.words import describe
     from dpltm.tickets.card import MEANING, front
@@ -319,6 +392,8 @@ def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(table)
     else:
         show_tickets(rich, body)
+    if "notes" in body:
+        show_notes(rich, body)
 
 
 def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:

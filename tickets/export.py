@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,12 +18,13 @@ from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.privacy.accountant import epsilon
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import Origin, TicketSet, save_made_from
+from dpltm.tickets.ticket_set import LARGEST_SET, Origin, TicketSet, save_made_from
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"
@@ -29,17 +32,31 @@ _ORIGIN = "dpltm_origin"
 
 MOST_METADATA = 2**16
 
+ANY_DELTA = 1e-5
+"""At any delta an epsilon is infinite, or at none."""
+
+UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
+
 _LARGEST_STATE = 8
 """Bytes for each parameter at most: a float32, and one of its mask."""
 
 
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
-    """A copy to hand on: no ledger, no selection, nothing measured on private records; without predictors if asked.
+    """A copy to hand on: no ledger, no selection, and nothing made from private records with no mechanism but masks.
+
+    Predictors and accuracies of a set of provenance ``private`` stay behind, and predictors of any set if asked.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written.
+        InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
     """
-    body = tickets.body if predictors else tickets.body.without_predictors()
+    front = tickets.feature_map
+    if front is not None and math.isinf(epsilon(front.events, ANY_DELTA)):
+        raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(front.source)}, which is never handed on")
+    private = tickets.provenance == "private"
+    body = tickets.body if predictors and not private else tickets.body.without_predictors()
+    if private:
+        body = replace(body, tickets=tuple(replace(ticket, accuracy=None) for ticket in body.tickets))
     return save_made_from(tickets, path, body, config=tickets.config, draws=tickets.draws, parent=tickets.parent)
 
 
@@ -62,17 +79,22 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
     _write(path, origin, tensors)
 
 
-def export_onnx(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path: Path) -> None:
+def export_onnx(
+    spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin | None = None
+) -> None:
     """The network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
+    Of metadata it has the origin and no other: torch notes for every node where on this machine its own source lies.
+
     Raises:
-        InputError: the optional packages are not installed.
+        InputError: the optional packages are not installed, or the origin is too long.
     """
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"--to: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+    said = {} if origin is None else {_ORIGIN: _stated(origin)}
     model = build(spec)
     model.load_state_dict(dict(values))
     mask.apply(model)
@@ -85,16 +107,36 @@ def export_onnx(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path:
             output_names=["outputs"], verbose=False, dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
         )  # fmt: skip
         assert program is not None
+        for part in _parts(program.model):
+            part.metadata_props.clear()
+            part.doc_string = None
+        program.model.metadata_props.update(said)
         program.save(str(staging))
 
 
-def read_origin(path: Path, spec: ModelSpec) -> Origin | None:
+def _parts(model: Any) -> Iterator[Any]:
+    """Everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
+    yield model
+    for graph in (model.graph, *model.functions.values()):
+        yield graph.graph if hasattr(graph, "graph") else graph
+        yield from (*graph.inputs, *graph.outputs)
+        for node in graph.all_nodes():
+            yield node
+            yield from node.outputs
+    yield from model.graph.initializers.values()
+
+
+def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
     """Where the tickets in an exported file come from; None in a file that does not say.
+
+    Args:
+        path: the file.
+        spec: its network; None where that is not known yet.
 
     Raises:
         ArtifactError: not a safetensors file for that network, or what it says makes no sense.
     """
-    header = read_header(path, _LARGEST_STATE * spec.parameters)
+    header = read_header(path, _LARGEST_STATE * (LARGEST_SET if spec is None else spec.parameters))
     stated = header.get("__metadata__", {}).get(_ORIGIN)
     if stated is None:
         return None
@@ -162,11 +204,21 @@ def _imported(spec: ModelSpec, theta0: Mapping[str, Tensor], masks: Mapping[str,
 
 def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
     check_free(path)
-    text = json.dumps(origin.to_json())
-    if len(text) > MOST_METADATA // 2:
-        count = len(origin.events) + len(origin.draws)
-        raise InputError(f"{origin.name}: {count} releases are too many to go with a file; export the whole set")
+    text = _stated(origin)
     if path.suffix != ".safetensors":
         raise ArtifactError(f"--out: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
     with new_file(path) as staging:
         write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
+
+
+def _stated(origin: Origin) -> str:
+    """What a file says of where it comes from.
+
+    Raises:
+        InputError: too long.
+    """
+    text = json.dumps(origin.to_json())
+    if len(text) > MOST_METADATA // 2:
+        count = len(origin.events) + len(origin.draws) + (0 if origin.front is None else len(origin.front.events))
+        raise InputError(f"{origin.name}: {count} releases are too many to go with a file; export the whole set")
+    return text

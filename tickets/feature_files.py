@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,107 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import CENTRE, IMAGES, PROJECTION, STATISTICS, FeatureMap, parse
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import from_json, to_json
-from dpltm.privacy.events import DatasetRef, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 NAME = "features.safetensors"
+
+_MALFORMED = (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a description that is none raises."""
 
 _KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
 _LARGEST_SIDE = 10_000
 
 RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
 """What a network in front may have been trained by."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """What a description says of a feature map: all but its tensors.
+
+    Attributes:
+        id, text, shape, bounds, source, events, network: see ``FeatureMap``.
+        statistics, centred: whether it has those of channels, and a centre.
+        components: how many principal components it has; None for none.
+    """
+
+    id: str
+    text: str
+    shape: tuple[int, ...]
+    bounds: tuple[float, float]
+    statistics: bool
+    components: int | None
+    centred: bool
+    source: DatasetRef | None
+    events: tuple[Event, ...]
+    network: ModelSpec | None
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether the map is more than what is said here."""
+        return self.statistics or self.centred or self.components is not None or self.network is not None
+
+    def __str__(self) -> str:
+        return self.text if self.source is None else f"{self.text}, made from {self.source}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As one JSON object."""
+        network = self.network
+        return {
+            "id": self.id,
+            "text": self.text,
+            "shape": list(self.shape),
+            "bounds": list(self.bounds),
+            "statistics": self.statistics,
+            "components": self.components,
+            "centred": self.centred,
+            "source": None if self.source is None else asdict(self.source),
+            "events": [to_json(event) for event in self.events],
+            "network": None
+            if network is None
+            else {"model": network.text, "features": network.features, "classes": network.classes},
+        }
+
+    @classmethod
+    def of(cls, found: FeatureMap) -> Front:
+        """Of a map."""
+        return cls(
+            found.id, found.text, found.shape, found.bounds, "mean" in found.tensors,
+            len(found.tensors["components"]) if "components" in found.tensors else None, CENTRE in found.tensors,
+            found.source, found.events, found.network,
+        )  # fmt: skip
+
+    @classmethod
+    def from_json(cls, body: Any) -> Front:
+        """What ``to_json`` gave.
+
+        Raises:
+            ArtifactError: it is something else.
+        """
+        try:
+            found = _front(body)
+            if isinstance(found.id, str):
+                return found
+            raise ArtifactError("its id is no text")
+        except ArtifactError as error:
+            raise ArtifactError(f"feature_map: {error}") from None
+        except _MALFORMED:
+            raise ArtifactError("feature_map is not the description of a feature map") from None
+
+    def restored(self, found: FeatureMap | None) -> FeatureMap | None:
+        """The map itself; its tensors, if it has any, are those of ``found``. None if that is another map, or is needed.
+
+        What it was made from, and what that cost, is what is said here, and what ``found`` says beside that.
+        """
+        try:
+            plain = FeatureMap(self.text, self.shape, self.bounds) if found is None and not self.has_tensors else found
+            made = None if plain is None else plain.carried(self.shape, self.bounds)
+        except DpltmError:
+            return None
+        if made is None or made.id != self.id:
+            return None
+        return replace(made, source=self.source, events=tuple(dict.fromkeys((*self.events, *made.events))))
 
 
 def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
@@ -36,21 +127,7 @@ def map_json(found: FeatureMap | None) -> dict[str, Any] | None:
     """All of a map but its tensors, as JSON; None for no map."""
     if found is None:
         return None
-    network = found.network
-    return {
-        "id": found.id,
-        "text": found.text,
-        "shape": list(found.shape),
-        "bounds": list(found.bounds),
-        "statistics": "mean" in found.tensors,
-        "components": len(found.tensors["components"]) if "components" in found.tensors else None,
-        "centred": CENTRE in found.tensors,
-        "source": None if found.source is None else asdict(found.source),
-        "events": [to_json(event) for event in found.events],
-        "network": None
-        if network is None
-        else {"model": network.text, "features": network.features, "classes": network.classes},
-    }
+    return Front.of(found).to_json()
 
 
 def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
@@ -64,7 +141,7 @@ def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
         return None
     try:
         found = _read(folder, body)
-    except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _MALFORMED as error:
         if isinstance(error, ArtifactError):
             told = str(error)
             raise ArtifactError(told if told.startswith(str(folder)) else f"{where}: feature_map: {told}") from None
@@ -81,7 +158,7 @@ def _check_none(folder: Path, where: Path) -> None:
         raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
 
 
-def _read(folder: Path, body: Any) -> FeatureMap:
+def _front(body: Any) -> Front:
     if set(body) != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds", "events")):
         raise ValueError("keys")
     shape = tuple(body["shape"])
@@ -106,18 +183,26 @@ def _read(folder: Path, body: Any) -> FeatureMap:
         raise ValueError("components")
     if (source is None) != (network is None and not statistics and components is None) or (events and network is None):
         raise ValueError("source")
+    return Front(
+        body["id"], body["text"], shape, (low, high), statistics, components, centred, source, events, network
+    )
+
+
+def _read(folder: Path, body: Any) -> FeatureMap:
+    said = _front(body)
+    network, components = said.network, said.components
     shapes: dict[str, tuple[int, ...]] = {} if network is None else network.shapes()
-    if statistics or centred or components is not None:
-        plain = _plain(body["text"], shape, (low, high), network)
+    if said.statistics or said.centred or components is not None:
+        plain = _plain(said.text, said.shape, said.bounds, network)
         whole = math.prod(plain)
-        shapes |= dict.fromkeys(STATISTICS, plain[-1:]) if statistics else {}
+        shapes |= dict.fromkeys(STATISTICS, plain[-1:]) if said.statistics else {}
         shapes |= {} if components is None else dict(zip(PROJECTION, ((whole,), (components, whole)), strict=True))
-        shapes |= {CENTRE: (components or whole,)} if centred else {}
+        shapes |= {CENTRE: (components or whole,)} if said.centred else {}
     tensors = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
     values = {name: torch.from_numpy(value) for name, value in tensors.items()}
     if not all(bool(value.isfinite().all()) for value in values.values()):
         raise ValueError("tensors")
-    return FeatureMap(body["text"], shape, (low, high), source, events, values, network)
+    return FeatureMap(said.text, said.shape, said.bounds, said.source, said.events, values, network)
 
 
 def _plain(

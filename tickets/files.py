@@ -154,8 +154,10 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     return body
 
 
-def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False) -> bytes:
+def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None) -> bytes:
     """The content of a file, which must be one: no link (but with ``links``), device or pipe, and of the size expected.
+
+    With ``first``, so many bytes of it at most.
 
     Raises:
         ArtifactError: it cannot be read, is not a plain file, or has fewer than ``least`` or more than ``most`` bytes;
@@ -180,7 +182,7 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False) ->
                 f"{path}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
             )
         with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(most)
+            return stream.read(most if first is None else first)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
     finally:

@@ -46,7 +46,7 @@ def read_header(path: Path, most: int) -> dict[str, Any]:
     Raises:
         ArtifactError: it cannot be read, or is no such file.
     """
-    data = read_bytes(path, most + LARGEST_JSON, 8)
+    data = read_bytes(path, most + LARGEST_JSON, 8, first=8 + LARGEST_JSON)
     size = int.from_bytes(data[:8], "little")
     try:
         if size > min(len(data) - 8, LARGEST_JSON):

@@ -34,7 +34,7 @@ from dpltm.privacy.events import (
     now,
 )
 from dpltm.tickets.card import card
-from dpltm.tickets.feature_files import read_map, write_map
+from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
 from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 
@@ -78,6 +78,8 @@ class Origin:
     Attributes:
         id, name: of the set.
         provenance, source, events, draws: as in ``TicketSet``.
+        front: what stands in front of its network, but for its tensors; None for nothing.
+        complete: whether it says so; files that dpltm wrote before did not.
     """
 
     id: str
@@ -86,6 +88,8 @@ class Origin:
     source: DatasetRef | None
     events: tuple[Event, ...]
     draws: tuple[Event, ...] = ()
+    front: Front | None = None
+    complete: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -96,6 +100,7 @@ class Origin:
             "source": None if self.source is None else asdict(self.source),
             "events": [to_json(event) for event in self.events],
             "draws": [to_json(event) for event in self.draws],
+            "feature_map": None if self.front is None else self.front.to_json(),
         }
 
     @classmethod
@@ -105,11 +110,14 @@ class Origin:
         Raises:
             ArtifactError: it is something else.
         """
-        if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "source", "events", "draws"}:
+        keys = {"id", "name", "provenance", "source", "events", "draws"}
+        if not isinstance(body, dict) or set(body) - {"feature_map"} != keys:
             raise ArtifactError("not the origin of a ticket")
         for key in ("id", "name"):
             check_text(key, body[key])
-        return cls(body["id"], body["name"], *_origin("origin", body))
+        stated = body.get("feature_map")
+        front = None if stated is None else Front.from_json(stated)
+        return cls(body["id"], body["name"], *_origin("origin", body), front, "feature_map" in body)
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,8 @@ class TicketSet:
     @property
     def origin(self) -> Origin:
         """What its tickets take along."""
-        return Origin(self.id, self.name, self.provenance, self.source, self.events, self.draws)
+        front = None if self.feature_map is None else Front.of(self.feature_map)
+        return Origin(self.id, self.name, self.provenance, self.source, self.events, self.draws, front)
 
     @property
     def label(self) -> str:
