@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from dpltm.cli.common import DataOptions, load_dataset, parse_numbers
 from dpltm.cli.console import Console
 from dpltm.cli.generate import by_round
 from dpltm.cli.latent_encode import check_fits, notes_of, show_figures
-from dpltm.cli.options import Call, option
+from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
 
 COMPARED, LONG = 100, 64
@@ -75,6 +75,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Trains, and writes the network; returns the JSON answer."""
     from dpltm.local.codebook import Codebook
     from dpltm.tickets.files import check_free, check_writable
+    from dpltm.tickets.published import published
     from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned
 
     out = Path(options.out or "")
@@ -112,7 +113,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
         "tickets": rows,
         "notes": [*notes_of(scheme), *_notes(scheme)],
     }
-    save_learned(out, scheme, spec, tickets[-1], {**asdict(options), **body})
+    save_learned(out, scheme, spec, tickets[-1], {**recorded(options), **published(body)})
     console.say(f"wrote {out}")
     return body
 
@@ -275,8 +276,8 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
 
     from dpltm.cli.show import show_notes, show_pairs
 
-    shown = ("records", "model", "inputs", "seconds")
-    show_pairs(rich, f"wrote {body['run']}", {key: body[key] for key in shown})
+    facts = {key: body[key] for key in ("records", "model", "inputs")}
+    show_pairs(rich, f"wrote {body['run']}", {**facts, "seconds": round(body["seconds"])})
     table = Table("round", "density", "accuracy", "on randomised records")
     for row in body["tickets"]:
         scores = ("-" if row[key] is None else f"{row[key]:.2%}" for key in ("accuracy", "randomised"))

@@ -54,6 +54,7 @@ class Maker:
             Busy: another process is making something that it needs; nothing was begun.
             DpltmError: it cannot be made.
         """
+        from dpltm.tickets.published import published
         from dpltm.tickets.sweep_files import DIED
 
         settings = self._settings(member)
@@ -65,11 +66,12 @@ class Maker:
         body = self._latent(member) if member.arm.latent is not None else self._trained(member, source, settings)
         if member.arm.tune is not None:
             body["settings"] = _found(settings)
-        seconds = time.perf_counter() - began
+        self.folder.took(member.label, time.perf_counter() - began, _threads())
+        kept = {key: published(value) if key in ("select", "train") else value for key, value in body.items()}
         self.folder.finish(
             member.label,
-            {"arm": member.arm.name, "seed": member.seed, "digest": member.digest, "work_seconds": seconds,
-             "threads": _threads(), "records": self._records(member), **body},
+            {"arm": member.arm.name, "seed": member.seed, "digest": member.digest, "records": self._records(member),
+             **kept},
         )  # fmt: skip
 
     def _records(self, member: Member) -> dict[str, Any] | None:
@@ -168,7 +170,7 @@ class Maker:
 
         def make() -> None:
             given = {"out": str(path), "seed": seed, "set": None if tickets is None else str(tickets)}
-            tune.run(resolve(tune.TuneOptions, given, asked, str(recipe.path)), self.quiet)
+            tune.run(resolve(tune.TuneOptions, given, asked, str(recipe.path)), self.quiet, portable=True)
 
         self._once(path, make)
         return read_section(path, "train")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -68,6 +69,25 @@ def option(
         "shown": shown,
     }
     return field(default=default, metadata=extra)
+
+
+PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
+"""Words of a metavar that say that the value is, or may be, a path."""
+
+
+def recorded(options: Any) -> dict[str, Any]:
+    """The options as an artifact keeps them: all of them, paths by their last part, since folders tell whose they are."""
+    from dpltm.tickets.published import last_part
+
+    kept = {}
+    for item in fields(options):
+        value, metavar = getattr(options, item.name), item.metadata["metavar"] or ""
+        if isinstance(value, str) and PATHS & set(re.findall("[A-Z]+", metavar)):
+            kind, colon, rest = value.partition(":") if ":RUN" in metavar else ("", "", value)
+            parts = rest.split(",") if metavar.endswith(",...") else [rest]
+            value = kind + colon + ",".join(last_part(part) for part in parts)
+        kept[item.name] = value
+    return kept
 
 
 def flag_of(item: Field[Any]) -> str:

@@ -13,6 +13,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.recipe import Arm, Member, Recipe, grouped, provenance, train_options
 from dpltm.cli.recipe_account import together
 from dpltm.replicates import Summary, paired, summary
+from dpltm.tickets.sweep_files import DIED
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ ROOMY = 110
 WIDE = 160
 """Characters of a line where nobody's terminal says how many there are."""
 
+NOT_RUN = "not run"
+
 NOT_MEASURED = "finished, without what the recipe measures"
 
 MOST_NAMES = 2
@@ -36,6 +39,9 @@ MOST_NAMES = 2
 
 CORES = 2
 """Cores that minutes are counted on."""
+
+MINUTES = f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)"
+"""Said where they are: on the terminal of whoever made the sweep."""
 
 
 def answer(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
@@ -64,8 +70,9 @@ def finish(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     body = answer(recipe, folder)
     lines = _lines(recipe, body, folder)
     body["figure"] = str(folder.root / "figure.png") if lines else None
-    folder.write_text("results.json", json.dumps(body, indent=1, allow_nan=False) + "\n")
-    folder.write_text("results.md", markdown(body))
+    shared = _shared(recipe, body)
+    folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
+    folder.write_text("results.md", markdown(shared))
     if lines and recipe.figure is not None:
         steps = recipe.figure["over"] == "steps"
         draw(
@@ -73,6 +80,23 @@ def finish(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
             measure=recipe.measure, steps=steps, log=recipe.figure.get("log", False),
         )  # fmt: skip
     return body
+
+
+def _shared(recipe: Recipe, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer as the folder keeps it: without durations and folders, and without what members said when they failed."""
+    from dpltm.tickets.published import published
+
+    label = {(member.arm.name, member.seed): member.label for member in recipe.members}
+
+    def hole(arm: str, said: dict[str, Any]) -> dict[str, Any]:
+        known = said["why"] in (NOT_RUN, NOT_MEASURED, DIED)
+        why = said["why"] if known else f"it failed; failed/{label[arm, said['seed']]}.json says why"
+        return {"seed": said["seed"], "why": why}
+
+    rows = [
+        {**published(row), "missing": [hole(row["name"], said) for said in row["missing"]]} for row in body["arms"]
+    ]
+    return {**published(body), "arms": rows, "notes": [note for note in body["notes"] if note != MINUTES]}
 
 
 def _lines(recipe: Recipe, body: dict[str, Any], folder: SweepFolder) -> list[Line]:
@@ -196,14 +220,16 @@ def _row(
     mine = {member.seed: (member, result) for member, result in results if member.arm is arm}
     done = {seed: result for seed, (_, result) in mine.items() if result is not None}
     missing = [
-        {"seed": seed, "why": folder.failure(member.label) or ("not run" if result is None else NOT_MEASURED)}
+        {"seed": seed, "why": folder.failure(member.label) or (NOT_RUN if result is None else NOT_MEASURED)}
         for seed, (member, result) in mine.items()
         if seed not in values[arm.name]
     ]
     trained = [result["train"] for result in done.values()]
     first: dict[str, Any] = trained[0] if trained else {}
     own = values[arm.name]
-    seconds = [result["work_seconds"] * result["threads"] for result in done.values()]
+    work = [
+        seconds for member, result in mine.values() if result and (seconds := folder.work(member.label)) is not None
+    ]
     return {
         "name": arm.name,
         "group": arm.group,
@@ -223,7 +249,7 @@ def _row(
         "noise_multiplier": first.get("noise_multiplier"),
         "lr": first.get("lr"),
         "privacy": _largest([body["privacy"] for body in trained]),
-        "minutes": sum(seconds) / 60 / CORES,
+        "minutes": round(sum(work) / 60 / CORES) if work else None,
     }
 
 
@@ -255,7 +281,7 @@ def _notes(recipe: Recipe) -> list[str]:
         f"{over}, given what was searched once for all; every epsilon is that of one release, the last one that of all",
         "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
         " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
-        f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)",
+        MINUTES,
     ]
 
 
@@ -319,8 +345,7 @@ def cells(row: dict[str, Any], body: dict[str, Any]) -> tuple[str, ...]:
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
     return (
         row["name"], paper, with_interval(row, measure), percent(row["sd"], measure), change, count, certified, nominal,
-        live,
-        f"{row['minutes']:.1f}" if row["minutes"] >= 1 else f"{row['minutes']:.2f}",
+        live, *(() if "minutes" not in row else ("-" if row["minutes"] is None else f"{row['minutes'] or '<1'}",)),
     )  # fmt: skip
 
 
@@ -335,7 +360,8 @@ def _change(difference: dict[str, Any], measure: str, count: int) -> str:
 
 def columns(body: dict[str, Any]) -> tuple[str, ...]:
     measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
-    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live", "min")
+    timed = ("min",) if any("minutes" in row for row in body["arms"]) else ()
+    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live", *timed)
 
 
 def markdown(body: dict[str, Any]) -> str:

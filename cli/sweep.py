@@ -165,7 +165,8 @@ def _settled(member: Member, maker: Maker, folder: SweepFolder) -> bool:
         except Exception as error:  # one member's fault is not the others'
             if os.environ.get("DPLTM_DEBUG"):
                 raise
-            folder.fail(member.label, f"internal error: {type(error).__name__}: {error}")
+            # what it says may tell of a record
+            folder.fail(member.label, f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again")
     return True
 
 

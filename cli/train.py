@@ -18,7 +18,7 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, inputs, tells_of
-from dpltm.cli.options import Call, option
+from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
             prepared = _prepare(plan, options, console)
         seconds, metrics = _train(plan, prepared, ledger, options, console)
         privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
-        body = _answer(plan, out, seconds, metrics, privacy)
+        body = _answer(plan, out, seconds, metrics, privacy)  # of which the run keeps what may be published
         _write(folder, plan, options, metrics, ledger, body)
     if shared is None:
         own.unlink()  # the run holds its copy now
@@ -386,6 +386,7 @@ def _write(
     """Writes the run into its staging folder, with a copy of the ledger's events on these records."""
     from dpltm.tickets.files import write_json
     from dpltm.tickets.ledger_file import copy_events
+    from dpltm.tickets.published import published
     from dpltm.tickets.run import write_run
 
     spec, tickets = plan.start.spec, plan.start.tickets
@@ -399,8 +400,8 @@ def _write(
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
-        "options": asdict(options),
-        "resolved": _facts(plan),
+        "options": recorded(options),
+        "resolved": published(_facts(plan)),
     }
     write_run(folder, config, plan.start.model, plan.start.mask, metrics, plan.dataset.feature_map)
     copy_events(
@@ -411,7 +412,7 @@ def _write(
             if event.dataset.may_overlap(plan.records) or tells_of(event, plan.dataset.feature_map)
         ),
     )
-    write_json(folder / "result.json", body)
+    write_json(folder / "result.json", published(body))
 
 
 def _shared_ledger(options: TrainOptions, start: Start) -> Path | None:
@@ -441,6 +442,6 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
     show_pairs(
         rich,
         "would train" if body.get("dry_run") else f"trained {body['run']}",
-        {k: v for k, v in body.items() if k not in ("run", "dry_run")},
+        {k: round(v) if k == "seconds" else v for k, v in body.items() if k not in ("run", "dry_run")},
     )
     show_privacy(rich, body["privacy"])

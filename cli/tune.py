@@ -25,7 +25,7 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, carried, with_features
-from dpltm.cli.options import Call, option
+from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,8 +106,14 @@ def command(options: TuneOptions, call: Call) -> None:
     console.result(body, lambda rich: _show(rich, body))
 
 
-def run(options: TuneOptions, console: Console) -> dict[str, Any]:
+def run(options: TuneOptions, console: Console, *, portable: bool = False) -> dict[str, Any]:
     """Tries every setting and writes the best; returns the JSON answer.
+
+    Args:
+        options: what to try.
+        console: where progress goes.
+        portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
+            file for ``--config``.
 
     Raises:
         DpltmError: bad input, before the first training.
@@ -141,7 +147,8 @@ def run(options: TuneOptions, console: Console) -> dict[str, Any]:
             rows.append(_row(setting, events[setting], start, scores))
     rows.sort(key=lambda row: -row["accuracy"])
     if options.out is not None:
-        _write(Path(options.out), options, rows[0], reference(dataset))
+        named = replace(options, **recorded(options)) if portable else options
+        _write(Path(options.out), named, rows[0], reference(dataset))
     return _answer(options, dataset, tickets, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from dpltm.errors import InputError
 from dpltm.generation import Ticket, Tickets, weights_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.tickets.files import new_folder, read_bytes
+from dpltm.tickets.files import new_folder, read_bytes, write_json
 from dpltm.tickets.ledger_file import LARGEST_LEDGER
 from dpltm.tickets.plain import plain_pytorch
+from dpltm.tickets.published import published, published_config
 from dpltm.tickets.run import Run, write_config, write_network
 from dpltm.tickets.ticket_set import Parent, TicketSet, save_made_from
 from dpltm.tickets.winner import draws_behind
@@ -84,10 +86,21 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, LARGEST_LEDGER))
-        write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
+        _without_durations(folder / "result.json")
+        write_config(folder, {**published_config(run.config), "model": after.text, "compacted_from": spec.text})
         write_network(folder, found.model, found.mask)
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, found)
+
+
+def _without_durations(path: Path) -> None:
+    """Drops what runs of former versions kept; what is no JSON stays as it is."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return
+    if isinstance(body, dict) and published(body) != body:
+        write_json(path, published(body))
 
 
 def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:

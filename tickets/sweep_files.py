@@ -3,7 +3,7 @@
     recipe.json                         what the folder is for
     members/LABEL/                      result.json once it is finished; run/, ledger.jsonl
     tickets/NAME/, tune/NAME.toml       what members share
-    locks/, failed/                     who works on what; what failed, and why
+    locks/, failed/, times/             who works on what; what failed, and why; how long members took: for their maker alone
     results.json, results.md, figure.png
 
 Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import stat
@@ -33,7 +34,7 @@ DIED = "its process died; of too little memory, perhaps: take fewer --jobs"
 """What is said of a member that was begun in this session, by a process that is no more."""
 
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
-PARTS = ("members", "tickets", "tune", "locks", "failed")
+PARTS = ("members", "tickets", "tune", "locks", "failed", "times")
 
 
 def _being_made(root: Path) -> bool:
@@ -152,6 +153,25 @@ class SweepFolder:
         self._mark(started, "")
         return True
 
+    def took(self, label: str, seconds: float, threads: int) -> None:
+        """Notes how long a member took, apart from it: that grows with its private number of records."""
+        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "work_seconds": seconds, "threads": threads}
+        write_json(self.root / "times" / f"{label}.json", body, mode=0o600)
+
+    def work(self, label: str) -> float | None:
+        """Seconds of one thread that a member took; None where that is not known here."""
+        path = self.root / "times" / f"{label}.json"
+        if not path.exists():
+            return None
+        try:
+            body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
+        except ArtifactError:
+            return None
+        seconds, threads = number(body.get("work_seconds")), number(body.get("threads"))
+        if seconds is None or threads is None or math.isinf(seconds * threads):
+            return None
+        return seconds * threads
+
     def fail(self, name: str, why: str) -> None:
         """Says that ``name``, a member or what members share, failed in this session."""
         self._mark(self.root / "failed" / f"{name}.json", why)
@@ -212,9 +232,6 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     ending = f"-s{seed}-{digest[:8]}"
     if not label.endswith(ending) or not _reads_like(label.removesuffix(ending), arm):
         return f"of another member: arm {arm!r:.80}, seed {seed}"
-    for key in ("work_seconds", "threads"):
-        if number(body.get(key)) in (None, float("inf")):
-            return f"damaged: {key!r} is missing, or is no number from 0 on"
     found: object = body
     for key in ("train", "privacy", "certified", "epsilon"):
         found = found.get(key) if isinstance(found, dict) else None

@@ -339,6 +339,22 @@ def test_a_compact_run_says_what_it_is(tmp_path, run, kind):
     assert open_ledger(tmp_path / "c" / "ledger.jsonl").events == (SPENT,)
 
 
+def test_a_compact_run_drops_what_former_versions_kept(tmp_path, run):
+    """How long training took, and where files lie on the machine of whoever trained."""
+    write_json(
+        run.path / "result.json", {"accuracy": 0.5, "seconds": 12.5, "run": "/h/u/r", "ticket_set": "bundled:a"}
+    )
+    config = json.loads((run.path / "config.json").read_text())
+    options = {"dataset": "/h/u/d.csv", "out": "r", "features": "network:/h/u/n.run", "epsilon": 1.0, "test": None}
+    write_json(run.path / "config.json", {**config, "options": options, "resolved": {"ticket_set": "/h/u/t"}})
+    compact_run(load_run(run.path), tmp_path / "c")
+    result = json.loads((tmp_path / "c" / "result.json").read_text())
+    assert result == {"accuracy": 0.5, "run": "r", "ticket_set": "bundled:a"}
+    found = json.loads((tmp_path / "c" / "config.json").read_text())
+    assert found["options"] == {**options, "dataset": "d.csv", "features": "network:n.run"}
+    assert found["resolved"] == {"ticket_set": "t"}
+
+
 PROGRAM = """
 import importlib.abc, runpy, sys
 

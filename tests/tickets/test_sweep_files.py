@@ -27,8 +27,6 @@ BODY: dict[str, Any] = {
     "arm": "An arm!",
     "seed": 3,
     "digest": "01234567" + "89abcdef" * 7,
-    "work_seconds": 1.5,
-    "threads": 2,
     "train": {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}},
 }
 LINE = Line("x", (1, 2), (0.5, 0.6), (0.4, 0.5), (0.6, 0.7), (1.0, 2.0), "2")
@@ -122,7 +120,7 @@ def test_a_link_in_a_member(folder: SweepFolder, other: Path, name: str) -> None
         SweepFolder(folder.root, "T", "two").begin(LABEL)
 
 
-@pytest.mark.parametrize("part", ["members", "tickets", "tune", "locks", "failed"])
+@pytest.mark.parametrize("part", ["members", "tickets", "tune", "locks", "failed", "times"])
 def test_a_part_that_is_a_link(folder: SweepFolder, other: Path, part: str) -> None:
     (folder.root / part).rmdir()
     (folder.root / part).symlink_to(other)
@@ -134,7 +132,7 @@ def test_a_part_that_is_a_link(folder: SweepFolder, other: Path, part: str) -> N
 def test_a_head_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     (folder.root / "recipe.json").rename(other / "recipe.json")
     (folder.root / "recipe.json").symlink_to(other / "recipe.json")
-    for part in ("members", "tickets", "tune", "locks", "failed"):
+    for part in ("members", "tickets", "tune", "locks", "failed", "times"):
         (folder.root / part).rmdir()
     with pytest.raises(ArtifactError, match=r"recipe\.json.*link"):
         SweepFolder(folder.root, "T", "two")
@@ -202,8 +200,6 @@ def test_a_result(folder: SweepFolder, epsilon: object) -> None:
     [
         ("train", None), ("train", []), ("train", {}), ("train", {"privacy": None}), ("train", {"privacy": {}}),
         *(("train", {"privacy": {"certified": {"epsilon": value}}}) for value in (None, "nan", "1", True, -1, [])),
-        ("work_seconds", None), ("work_seconds", "1"), ("work_seconds", -1), ("work_seconds", 10**400),
-        ("threads", None), ("threads", True), ("threads", -1),
         ("seed", 4), ("seed", "3"), ("seed", None), ("digest", "f" * 64), ("digest", None), ("digest", "01234567"),
         ("arm", "another"), ("arm", None), ("arm", 1),
     ],
@@ -213,6 +209,29 @@ def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: object) 
     with pytest.raises(ArtifactError, match=r"result\.json: .*remove it, and the member is run again") as error:
         folder.result(LABEL)
     assert str(folder.member(LABEL) / "result.json") in one_line(error)
+
+
+def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:
+    assert folder.work(LABEL) is None
+    folder.took(LABEL, 1.5, 2)
+    assert folder.work(LABEL) == 3.0
+    path = folder.root / "times" / f"{LABEL}.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not folder.member(LABEL).exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("work_seconds", None), ("work_seconds", "1"), ("work_seconds", -1), ("work_seconds", 10**400),
+        ("threads", None), ("threads", True), ("threads", -1),
+    ],
+)  # fmt: skip
+def test_a_time_that_is_damaged_is_none(folder: SweepFolder, key: str, value: object) -> None:
+    folder.took(LABEL, 1.5, 2)
+    path = folder.root / "times" / f"{LABEL}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    assert folder.work(LABEL) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "dpltm-sweep-result", "schema": 1}'])

@@ -1,0 +1,253 @@
+"""No artifact holds where its maker's files lie, nor how long a training on private records took."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpltm.cli import latent_train, member, train
+from dpltm.cli.latent_encode import EncodeOptions, SchemeOptions
+from dpltm.cli.options import PATHS, recorded
+from dpltm.cli.tune import TuneOptions
+
+USER = "annalena-k"
+"""A folder's name that tells whose files these are."""
+
+TOOK = 98765.4321
+"""Seconds that every training takes, by the clock of these tests."""
+
+LITTLE = ("--steps", "2", "--batch-size", "30", "--bounds", "0,16", "--classes", "10")
+TINY = ("--model", "mlp:8", "--rounds", "1", "--prune", "0.3", "--iterations", "3", "--batch-size", "30")
+RECIPE = """
+[recipe]
+title = "Small"
+source = "nobody"
+seeds = 1
+
+[train]
+dataset = "{home}/pri.npz"
+test = "{home}/test.npz"
+bounds = "0,16"
+classes = 10
+model = "mlp:4"
+batch-size = 30
+steps = 2
+epsilon = 2.0
+
+[tickets.public]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 1
+iterations = 5
+batch-size = 30
+
+[[arm]]
+name = "dense"
+
+[[arm]]
+name = "drawn"
+tickets = "public"
+select = {{ eps1 = 0.5, score = "additive" }}
+
+[[arm]]
+name = "tuned"
+tickets = "public"
+tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
+
+[[arm]]
+name = "broken"
+train = {{ features = "network:{home}/none.run" }}
+"""
+
+
+@pytest.fixture
+def home(cwd: Path) -> Path:
+    """A folder of one user, with records in it."""
+    folder = cwd / USER
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(0, 17, (500, 8, 8), dtype=np.uint8), np.arange(500) % 10
+    np.savez(folder / "pri.npz", x_train=x[:400], y_train=y[:400])
+    np.savez(folder / "test.npz", x_train=x[400:], y_train=y[400:])
+    np.savez(folder / "other.npz", x_train=255 - x[:400], y_train=y[:400])
+    shutil.copytree(cwd / "pub", folder / "pub")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = (number * TOOK for number in itertools.count())
+    for module in (train, member, latent_train):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+
+
+@pytest.fixture
+def artifacts(cli: Callable[..., Any], home: Path) -> Path:
+    """One of every kind, each asked for by absolute paths."""
+    out = home / "made"
+    out.mkdir()
+    own = ("--dataset", home / "pri.npz", *LITTLE)
+    data = ("--dataset", home / "pri.npz", *LITTLE[4:])
+
+    def do(*arguments: object) -> None:
+        done = cli(*arguments, "--quiet")
+        assert done.code == 0, done.err
+
+    files = ("--test", home / "test.npz", "--ledger", out / "l.jsonl", "--out", out / "one.run")
+    do("train", f"{home}/pub@1", *own, "--epsilon", "2", *files)
+    do("train", "--dense", "--model", "mlp:8", *own, "--epsilon", "2", "--out", out / "dense.run")
+    features = ("--features", f"network:{out}/dense.run", "--model", "mlp")
+    do(
+        "train",
+        "--dense",
+        "--dataset",
+        home / "other.npz",
+        *LITTLE,
+        *features,
+        "--epsilon",
+        "2",
+        "--out",
+        out / "behind.run",
+    )
+    do("train", "--dense", *own, "--model", "mlp", "--features", "unit", "--public", home / "other.npz", "--components", "5",
+       "--epsilon", "2", "--out", out / "projected.run")  # fmt: skip
+    do("select", home / "pub", *data, "--eps1", "0.3", "--ledger", out / "l.jsonl")
+    do("generate", *data, *TINY, "--provenance", "private", "--out", out / "private.tickets")
+    do("generate", *data, *TINY, "--criterion", "dp-train", "--epsilon", "1", "--out", out / "dp.tickets")
+    do("tickets", "export", home / "pub", "--out", out / "copy.tickets")
+    do("tickets", "export", f"{home}/pub@1", "--to", "torch-prune", "--out", out / "t.safetensors")
+    do("tickets", "import", out / "t.safetensors", *data, "--model", "mlp:8", "--out", out / "in.tickets")
+    do("tickets", "transfer", home / "pub", *data, "--mode", "random", "--out", out / "moved.tickets")
+    scheme = ("--bounds", "0,16", "--classes", "10", "--features", "unit", "--epsilon", "4", "--out", out / "s.scheme")
+    do("latent", "scheme", "--public", home / "other.npz", *scheme)
+    do("latent", "encode", out / "s.scheme", *data, "--out", out / "o.msg")
+    do("latent", "train", out / "s.scheme", "--messages", f"{out}/o.msg", "--out", out / "latent.run")
+    (home / "r.toml").write_text(RECIPE.format(home=home), encoding="utf-8")
+    assert cli("run", "--config", home / "r.toml", "--jobs", "1", "--out", out / "r.sweep", "--quiet").code == 1
+    return out
+
+
+def files(out: Path) -> Iterator[tuple[Path, bytes]]:
+    """What may be handed on: all but what a sweep keeps to itself."""
+    for path in sorted(out.rglob("*")):
+        local = {"times", "failed", "locks"} & set(path.relative_to(out).parts)
+        if path.is_file() and not local:
+            yield path, path.read_bytes()
+
+
+def test_no_artifact_tells_whose_machine_it_was_or_how_long_it_took(artifacts: Path) -> None:
+    found = list(files(artifacts))
+    assert len(found) > 80
+    assert {path.name for path, _ in found} >= {
+        *(
+            "config.json",
+            "result.json",
+            "tickets.json",
+            "results.json",
+            "results.md",
+            "scheme.json",
+            "o.msg",
+            "l.jsonl",
+        ),
+    }
+    assert any(path.suffix == ".toml" for path, _ in found)
+    for path, data in found:
+        assert str(artifacts.parent).encode() not in data, path
+        assert USER.encode() not in data, path
+        for digits in (b"98765", b"296296", b"1646.", b"4938.", b"823.0", b"2469."):  # seconds, minutes, of two cores
+            assert digits not in data, path
+        if path.suffix == ".json":
+            assert not re.search(rb'"[a-z_]*(seconds|minutes)"', data), path
+
+
+def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> None:
+    options = json.loads((artifacts / "one.run/config.json").read_text())["options"]
+    assert {key: options[key] for key in ("dataset", "test", "ledger", "out", "ticket")} == {
+        "dataset": "pri.npz", "test": "test.npz", "ledger": "l.jsonl", "out": "one.run", "ticket": "pub@1",
+    }  # fmt: skip
+    assert options["bounds"] == "0,16"
+    behind = json.loads((artifacts / "behind.run/config.json").read_text())
+    assert (behind["options"]["features"], behind["resolved"]["ticket_set"]) == ("network:dense.run", None)
+    result = json.loads((artifacts / "one.run/result.json").read_text())
+    assert (result["run"], result["ticket_set"]) == ("one.run", "pub")
+    learned = json.loads((artifacts / "latent.run/result.json").read_text())
+    assert (learned["messages"], learned["run"]) == ("o.msg", "latent.run")
+    body = json.loads((artifacts / "r.sweep/results.json").read_text())
+    assert (body["config"], body["out"]) == ("r.toml", "r.sweep")
+    (broken,) = (row for row in body["arms"] if row["name"] == "broken")
+    label = next(path.stem for path in (artifacts / "r.sweep/failed").iterdir() if path.stem.startswith("broken"))
+    assert broken["missing"] == [{"seed": 0, "why": f"it failed; failed/{label}.json says why"}]
+
+
+def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli: Callable[..., Any], home: Path) -> None:
+    given = ("train", f"{home}/pub@1", "--dataset", home / "pri.npz", *LITTLE, "--epsilon", "2")
+    body = cli(*given, "--out", "a.run", "--json").json
+    assert body["seconds"] == pytest.approx(TOOK)
+    assert body["ticket_set"] == f"{home}/pub"
+    assert json.loads(Path("a.run/result.json").read_text()) == {
+        **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
+    }  # fmt: skip
+    shown = cli(*given, "--out", "b.run").out
+    assert re.search(r"│ seconds +│ 98765 +│", shown)
+
+
+def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Path) -> None:
+    text = RECIPE.format(home=home).partition('[[arm]]\nname = "tuned"')[0]
+    (home / "r.toml").write_text(text, encoding="utf-8")
+    body = cli("run", "--config", home / "r.toml", "--jobs", "1", "--json").json
+    threads = json.loads(next(Path("r.sweep/times").iterdir()).read_text())["threads"]
+    # a member's clock is read around its training's: three ticks
+    assert {row["minutes"] for row in body["arms"]} == {round(3 * TOOK * threads / 60 / 2)}
+    assert all(type(row["minutes"]) is int for row in body["arms"])
+    for path in Path("r.sweep/times").iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+    stored = json.loads(Path("r.sweep/results.json").read_text())
+    assert [{key: value for key, value in row.items() if key != "minutes"} for row in body["arms"]] == stored["arms"]
+    assert "| min |" not in Path("r.sweep/results.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "cls", [train.TrainOptions, latent_train.TrainOptions, TuneOptions, SchemeOptions, EncodeOptions]
+)
+def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
+    """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
+    known = {"dataset", "test", "ticket", "out", "ledger", "public", "scheme", "messages", "set", "features"}
+    paths = {item.name for item in fields(cls) if PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
+    assert paths == known & {item.name for item in fields(cls)}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"dataset": "/h/u/d.csv"}, {"dataset": "d.csv"}),
+        ({"dataset": "mnist"}, {"dataset": "mnist"}),
+        ({"dataset": "../d/"}, {"dataset": "d"}),
+        ({"dataset": "."}, {"dataset": "."}),
+        ({"ticket": "bundled:kmnist-mlp@8"}, {"ticket": "bundled:kmnist-mlp@8"}),
+        ({"features": "network:/h/u v/a.run"}, {"features": "network:a.run"}),
+        ({"features": "scatter:2,8"}, {"features": "scatter:2,8"}),
+        ({"label": "a/b"}, {"label": "a/b"}),
+        ({"subset": "0.5:1.0", "epsilon": 1.0}, {"subset": "0.5:1.0", "epsilon": 1.0}),
+    ],
+)
+def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
+    found = recorded(train.TrainOptions(**given))
+    assert {key: found[key] for key in kept} == kept
+
+
+def test_of_several_files_each_is_recorded() -> None:
+    options = latent_train.TrainOptions(scheme="/h/s", messages="/h/u/a.msg,b.msg,/h/u/more/", out="/h/u/r")
+    found = recorded(options)
+    assert (found["scheme"], found["messages"], found["out"]) == ("s", "a.msg,b.msg,more", "r")

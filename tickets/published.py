@@ -1,0 +1,47 @@
+"""What an answer leaves out where it becomes part of an artifact: durations, and folders of the machine it was made on.
+
+How long a training on private records takes grows with how many they are, and with the batches that were drawn; a folder's
+name tells who its owner is. Both are for the terminal of whoever owns the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+DURATIONS = ("seconds", "minutes")
+PLACES = ("run", "ticket_set", "out", "config", "figure", "messages", "scheme")
+"""Keys of answers whose values are durations, and paths."""
+
+
+def last_part(path: str) -> str:
+    """The last part of a path, which says which file it was and not where; the text itself where that is nothing."""
+    return PurePath(path).name or path
+
+
+def published(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as an artifact keeps it: no durations, and of paths their last part."""
+    return {
+        key: last_part(value) if key in PLACES and isinstance(value, str) else value
+        for key, value in answer.items()
+        if key not in DURATIONS
+    }
+
+
+def published_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that a former version wrote, its absolute paths by their last part."""
+    known = dict(config)
+    for part in ("options", "resolved"):
+        if isinstance(known.get(part), dict):
+            known[part] = {key: _relative(value) for key, value in known[part].items()}
+    return known
+
+
+def _relative(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    kind, colon, rest = value.partition(":")  # network:/home/...
+    if colon and PurePath(rest).is_absolute():
+        return f"{kind}:{last_part(rest)}"
+    return last_part(value) if PurePath(value).is_absolute() else value
