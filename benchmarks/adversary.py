@@ -1,0 +1,46 @@
+"""Plays the adversary (tests/support/adversary.py): commands on neighbours, with their random sources recorded and replayed.
+
+Prints one JSON object: how many cases, commands and queries, every mismatch, how much of what its event allows the largest
+change of a query took up, and for each planted bug whether it was caught.
+
+    python benchmarks/adversary.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:  # no key or cache of the user's own
+        os.environ |= {"XDG_CONFIG_HOME": f"{home}/config", "XDG_CACHE_HOME": f"{home}/cache"}
+        print(json.dumps(table(), indent=1))
+
+
+def table() -> dict[str, object]:
+    """Everything, in one object."""
+    import torch
+
+    from adversary import examine, summary
+    from adversary_cases import all_cases
+    from planted import BUGS
+
+    torch.set_num_threads(1)
+    began = time.process_time()
+    findings = {case.name: examine(case) for case in all_cases()}
+    caught = {}
+    for bug in BUGS:
+        with bug.plant():
+            caught[bug.name] = {"expected": bug.kind, "caught": bug.kind in examine(bug.case).kinds}
+    return {**summary(findings), "bugs": caught, "processor_seconds": round(time.process_time() - began, 1)}
+
+
+if __name__ == "__main__":
+    main()

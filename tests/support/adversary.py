@@ -1,0 +1,551 @@
+"""Plays the adversary: commands on neighbouring datasets, and whether what they claim is what they did.
+
+``examine`` runs a case on two neighbours under a ``recorder`` and returns every mismatch, of these kinds:
+
+=============  =======================================================================================================
+output         something released differs, though every mechanism answered the same
+event          what was entered depends on the records
+replay         the second run asked other questions than the first, or its records are no neighbours
+sensitivity    one record moved a query by more than its event says
+scale          the noise is not the event's: too little, too much, or a draw with other odds
+mechanism      an answer is not what the mechanism makes of its query and its draws
+divisor        a sum was divided by something else than the public expected batch
+coins          who is in a step is not one coin a record, below the event's rate
+reuse          a noise value was used twice
+stray          randomness was drawn outside every known mechanism
+unpaid         no event pays for an answer; or ``late``: it came afterwards; or ``records``: it is on other records
+relation       the event states another neighbouring relation, or another unit
+count          more is charged than was released
+=============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import typer
+
+import neighbours
+from dpltm.cli import main
+from dpltm.privacy.events import (
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
+from local_channels import told_by_bits, told_by_codebook, told_by_response
+from neighbours import LOUD, TWIN
+from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
+
+ROUNDING = 1e-3
+"""Part of the sensitivity that float32 sums of so few records may be off by."""
+
+PAYS: dict[str, type[Event]] = {
+    "training": TrainingEvent,
+    "gaussian": GaussianEvent,
+    "geometric": GuaranteeEvent,
+    "exponential": SelectionEvent,
+    "permute-and-flip": SelectionEvent,
+    "response": GuaranteeEvent,
+    "bits": GuaranteeEvent,
+    "codebook": GuaranteeEvent,
+}
+
+PARSED = typer.main.get_command(main.app)
+"""The command line."""
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Commands, and the datasets that they run on.
+
+    Attributes:
+        name: for people.
+        commands: run one after the other, all recorded.
+        kind: of records.
+        adjacency: how the neighbours differ.
+        unit: what one neighbour differs in.
+        odd: the records in question, each makes a neighbour.
+        before: commands on public records alone, whose results are there when the case begins.
+        early: whether it may end before all that is charged is released.
+        spends: whether it may read the private records at all.
+        program: what is run in place of commands; it returns what it releases.
+    """
+
+    name: str
+    commands: tuple[Command, ...] = ()
+    kind: neighbours.Kind = "table"
+    adjacency: neighbours.Adjacency = "add-remove"
+    unit: str = "record"
+    odd: tuple[str, ...] = (LOUD, TWIN)
+    before: tuple[Command, ...] = ()
+    early: bool = False
+    spends: bool = True
+    program: Callable[[], dict[str, bytes]] | None = None
+    reference: DatasetRef | None = None
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that is not as it is claimed."""
+
+    kind: str
+    text: str
+
+
+@dataclass
+class Findings:
+    """What came of a case.
+
+    Attributes:
+        mismatches: of all kinds.
+        commands: how many ran, on all neighbours.
+        queries: how many were recorded, and how many were compared with a neighbour's.
+        closest: by mechanism, the largest change of a query over what its event allows.
+    """
+
+    mismatches: list[Mismatch] = field(default_factory=list)
+    commands: int = 0
+    queries: int = 0
+    compared: int = 0
+    closest: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> set[str]:
+        """Of the mismatches."""
+        return {one.kind for one in self.mismatches}
+
+    def add(self, kind: str, text: str) -> None:
+        self.mismatches.append(Mismatch(kind, text))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what was recorded, and what was released, by name."""
+
+    recorder: Recorder
+    released: dict[str, bytes]
+
+
+def examine(case: Case) -> Findings:
+    """Runs a case on its neighbours and compares."""
+    found = Findings()
+    with tempfile.TemporaryDirectory() as folder:
+        first = _perform(case, None, None, Path(folder) / "0")
+        found.commands += max(1, len(case.commands))
+        payers = _audit(first.recorder, case, found)
+        for number, which in enumerate(case.odd, start=1):
+            other = _perform(case, which, first.recorder, Path(folder) / str(number))
+            found.commands += max(1, len(case.commands))
+            _audit(other.recorder, case, found)
+            _compare(first, other, payers, found)
+    private = [release for release in first.recorder.releases if release.records != NOBODYS]
+    found.queries += len(private)
+    if bool(private) != case.spends or (first.recorder.events and not case.spends):
+        found.add("count", f"{len(private)} queries were recorded, and {len(first.recorder.events)} events")
+    return found
+
+
+# --- running -------------------------------------------------------------------------------------------------------
+
+
+def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path) -> Run:
+    folder.mkdir()
+    place = EXTRA if case.adjacency == "add-remove" else neighbours.place(case.kind)
+    with contextlib.chdir(folder), _environment():
+        if case.before:
+            neighbours.write_public(folder, case.kind)
+            with Recorder(private="pub"):  # at the same times, for every neighbour
+                for command in case.before:
+                    _call(command)
+        neighbours.write(folder, case.kind, case.adjacency, which)
+        given = {path.relative_to(folder) for path in folder.rglob("*")}
+        size = neighbours.RECORDS
+        with Recorder(first, place=place, reference=case.reference, size=size) as recorder:
+            released = {} if case.program is None else case.program()
+            for number, command in enumerate(case.commands):
+                released[f"answer {number}"] = _call(command)
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.is_file() and (name not in given or "ledger" in name.name or name.name == "winner.json"):
+                released[str(name)] = path.read_bytes()
+    return Run(recorder, {name: _same_for_all(body, recorder) for name, body in released.items()})
+
+
+def _call(command: Command) -> bytes:
+    """Runs one command; returns what it printed. The command ``write PATH TEXT`` writes a file."""
+    if command[0] == "write":
+        Path(command[1]).write_text(command[2])
+        return b""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main.run(list(command))
+    assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
+    return (out.getvalue() + err.getvalue()).encode()
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """Exceptions show, whatever they are; and hundreds of commands take no longer than they must."""
+    with (
+        mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1"}),
+        mock.patch.object(main, "app", PARSED),  # which is parsed anew at each call otherwise
+        mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
+    ):
+        yield
+
+
+def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
+    """A file without what may differ: the identity of the records, and digests of files that hold it."""
+    for name in identities(recorder):
+        body = body.replace(name.encode(), b"IDENTITY")
+    return re.sub(rb"[0-9a-f]{64}", b"DIGEST", body)
+
+
+def identities(recorder: Recorder) -> set[str]:
+    """What ledgers call the private records."""
+    return {release.records.fingerprint for release in recorder.releases}
+
+
+# --- one run by itself ---------------------------------------------------------------------------------------------
+
+
+def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Event | None]:
+    """Checks everything that one run shows; returns the event that pays for each release."""
+    for text in recorder.strays:
+        found.add("stray", text)
+    for text in recorder.faults:
+        found.add("replay", text)
+    payers = _payers(recorder, case, found)
+    pairs = list(zip(recorder.releases, payers, strict=True))
+    for release, event in pairs:
+        if event is None:
+            continue
+        if (event.adjacency, event.unit) != (case.adjacency, case.unit):
+            found.add("relation", f"{release.mechanism}: the event is for {event.adjacency}, {event.unit}")
+        _MECHANISMS[release.mechanism](release, event, found)
+    _check_samples(recorder, payers, found)
+    _check_reuse(recorder, found)
+    return payers
+
+
+def _check_reuse(recorder: Recorder, found: Findings) -> None:
+    """What answers have more than queries never points the same way, or the other way, twice."""
+    seen: list[np.ndarray] = []
+    for release in recorder.releases:
+        if release.values is None or (release.mechanism != "training" and "grid" in release.facts):
+            continue  # rounded to a grid, which may leave little of it
+        added = release.values - release.query.reshape(-1).astype(float)
+        added /= max(float(np.linalg.norm(added)), 1e-300)
+        if len(added) > 4 and any(len(old) == len(added) and abs(float(old @ added)) > 0.999 for old in seen):
+            found.add("reuse", f"{release.mechanism}: the noise of an earlier answer")
+        seen.append(added)
+
+
+def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Event | None]:
+    """The event that pays for each release: the last before it, of its kind and records, that is not used up."""
+    known: dict[Event, int] = {}
+    held, used = Counter[tuple[int, Event]](), Counter[Event]()
+    groups: dict[int, Event | None] = {}
+    payers: list[Event | None] = []
+    if not case.spends:
+        return [None] * len(recorder.releases)
+    for place, entry in enumerate(recorder.log):
+        if isinstance(entry, Entered):
+            held[entry.ledger, entry.event] += 1  # another ledger may be told of the same release
+            many = max(count for (_, event), count in held.items() if event == entry.event)
+            known.pop(entry.event, None)
+            known[entry.event] = many * (entry.event.steps if isinstance(entry.event, TrainingEvent) else 1)
+        if not isinstance(entry, Release):
+            continue
+        if entry.group not in groups:
+            groups[entry.group] = _payer(entry, known, used, recorder.log[place:], found)
+        payers.append(groups[entry.group])
+    for event, many in known.items():
+        ours = isinstance(event, tuple(set(PAYS.values()))) and _of(event, recorder.reference or NOBODYS)
+        if ours and used[event] != many and not case.early:
+            found.add("count", f"{type(event).__name__}: {many} releases are charged, {used[event]} were made")
+    return payers
+
+
+def _payer(
+    release: Release, known: dict[Event, int], used: Counter[Event], after: list[Any], found: Findings
+) -> Event | None:
+    kind = PAYS[release.mechanism]
+    able = [event for event, many in known.items() if isinstance(event, kind) and used[event] < many]
+    for event in reversed(able):
+        if _of(event, release.records):
+            used[event] += 1
+            return event
+    later = [entry.event for entry in after if isinstance(entry, Entered) and isinstance(entry.event, kind)]
+    if able:
+        found.add(
+            "records", f"{release.mechanism}: the event is on {able[-1].dataset}, the query of {release.records}"
+        )
+    elif later:
+        found.add("late", f"{release.mechanism}: answered before its event was on record")
+    else:
+        found.add("unpaid", f"{release.mechanism}: no event is on record for this answer")
+    return None
+
+
+def _of(event: Event, records: DatasetRef) -> bool:
+    """Whether an event is on these records, all of them."""
+    return event.dataset == records
+
+
+def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findings) -> None:
+    """Each step takes the records whose own coin is below the event's rate, and no others."""
+    paid = iter(payers)
+    waiting: list[Sample] = []
+    for entry in recorder.log:
+        if isinstance(entry, Sample):
+            waiting.append(entry)
+        if isinstance(entry, Release):
+            event = next(paid)
+            if entry.mechanism == "training" and isinstance(event, TrainingEvent):
+                for sample in waiting:
+                    _check_coins(sample, event.sampling_rate, found)
+                waiting.clear()
+    if waiting and all(event is not None for event in payers):
+        found.add("replay", f"{len(waiting)} samples met no noise")
+
+
+def _check_coins(sample: Sample, rate: float, found: Findings) -> None:
+    used = np.concatenate(sample.used) if sample.used else np.zeros(0, dtype=int)
+    everyone = np.arange(len(sample.ids))
+    if rate < 1 and (sample.asked != [4 * len(sample.ids)] or sample.coins is None):
+        found.add("coins", f"{sample.asked} bytes were asked for, and there are {len(sample.ids)} records")
+        return
+    inside = everyone if sample.coins is None else np.flatnonzero(sample.coins < int(rate * COIN))
+    if sorted(used.tolist()) != inside.tolist():
+        found.add("coins", f"records {used.tolist()} were taken, and the coins say {inside.tolist()}")
+
+
+def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
+    """The answer is the query plus the noise that was served, times the event's standard deviation."""
+    assert isinstance(event, (TrainingEvent, GaussianEvent))
+    assert release.values is not None
+    if release.noise is None or len(release.noise) - len(release.values) not in (0, 1):
+        found.add("mechanism", f"{release.mechanism}: {len(release.values)} values met no noise of their own")
+        return
+    query, noise = release.query.reshape(-1).astype(float), release.noise[: len(release.values)] * release.std
+    if "grid" in release.facts:
+        if (np.abs(release.values - query - noise) > release.facts["grid"]).any():
+            found.add("scale", f"{release.mechanism}: the noise is not what was asked for")
+        return
+    share, times, rest = _fit(release.values, query, noise)
+    if rest > 1e-4:
+        found.add("mechanism", f"{release.mechanism}: the answer is not its query plus the noise")
+        return
+    if abs(share - 1) > 1e-3:
+        found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
+    times /= share
+    expected = release.size * (event.sampling_rate if isinstance(event, TrainingEvent) else 1.0)
+    if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
+        found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
+    std, claimed = times * float(np.max(release.std)), event.noise_multiplier * event.sensitivity
+    if not math.isclose(std, claimed, rel_tol=1e-3):
+        found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
+    release.std = release.std * times
+
+
+def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[float, float, float]:
+    """values = share query + times noise, by least squares; and what is left of values, over the noise."""
+    size = float(np.linalg.norm(noise))
+    if np.linalg.norm(query) < 1e-2 * size:  # too small to tell by what it was multiplied
+        share, times = 1.0, float((values - query) @ noise) / size**2
+    else:
+        share, times = (float(one) for one in np.linalg.lstsq(np.stack([query, noise], 1), values, rcond=None)[0])
+    return share, times, float(np.linalg.norm(values - share * query - times * noise)) / size
+
+
+def _check_geometric(release: Release, event: Event, found: Findings) -> None:
+    """The noise is the difference of two geometric draws at the event's epsilon."""
+    assert isinstance(event, GuaranteeEvent)
+    points = uniform(release.facts["bytes"])
+    if len(points) != 2:
+        found.add("mechanism", "geometric: the noise was not drawn")
+        return
+    first, second = (math.floor(math.log(point) / -event.epsilon) for point in points)
+    if first - second != release.facts["own"]:
+        text = f"geometric: noise {release.facts['own']}, and at epsilon {event.epsilon:g} it is {first - second}"
+        found.add("scale", text)
+
+
+def _check_draw(release: Release, event: Event, found: Findings) -> None:
+    """The winner is what the mechanism makes of the scores, the event's epsilon and the bits that were served."""
+    assert isinstance(event, SelectionEvent)
+    monotone = event.score == "additive" and event.adjacency == "add-remove"
+    exponent = event.eps1 / (event.sensitivity * (1 if monotone else 2))
+    if event.mechanism != release.mechanism:
+        found.add("mechanism", f"drawn by {release.mechanism}, and the event says {event.mechanism}")
+    if not math.isclose(release.facts["exponent"], exponent, rel_tol=1e-12):
+        found.add(
+            "scale", f"{release.mechanism}: exponent {release.facts['exponent']:g}, and the event's is {exponent:g}"
+        )
+    points, scores = uniform(release.facts["bytes"]), release.query
+    if len(points) != (1 if release.mechanism == "exponential" else 2 * len(scores)):
+        found.add("mechanism", f"{release.mechanism}: the winner was not drawn")
+        return
+    weights = np.exp(release.facts["exponent"] * (scores - scores.max()))
+    if release.mechanism == "exponential":
+        winner = int(np.searchsorted(np.cumsum(weights / weights.sum()), points[0]))
+    else:
+        order, coins = np.argsort(points[: len(scores)]), points[len(scores) :]
+        winner = next(int(one) for one, coin in zip(order, coins, strict=True) if coin <= weights[one])
+    if winner != release.facts["own"]:
+        found.add("mechanism", f"{release.mechanism}: winner {release.facts['own']}, and these bits draw {winner}")
+
+
+def _check_local(release: Release, event: Event, found: Findings) -> None:
+    """Messages are of one release, whose parts ``_compare_local`` adds up; nothing more can be told of one run."""
+    assert isinstance(event, GuaranteeEvent)
+    if len(release.query) > 20 and release.mechanism == "bits" and len(np.unique(release.answer, axis=0)) == 1:
+        found.add("reuse", "all records met the same coins")
+
+
+_MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {
+    "training": _check_gaussian,
+    "gaussian": _check_gaussian,
+    "geometric": _check_geometric,
+    "exponential": _check_draw,
+    "permute-and-flip": _check_draw,
+    "response": _check_local,
+    "bits": _check_local,
+    "codebook": _check_local,
+}
+
+
+# --- two runs ------------------------------------------------------------------------------------------------------
+
+
+def _compare(first: Run, other: Run, payers: list[Event | None], found: Findings) -> None:
+    for name in sorted({*first.released, *other.released}):
+        if first.released.get(name) != other.released.get(name):
+            found.add("output", f"{name}: {_where(first.released.get(name), other.released.get(name))}")
+    if _facts(first.recorder) != _facts(other.recorder):
+        found.add("event", "the ledger's events depend on the records")
+    one, two = first.recorder, other.recorder
+    if [type(entry) for entry in one.log] != [type(entry) for entry in two.log]:
+        found.add("replay", f"{len(one.log)} and {len(two.log)} entries, or in another order")
+        return
+    samples = [
+        next((old for old in reversed(two.log[:place]) if isinstance(old, Sample)), None)
+        for place, entry in enumerate(two.log)
+        if isinstance(entry, Release)
+    ]
+    parts: dict[int, float] = {}
+    for left, right, event, sample in zip(one.releases, two.releases, payers, samples, strict=True):
+        if event is None or left.query.shape != right.query.shape:
+            if event is not None:
+                found.add("replay", f"{left.mechanism}: queries of {left.query.shape} and {right.query.shape}")
+            continue
+        found.compared += 1
+        share = _share(left, right, event, sample, first.recorder.place, found)
+        if left.mechanism in ("response", "bits", "codebook"):
+            share = parts[left.group] = parts.get(left.group, 0.0) + share
+        elif left.mechanism == "gaussian":  # parts of one query: squares add up
+            share = parts[left.group] = math.hypot(parts.get(left.group, 0.0), share)
+        found.closest[left.mechanism] = max(found.closest.get(left.mechanism, 0.0), share)
+        if share > 1 + ROUNDING:
+            found.add(
+                "sensitivity", f"{left.mechanism}: one {event.unit} is worth {share:.4g} times what its event says"
+            )
+
+
+def _share(left: Release, right: Release, event: Event, sample: Sample | None, place: int, found: Findings) -> float:
+    """What one record does to a query, over what its event allows."""
+    change = np.abs(right.query.astype(float) - left.query.astype(float))
+    if isinstance(event, TrainingEvent):
+        share = float(np.linalg.norm(change)) / event.sensitivity
+        if sample is not None and not _inside(sample, place) and share > ROUNDING:
+            found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
+        return share
+    if isinstance(event, GaussianEvent):
+        return float(np.linalg.norm(change / left.std)) * event.noise_multiplier
+    if isinstance(event, SelectionEvent):
+        if change.max() > event.sensitivity * (1 + 1e-12):
+            found.add("sensitivity", f"a score moves by {change.max():g}, and the event says {event.sensitivity:g}")
+        return _told_by_draw(left, right) / event.certified_epsilon
+    assert isinstance(event, GuaranteeEvent)
+    if left.mechanism == "geometric":
+        return float(change.max())  # noise of scale 1 / epsilon: for a count that moves by one
+    rows = change.reshape(len(change), -1).any(1)
+    if not rows.any():
+        return 0.0
+    if rows.sum() > 1:
+        found.add("output", f"{left.mechanism}: {int(rows.sum())} messages depend on one record")
+    return _told_by_messages(left, found) / event.epsilon
+
+
+def _inside(sample: Sample, place: int) -> bool:
+    at = np.flatnonzero(sample.ids == place)
+    used = np.concatenate(sample.used) if sample.used else np.zeros(0, dtype=int)
+    return bool(np.isin(at, used).any())
+
+
+def _told_by_draw(left: Release, right: Release) -> float:
+    """Largest log ratio of a winner's chances."""
+    from dpltm.selection import exponential_probabilities, permute_and_flip_probabilities
+
+    exact = exponential_probabilities if left.mechanism == "exponential" else permute_and_flip_probabilities
+    one, two = (exact(release.query, release.facts["exponent"]) for release in (left, right))
+    return float(np.abs(np.log(one / two)).max())
+
+
+def _told_by_messages(release: Release, found: Findings) -> float:
+    """Largest log ratio of the chances of a message, of the mechanism as it answers, for any two records."""
+    measure = {"bits": told_by_bits, "response": told_by_response, "codebook": told_by_codebook}[release.mechanism]
+    value, problem = measure(*release.means, release.query)
+    if problem:
+        found.add("mechanism", f"{release.mechanism}: {problem}")
+    return value
+
+
+def _facts(recorder: Recorder) -> list[dict[str, Any]]:
+    """Events, but for whose records they are."""
+    return [{**asdict(event), "dataset": None} for event in recorder.events]
+
+
+def _where(one: bytes | None, other: bytes | None) -> str:
+    if one is None or other is None:
+        return "only one of both has it"
+    place = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return f"from byte {place} on: {one[max(place - 40, 0) : place + 40]!r} and {other[max(place - 40, 0) : place + 40]!r}"
+
+
+def summary(findings: dict[str, Findings]) -> dict[str, Any]:
+    """The table for people: commands, queries, mismatches, and how close queries came to their bounds."""
+    closest: dict[str, float] = {}
+    for one in findings.values():
+        for mechanism, share in one.closest.items():
+            closest[mechanism] = max(closest.get(mechanism, 0.0), share)
+    return {
+        "cases": len(findings),
+        "commands": sum(one.commands for one in findings.values()),
+        "queries": sum(one.queries for one in findings.values()),
+        "compared": sum(one.compared for one in findings.values()),
+        "mismatches": [
+            f"{name}: {mismatch.kind}: {mismatch.text}"
+            for name, one in findings.items()
+            for mismatch in one.mismatches
+        ],
+        "largest_change_over_event": {name: round(share, 4) for name, share in sorted(closest.items())},
+    }

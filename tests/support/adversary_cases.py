@@ -1,0 +1,323 @@
+"""What the adversary runs: every command that spends, and every pair of options that changes what is released."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from adversary import Case, Command
+from dpltm.filters import Automatic, Clip, Tanh
+from dpltm.models import ModelSpec, build
+from dpltm.private_loop import ANYTHING, PrivateLoop
+from dpltm.training import cross_entropy
+from neighbours import (
+    CLASSES,
+    FLAT,
+    ITEMS,
+    LABELLED,
+    LOUD,
+    RECORDS,
+    TWIN,
+    USERS,
+    WILD,
+    WORDS,
+    Adjacency,
+    Kind,
+)  # fmt: skip
+
+TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))
+CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
+TOKENS: Command = (*TABLE, "--words", str(WORDS))
+RATINGS: Command = ("--dataset", "d.dat", "--records", "50", "--users", str(USERS), "--items", str(ITEMS))
+PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
+
+SHORT: Command = ("--steps", "5", "--batch-size", "8")
+NOISE: Command = ("--noise-multiplier", "1")
+TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
+SMALL: Command = ("--clip-norm", "0.1")
+"""Below the norm of most gradients of these networks, so that clipping shows."""
+
+PUBLIC: Command = ("--dataset", "pub.npz", "--classes", str(CLASSES))
+TINY: Command = ("--model", "mlp:4", "--rounds", "3", "--iterations", "5", "--batch-size", "8")
+SET: Command = ("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet")
+
+FILTERS: dict[str, Command] = {
+    "clip": SMALL,
+    "per-layer": SMALL,
+    "tanh": ("--tanh-range", "0.01", *SMALL),
+    "tanh as printed": ("--no-pre-clip", "--tanh-range", "0.001"),
+    "tanh-clip": ("--tanh-range", "0.01", *SMALL),
+    "radial-tanh": ("--tanh-range", "0.01", *SMALL),
+    "auto": SMALL,
+    "normalize": SMALL,
+    "sigmoid": (
+        "--tanh-range",
+        "0.01",
+    ),
+}
+"""Settings by which gradients are large enough for the filter to bite."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "filter": tuple(FILTERS),
+    "optimizer": ("sgd", "momentum", "adam", "adagrad"),
+    "schedule": ("constant", "linear", "cosine"),
+    "average": ("none", "ema", "poly"),
+    "adjacency": ("add-remove", "replace-one"),
+    "noise": ("secure", "fast"),
+    "precision": ("float32", "bfloat16"),
+    "physical-batch": ("", "3"),
+    "features": ("", "unit"),
+    "eval-private": ("", "2"),
+    "batch-size": ("8", "24"),
+    "dataset": ("npz", "csv"),
+}
+"""Options of ``dpltm train`` that go with each other; nothing for an option that is left out."""
+
+
+RELATIONS: tuple[Adjacency, ...] = ("add-remove", "replace-one")
+UNITS: tuple[tuple[Kind, Command, str, str], ...] = (
+    ("ratings", RATINGS, "record", "10"),
+    ("users", PEOPLE, "user", "3"),
+)
+"""Ratings, one a record or all of a user's, and the expected size of a batch."""
+
+
+def pairwise(choices: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Few combinations that hold every pair of values of any two options; greedy, always the same."""
+    names = list(choices)
+    pairs = {
+        ((a, x), (b, y)) for a, b in itertools.combinations(names, 2) for x in choices[a] for y in choices[b]
+    }  # fmt: skip
+    while pairs:
+        row = dict(min(pairs))  # begins with a pair that is missing, and takes what holds most others
+        for name in names:
+            if name not in row:
+                row[name] = max(
+                    choices[name],
+                    key=lambda value, name=name: sum(  # type: ignore[misc]
+                        tuple(sorted(((name, value), other), key=lambda one: names.index(one[0]))) in pairs
+                        for other in row.items()
+                    ),
+                )
+        pairs -= {
+            ((a, row[a]), (b, row[b])) for a, b in itertools.combinations(names, 2)
+        }  # fmt: skip
+        yield {name: row[name] for name in names}
+
+
+def pair_cases() -> Iterator[Case]:
+    """``dpltm train`` of a dense network, over pairs of options."""
+    for row in pairwise(CHOICES):
+        name = row["filter"]
+        options: list[str] = ["--filter", name.split()[0], *FILTERS[name]]
+        for option in ("optimizer", "schedule", "average", "adjacency", "noise", "precision"):
+            options += [f"--{option}", row[option]]
+        for option in ("physical-batch", "features", "eval-private", "batch-size"):
+            options += [f"--{option}", row[option]] if row[option] else []
+        data = TABLE if row["dataset"] == "npz" else CSV
+        command = ("train", "--dense", *data, "--model", "mlp:4", "--steps", "5", *NOISE, *options)
+        yield Case(
+            "train " + " ".join(value for value in row.values() if value),
+            ((*command, "--json", "--out", "r"),),
+            "table" if row["dataset"] == "npz" else "csv",
+            cast(Adjacency, row["adjacency"]),
+            odd=(LOUD, WILD if row["dataset"] == "csv" else FLAT),
+        )
+
+
+def train_cases() -> Iterator[Case]:
+    """What pairs of options cannot hold: options that need each other, and other kinds of records."""
+    budget, stop = ("--epsilon", "3"), ("--stop-at", "0.5", "--eval-private", "5")
+    for adjacency in RELATIONS:
+        to = ("--adjacency", adjacency)
+        centre = ("--features", "unit", "--centre", "0.2", *budget)
+        odd = (LOUD, FLAT, TWIN)
+        yield Case(f"train --centre {adjacency}", ((*TRAIN, *centre, *to),), adjacency=adjacency, odd=odd)
+        yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
+        counted = (*TRAIN, *SMALL, *NOISE, *stop, *to)
+        yield Case(f"train --stop-at {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED, early=True)
+        for kind, data, unit, size in UNITS:
+            command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
+            command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
+            yield Case(f"train --unit {unit} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+    fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
+    yield Case("train --centre --noise fast", (fast,))
+    some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
+    yield Case("train --budget-stop", (some,))
+    for name in ("tanh", "tanh as printed", "sigmoid"):
+        command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)
+        yield Case(f"train --noise nominal {name}", (command,))
+    for accountant in ("rdp", "ma"):
+        yield Case(f"train --accountant {accountant}", ((*TRAIN, *SMALL, *budget, "--accountant", accountant),))
+    for copies, features in itertools.product(("flip", "shift", "shift-flip"), ("none", "scatter:1,2")):
+        command = (*TRAIN, *SMALL, *NOISE, "--augment", copies, "--features", features)
+        yield Case(f"train --augment {copies} --features {features}", (command,), "images")
+    for features in ("scatter:1,2", "conv:1", "unit:2"):
+        command = (*TRAIN, *SMALL, *budget, "--features", features, "--centre", "0.1")
+        yield Case(f"train --features {features} --centre", (command,), "images")
+    embed = ("train", "--dense", *TOKENS, "--model", "embed:20:3,4", *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
+    yield Case("train embed", (embed,), "tokens", odd=(LOUD, FLAT))
+    for network in ("mlp-tanh:4,3", "mlp", "lstm", "gru"):
+        command = ("train", "--dense", *TABLE, "--model", network, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
+        yield Case(f"train {network}", (command,), "images")
+    first = (*TRAIN[:-1], "r1", *SMALL, *budget, "--ledger", "all.jsonl")
+    second = (*TRAIN[:-1], "r2", *SMALL, "--epsilon", "5", "--ledger", "all.jsonl", "--eval-private", "0.5")
+    yield Case("train twice on one ledger", (first, second))
+    behind = ("--features", "network:r1", "--eval-private", "0.1", *NOISE)
+    below = ("train", "--dense", *PUBLIC, "--model", "mlp:4,3", *SHORT, *NOISE, "--eval-private", "5", "--out", "r1")
+    mine = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--eval-private", "5")
+    mine = tuple("mlp:4,3" if part == "mlp:4" else part for part in mine)
+    yield Case("train --features network of other records", ((*TRAIN, *SMALL, *behind),), before=(below,))
+    yield Case("train --features network of these records", (mine, (*TRAIN, *SMALL, *behind)), odd=LABELLED)
+
+
+def ticket_cases() -> Iterator[Case]:
+    """Tickets: made under DP, drawn, trained; alone and one after the other."""
+    for criterion in ("dp-train", "dp-synthetic"):
+        make = ("generate", *TABLE, *TINY, "--criterion", criterion, "--epsilon", "2", "--out", "t", "--quiet")
+        yield Case(f"generate {criterion}", (make,), odd=(LOUD, FLAT, TWIN))
+        yield Case(f"generate {criterion} --features", ((*make, "--features", "unit"),))
+        yield Case(f"generate {criterion} --ledger", ((*make, "--ledger", "all.jsonl"),))
+        train = ("train", "t@2", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
+        yield Case(f"generate {criterion}, train", (make, train))
+        draw = ("select", "t", *TABLE, "--eps1", "1", "--score", "additive", "--json")
+        yield Case(f"generate {criterion}, select, train", (make, draw, ("train", "t", *train[2:])))
+        yield Case(f"generate {criterion}, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
+    draws = {
+        "mechanism": ("exponential", "permute-and-flip"),
+        "score": ("product", "additive"),
+        "sensitivity": ("exact", "paper"),
+        "adjacency": ("add-remove", "replace-one"),
+        "eps1": ("0.5", "20"),
+    }
+    for values in itertools.product(*draws.values()):
+        row = dict(zip(draws, values, strict=True))
+        if (row["score"], row["sensitivity"]) == ("additive", "paper"):
+            continue  # refused: the paper's rule is stated for the product
+        options = [part for name, value in row.items() for part in (f"--{name}", value)]
+        command = ("select", "pub", *TABLE, *options, "--json")
+        relation = cast(Adjacency, row["adjacency"])
+        yield Case("select " + " ".join(values), (command,), adjacency=relation, odd=LABELLED, before=(SET,))
+    for filter in ("clip", "per-layer", "tanh as printed", "sigmoid"):
+        for target in ("pub@1", "pub@3"):
+            options_of = ("--filter", filter.split()[0], *FILTERS[filter])
+            command = ("train", target, *TABLE, *SHORT, *NOISE, *options_of, "--json", "--out", "r")
+            yield Case(f"train {target} {filter}", (command,), before=(SET,))
+    select = ("select", "pub", *TABLE, "--eps1", "1", "--json")
+    train = ("train", "pub", *TABLE, *SHORT, *SMALL, "--epsilon", "3", "--json", "--out", "r")
+    yield Case("select, train", (select, train), before=(SET,))
+
+
+def latent_cases() -> Iterator[Case]:
+    """Messages of records that are randomised one by one."""
+    protocols: dict[str, Command] = {
+        "codebook": (),
+        "ue": (),
+        "oue": (),
+        "rappor": (),
+        "moue": ("--alpha", "7"),
+        "moue-hs": ("--alpha", "7"),
+        "uer": ("--alpha", "7"),
+    }
+    for protocol, alpha in protocols.items():
+        for epsilon, form in (("4", "0,0"), ("8", "1,2")):
+            bits = () if protocol == "codebook" else ("--format", form, "--label-epsilon", "1")
+            scheme = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--protocol", protocol)
+            scheme = (*scheme, "--epsilon", epsilon, *alpha, *bits, "--out", "s", "--quiet")
+            encode = ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json")
+            yield Case(f"latent encode {protocol} {epsilon}", (encode,), "table", "replace-one", before=(scheme,))
+
+
+RECIPE = f"""
+[recipe]
+title = "neighbours"
+source = "nobody"
+seeds = 2
+
+[train]
+dataset = "d.npz"
+records = {RECORDS}
+classes = {CLASSES}
+batch-size = 8
+steps = 3
+clip-norm = 0.1
+noise-multiplier = 1.0
+
+[tickets.public]
+dataset = "pub.npz"
+classes = {CLASSES}
+provenance = "public"
+model = "mlp:4"
+rounds = 2
+iterations = 5
+batch-size = 8
+
+[[arm]]
+name = "dense"
+train = {{ model = "mlp:4" }}
+
+[[arm]]
+name = "drawn"
+tickets = "public"
+select = {{ eps1 = 0.5, score = "additive" }}
+
+[[arm]]
+name = "counted"
+train = {{ model = "mlp:4", eval-private = 1.0 }}
+"""
+
+
+def sweep_cases() -> Iterator[Case]:
+    """Recipes; and a search, which has public records only."""
+    run = ("run", "--config", "recipe.toml", "--jobs", "1", "--out", "o", "--quiet")
+    yield Case("run", (run,), before=(("write", "recipe.toml", RECIPE),))
+    search = ("tune", *PUBLIC, "--model", "mlp:4", "--epsilon", "3", "--for-records", "24", "--batch-size", "8")
+    search = (*search, "--epochs", "1", "--trials", "2", "--quiet", "--out", "t.toml")
+    yield Case("tune", (search,), before=(SET,), spends=False)
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "clip": {"filter": Clip(0.1)},
+    "replace-one": {"filter": Clip(0.1), "adjacency": "replace-one"},
+    "epsilon": {"filter": Automatic(0.1), "epsilon": 2.0},
+    "tanh": {"filter": Tanh(1.0, 0.001)},
+    "bfloat16": {"filter": Clip(0.1), "precision": "bfloat16", "physical_batch": 3},
+    "whole batches": {"filter": Clip(0.1), "batch_size": RECORDS},
+}
+"""Settings of a loop of the user's own."""
+
+
+def loop_cases() -> Iterator[Case]:
+    """``PrivateLoop``, with an optimizer that is the caller's."""
+    for name, settings in LOOPS.items():
+        relation = settings.get("adjacency", "add-remove")
+        program = functools.partial(_loop, settings)
+        yield Case(
+            f"PrivateLoop {name}", program=program, adjacency=relation, reference=ANYTHING, odd=(LOUD, FLAT, TWIN)
+        )
+
+
+def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
+    """Trains on ``d.npz``; returns the weights, and the report."""
+    with np.load("d.npz") as stored:
+        x, y = stored["x_train"].astype("f4") / 255, stored["y_train"]
+    model = build(ModelSpec("mlp:4", x.shape[1], CLASSES), 0)
+    given = {"batch_size": 8, "steps": 5, "delta": 1e-3, "records": RECORDS, **settings}
+    given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
+    optimizer = torch.optim.Adam(model.parameters())
+    loop = PrivateLoop(model, cross_entropy, x, y, **given)
+    for step in loop:
+        step.backward()
+        optimizer.step()
+    weights = b"".join(value.detach().numpy().tobytes() for value in model.parameters())
+    return {"weights": weights, "report": repr(loop.report()).encode()}
+
+
+def all_cases() -> list[Case]:
+    """Everything, in order."""
+    return [*pair_cases(), *train_cases(), *ticket_cases(), *latent_cases(), *sweep_cases(), *loop_cases()]

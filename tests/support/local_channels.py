@@ -1,0 +1,101 @@
+"""What a message tells of a record, found out by trying: local mechanisms are run on words of the caller's choice.
+
+A mechanism compares uniform words of 64 bits with thresholds. Served just below and just above what it says its threshold
+is, it shows whether that is so, and with it the exact chances of every answer. Each function returns the largest log ratio
+of the chances of an answer between any two records, and what is wrong, if anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpltm.local.channels import WHOLE
+
+Retry = Callable[[np.ndarray, Any], np.ndarray]
+
+
+class Words:
+    """Serves, at each request, the next of some arrays of words, as often as it takes."""
+
+    def __init__(self, *words: np.ndarray) -> None:
+        self._words = list(words)
+
+    def random_bytes(self, count: int) -> bytes:
+        found = self._words.pop(0).astype(np.uint64).tobytes()
+        assert len(found) == count, f"{count} bytes were asked for"
+        return found
+
+
+class Bits:
+    """Serves one number to every position of words that are compared from their highest bit on."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._height = number, 63
+
+    def random_bytes(self, count: int) -> bytes:
+        bit = self._number >> self._height & 1
+        self._height -= 1
+        return (b"\xff" if bit else b"\0") * count
+
+
+def told_by_response(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:
+    """Of k-ary randomised response."""
+    del query
+    categories, truth = means.categories, means.truth
+    values, others = np.arange(categories), categories - 1
+
+    def send(number: int, other: int) -> np.ndarray:
+        words = np.full(categories, number, dtype=np.uint64)
+        return retry(values, Words(words, np.full(categories, other)))
+
+    kept = (send(number, 0) == values for number in (0, truth - 1))
+    gone = [send(number, other) for number in (truth, WHOLE - 1) for other in range(others)]
+    if not all(one.all() for one in kept) or any((one == values).any() for one in gone):
+        return math.inf, "the chance of the true category is another one"
+    if any(len({int(one[value]) for one in gone}) != others for value in values):
+        return math.inf, "the other categories are not as likely as each other"
+    return abs(math.log(truth * others / (WHOLE - truth))), ""
+
+
+def told_by_codebook(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:
+    """Of an index that is one of those near the record, or another one."""
+    truth, near, rest = means.truth, means.near, means.candidates - means.near
+    for row in query:
+        if len(set(row.tolist())) != near or not 0 <= row.min() <= row.max() < means.candidates:
+            return math.inf, f"near candidates are not {near} different ones"
+    row = query[0]
+
+    def send(number: int, count: int) -> set[int]:
+        """Answers, one for each way of choosing among ``count``."""
+        ways, drawn = np.arange(count), np.full(count, number, dtype=np.uint64)
+        return set(retry(np.tile(row, (count, 1)), Words(drawn, ways % near, ways % rest)).tolist())
+
+    theirs = set(row.tolist())
+    if send(0, near) != theirs or send(truth - 1, near) != theirs:
+        return math.inf, "the chance of a near candidate is another one"
+    if not send(truth, rest) == send(WHOLE - 1, rest) == set(range(means.candidates)) - theirs:
+        return math.inf, "the other candidates are not all of those that are not near"
+    return abs(math.log(truth * rest / ((WHOLE - truth) * near))), ""
+
+
+def told_by_bits(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:
+    """Of independent bits."""
+    bits, period = means.bits, len(means.pattern)
+    total = 0.0
+    for value in (0, 1):
+        sent = np.packbits(np.full((1, bits), value, dtype=np.uint8), axis=1)
+        for place, bit in enumerate(means.pattern):
+            threshold = bit.one if value else bit.zero
+            for number, expected in ((threshold - 1, 1), (threshold, 0)):
+                arrived = np.unpackbits(retry(sent, Bits(number)), axis=1, count=bits)[0, place::period]
+                if (arrived != expected).any():
+                    return math.inf, "the chance of a bit is another one"
+    for place, bit in enumerate(means.pattern):
+        ratios = (math.log(bit.one / bit.zero), math.log((WHOLE - bit.one) / (WHOLE - bit.zero)))
+        total += max(abs(one) for one in ratios) * len(range(place, bits, period))
+    assert query.shape[1] == -(-bits // 8)
+    return total, ""

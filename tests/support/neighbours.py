@@ -1,0 +1,145 @@
+"""Small datasets that differ in one record, written as the files that commands read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["table", "csv", "images", "tokens", "ratings", "users"]
+Adjacency = Literal["add-remove", "replace-one"]
+
+CLASSES, RECORDS, FEATURES, SIDE = 3, 24, 6, 8
+PLACE = 11
+"""Where the record stands that only one neighbour has, or that is replaced: in the middle of the file."""
+
+WORDS, LENGTH = 20, 5
+USERS, ITEMS, ODD_USER = 12, 9, 7
+
+LOUD, FLAT, TWIN, WILD = "loud", "flat", "twin", "wild"
+"""The record in question: at both ends of the range, constant, a copy of another one, or beyond the range."""
+
+LABELLED = ("loud 0", "loud 1", "loud 2")
+"""The first of these, with every label."""
+
+NAMES = {"table": "d.npz", "csv": "d.csv", "images": "d.npz", "tokens": "d.npz", "ratings": "d.dat", "users": "d.dat"}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Training records and labels."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+def common(kind: Kind, count: int = RECORDS) -> Records:
+    """The records that both neighbours have."""
+    draws = np.random.default_rng(7)
+    y = np.arange(count) % CLASSES
+    if kind == "csv":
+        return Records(draws.random((count, FEATURES)).round(6), y)
+    if kind == "tokens":
+        return Records(draws.integers(0, WORDS, (count, LENGTH)).astype(np.int64), y)
+    shape = (SIDE, SIDE) if kind == "images" else (FEATURES,)
+    return Records(draws.integers(0, 256, (count, *shape), dtype=np.uint8), y)
+
+
+def odd(kind: Kind, which: str, base: Records) -> tuple[np.ndarray, int]:
+    """The record that only one neighbour has, and its label."""
+    like = base.x[0]
+    if which == TWIN:
+        return base.x[3], int(base.y[3])
+    if which == FLAT:
+        return np.zeros_like(like), 0
+    high = {"csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
+    low = 0.0
+    if which == WILD:
+        low, high = -1e6, 1e6
+    values = np.where(np.arange(like.size) % 2 == 0, high, low)
+    label = int(which.split()[1]) if which in LABELLED else CLASSES - 1
+    return values.reshape(like.shape).astype(like.dtype), label
+
+
+def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
+    """One dataset: without the record in question if ``which`` is None, or with a plain one in its place."""
+    base = common(kind)
+    if adjacency == "add-remove" and which is None:
+        return base
+    if which is None:  # what is replaced points the other way
+        like, label = base.x[0], 0
+        high = {"csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
+        record = np.where(np.arange(like.size) % 2 == 1, high, 0).reshape(like.shape).astype(like.dtype)
+    else:
+        record, label = odd(kind, which, base)
+    x, y = np.insert(base.x, PLACE, record, axis=0), np.insert(base.y, PLACE, label)
+    if adjacency == "replace-one":  # as many records as are declared
+        x, y = np.delete(x, RECORDS, axis=0), np.delete(y, RECORDS)
+    return Records(x, y)
+
+
+def ratings(kind: Kind, adjacency: Adjacency, which: str | None) -> str:
+    """The same of ratings, one of which, or one of whose users, is in question; both are known to be trained on."""
+    from dpltm.data.ratings import held_out
+
+    draws = np.random.default_rng(7)
+    pairs = [(user, item) for user in range(USERS) if user != ODD_USER for item in range(ITEMS)]
+    lines = [(user, item, int(draws.integers(1, 6))) for user, item in pairs if draws.random() < 0.6]
+    theirs = [(ODD_USER, item) for item in range(ITEMS)]
+    if kind == "ratings":  # the other ratings of that user are there in any case
+        out = held_out(np.array(theirs))
+        lines += [(user, item, 3) for (user, item), no in zip(theirs[:4], out[:4], strict=True) if no]
+        theirs = [pair for pair, no in zip(theirs, out, strict=True) if not no][:1]
+    stars = {None: 1, LOUD: 5, FLAT: 3, TWIN: 4}[which]
+    if which is not None or adjacency == "replace-one":
+        many = theirs if which != FLAT else theirs[:2]
+        lines += [(user, item, stars if place % 2 else 6 - stars) for place, (user, item) in enumerate(many)]
+    lines.sort()
+    return "".join(f"{user + 1}::{item + 1}::{star}::0\n" for user, item, star in lines)
+
+
+def place(kind: Kind) -> int:
+    """Where the record that is replaced stands among those that are trained on."""
+    if kind == "users":  # those of every fifth id are held out
+        return len([user for user in range(ODD_USER) if user % 5 != 4])
+    if kind == "ratings":
+        from dpltm.data.ratings import held_out
+
+        one, other = (ratings(kind, "replace-one", which).splitlines() for which in (None, LOUD))
+        at = next(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+        pairs = np.array([[int(part) - 1 for part in line.split("::")[:2]] for line in one[:at]])
+        return int((~held_out(pairs)).sum())
+    return PLACE
+
+
+def write(folder: Path, kind: Kind, adjacency: Adjacency, which: str | None) -> None:
+    """Writes ``d.*`` into ``folder``: one of two neighbours."""
+    path = folder / NAMES[kind]
+    if kind in ("ratings", "users"):
+        path.write_text(ratings(kind, adjacency, which))
+        return
+    found = table(kind, adjacency, which)
+    if kind == "csv":
+        rows = [
+            ",".join([*(repr(float(value)) for value in row), str(label)])
+            for row, label in zip(found.x, found.y, strict=True)
+        ]
+        path.write_text("\n".join([",".join([*"abcdef", "y"]), *rows]) + "\n")
+        return
+    test = public(kind, 9, 3)
+    np.savez(path, x_train=found.x, y_train=found.y, x_test=test.x, y_test=test.y)
+
+
+def public(kind: Kind, count: int, seed: int) -> Records:
+    """Other records, that are nobody's secret."""
+    draws, like = np.random.default_rng(seed), common(kind)
+    x = draws.integers(0, WORDS if kind == "tokens" else 256, (count, *like.x.shape[1:])).astype(like.x.dtype)
+    return Records(x, np.arange(count) % CLASSES)
+
+
+def write_public(folder: Path, kind: Kind) -> None:
+    """Writes ``pub.npz``, a dataset to declare public."""
+    train, test = public(kind, 30, 1), public(kind, 9, 2)
+    np.savez(folder / "pub.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)

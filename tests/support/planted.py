@@ -1,0 +1,238 @@
+"""Bugs, to be planted one at a time: what a careless change would do to a mechanism, and what should catch it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+import adversary_cases as cases
+from adversary import Case
+from dpltm import noise, sampling, selection, synthetic, training
+from dpltm.cli import train as train_command
+from dpltm.features import centre
+from dpltm.filters import Clip, Tanh
+from dpltm.local.channels import Channel
+from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.private_loop import ANYTHING
+from neighbours import LABELLED, LOUD
+
+TRAINING = Case("train", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE),), odd=(LOUD,))
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug.
+
+    Attributes:
+        name: what is wrong.
+        kind: of the mismatch that tells it.
+        plant: puts it in for the length of a block.
+        case: where it shows.
+    """
+
+    name: str
+    kind: str
+    plant: Callable[[], AbstractContextManager[Any]]
+    case: Case = TRAINING
+
+
+def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """``wrapper(original, *arguments)`` in place of a function or method."""
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return wrapper(original, *arguments, **named)
+
+    return mock.patch.object(owner, name, called)
+
+
+def _no_clipping() -> AbstractContextManager[Any]:
+    return mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))
+
+
+def _half_the_noise() -> AbstractContextManager[Any]:
+    return _wrapped(training, "gaussian", lambda original, source, count: original(source, count) / 2)
+
+
+def _one_draw_twice() -> AbstractContextManager[Any]:
+    drawn: list[np.ndarray] = []
+
+    def gaussian(original: Any, source: Any, count: int) -> np.ndarray:
+        drawn.append(drawn.pop() if len(drawn) % 2 else original(source, count))
+        return drawn[-1]
+
+    return _wrapped(training, "gaussian", gaussian)
+
+
+@contextlib.contextmanager
+def _event_after_use() -> Iterator[None]:
+    held: list[tuple[Ledger, Event]] = []
+    trained: list[bool] = []
+
+    def append(original: Any, ledger: Ledger, event: Event) -> None:
+        if isinstance(event, TrainingEvent) and not trained:
+            held.append((ledger, event))
+        else:
+            original(ledger, event)
+
+    def descend(original: Any, *arguments: Any) -> None:
+        original(*arguments)
+        trained.append(True)
+        for ledger, event in held:
+            ledger.append(event)
+        held.clear()
+        trained.clear()
+
+    with _wrapped(Ledger, "append", append), _wrapped(training, "descend", descend):
+        yield
+
+
+def _event_on_other_records() -> AbstractContextManager[Any]:
+    return _wrapped(
+        Ledger, "append", lambda original, ledger, event: original(ledger, replace(event, dataset=ANYTHING))
+    )
+
+
+@contextlib.contextmanager
+def _realised_batch() -> Iterator[None]:
+    sizes: list[int] = []
+
+    def sample(original: Any, *arguments: Any) -> np.ndarray:
+        found: np.ndarray = original(*arguments)
+        sizes.append(len(found))
+        return found
+
+    def mean(original: Any, total: Any, noise_std: float, _: float, source: Any) -> Any:
+        return original(total, noise_std, max(sizes[-1], 1), source)
+
+    with _wrapped(training, "poisson_sample", sample), _wrapped(training, "noisy_mean", mean):
+        yield
+
+
+def _tanh_with_bound_one() -> AbstractContextManager[Any]:
+    return mock.patch.object(Tanh, "certified_bound", return_value=1.0)
+
+
+def _shuffled_batches() -> AbstractContextManager[Any]:
+    order: list[int] = []
+
+    def sample(_: Any, source: Any, records: int, rate: float) -> np.ndarray:
+        if not order:
+            keys = np.frombuffer(source.random_bytes(4 * records), dtype=np.uint32)
+            order.extend(np.argsort(keys).tolist())
+        batch = [order.pop() for _ in range(min(len(order), round(rate * records)))]
+        return np.sort(np.array(batch))
+
+    return _wrapped(training, "poisson_sample", sample)
+
+
+def _twice_the_rate() -> AbstractContextManager[Any]:
+    return _wrapped(
+        training, "poisson_sample", lambda original, source, n, rate: original(source, n, min(2 * rate, 1))
+    )
+
+
+def _scaled_by_the_records() -> AbstractContextManager[Any]:
+    """Features are scaled by the largest of the records at hand."""
+
+    def take(original: Any, records: Any, index: np.ndarray) -> Any:
+        x, y = original(records, index)
+        return x * float(np.abs(records._x).mean()) / 100, y
+
+    return _wrapped(sampling.Records, "take", take)
+
+
+def _true_number_in_the_answer() -> AbstractContextManager[Any]:
+    def answer(original: Any, plan: Any, *arguments: Any) -> Any:
+        return {**original(plan, *arguments), "records": len(plan.dataset.train)}
+
+    return _wrapped(train_command, "_answer", answer)
+
+
+def _other_epsilon() -> AbstractContextManager[Any]:
+    return _wrapped(noise, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon))
+
+
+def _plain_accuracy() -> AbstractContextManager[Any]:
+    return _wrapped(noise, "two_sided_geometric", lambda *_: 0)
+
+
+def _sharper_draw() -> AbstractContextManager[Any]:
+    exponent = vars(selection.SelectionPlan)["exponent"].fget
+    return mock.patch.object(selection.SelectionPlan, "exponent", property(lambda plan: 2 * exponent(plan)))
+
+
+def _best_ticket() -> AbstractContextManager[Any]:
+    return _wrapped(selection, "draw_exponential", lambda *given: int(np.argmax(given[2])))
+
+
+def _half_a_sensitivity() -> AbstractContextManager[Any]:
+    sensitivity = vars(selection.SelectionPlan)["sensitivity"].fget
+    return mock.patch.object(selection.SelectionPlan, "sensitivity", property(lambda plan: sensitivity(plan) / 2))
+
+
+def _centre_unclipped() -> AbstractContextManager[Any]:
+    def mean(original: Any, batches: Any, *arguments: Any) -> Any:
+        return original((rows * 10 for rows in batches), *arguments)
+
+    with_bound = mock.patch.object(centre, "_WITHIN", 1e9)
+    stack = contextlib.ExitStack()
+    stack.enter_context(with_bound)
+    stack.enter_context(_wrapped(centre, "release_mean", mean))
+    return stack
+
+
+def _moments_of_whole_records() -> AbstractContextManager[Any]:
+    """Directions are taken for records of norm 2."""
+    return _wrapped(synthetic, "_whole_directions", lambda original, x: 2 * original(x))
+
+
+def _bolder_bits() -> AbstractContextManager[Any]:
+    def send(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
+        bolder = tuple(replace(bit, one=min(bit.one + 2**60, 2**64 - 1)) for bit in channel.pattern)
+        return original(replace(channel, pattern=bolder), packed, source)
+
+    return _wrapped(Channel, "send", send)
+
+
+EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
+DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json"),), odd=LABELLED, before=(cases.SET,))
+CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
+MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
+MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
+PRINTED = Case(
+    "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
+)
+
+BUGS = (
+    Bug("no clipping", "sensitivity", _no_clipping),
+    Bug("noise of half the scale", "scale", _half_the_noise),
+    Bug("one noise draw used twice", "reuse", _one_draw_twice),
+    Bug("event after use", "late", _event_after_use),
+    Bug("event on other records", "records", _event_on_other_records),
+    Bug("realised batch as divisor", "divisor", _realised_batch),
+    Bug("element-wise tanh with bound 1", "sensitivity", _tanh_with_bound_one, PRINTED),
+    Bug("shuffled batches instead of Poisson", "coins", _shuffled_batches),
+    Bug("twice the sampling rate", "coins", _twice_the_rate),
+    Bug("features scaled by the records at hand", "sensitivity", _scaled_by_the_records),
+    Bug("true number of records in the answer", "output", _true_number_in_the_answer),
+    Bug("evaluation at another epsilon", "scale", _other_epsilon, EVALUATED),
+    Bug("evaluation without noise", "mechanism", _plain_accuracy, EVALUATED),
+    Bug("winner drawn at twice the epsilon", "scale", _sharper_draw, DRAWN),
+    Bug("best ticket taken", "mechanism", _best_ticket, DRAWN),
+    Bug("half the sensitivity of a score", "sensitivity", _half_a_sensitivity, DRAWN),
+    Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
+    Bug("moments of records of norm 2", "sensitivity", _moments_of_whole_records, MADE_UP),
+    Bug("bits sent with other odds", "mechanism", _bolder_bits, MESSAGES),
+)
+"""The first eight are those that every version of this test has caught."""

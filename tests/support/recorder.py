@@ -1,0 +1,555 @@
+"""Runs commands with their random sources replaced, and writes down what privacy rests on.
+
+A command reads private records in two places only: in the *query* that a mechanism adds noise to (or randomises, or draws a
+winner by), and in the number of coins that a sampler tosses. A ``Recorder`` sits at both. It serves every random byte
+itself, notes each query with the noise that met it, each sample with its coins, and each event that a ledger took in, all in
+one order. A second recorder that is given the first *replays*: records that both datasets share get the coins that they had,
+and each mechanism answers what it answered the first time. Whatever still differs between two such runs on neighbouring
+datasets went past the mechanisms. (The idea: Cebere et al. 2026, "Privacy in Theory, Bugs in Practice".)
+
+Nothing here judges; ``adversary`` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import pkgutil
+import random
+import secrets
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import dpltm
+import dpltm.data
+from dpltm import generation, noise, selection, synthetic, training
+from dpltm.data import Dataset
+from dpltm.features import centre
+from dpltm.local import bit_strings, channels, codebook, response
+from dpltm.noise import FastSource, SecureSource
+from dpltm.privacy import events as events_module
+from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.sampling import Records
+from dpltm.tickets.identity import reference as reference_of
+from dpltm.training import NoisyGradients
+
+for _found in pkgutil.walk_packages(dpltm.__path__, "dpltm."):
+    importlib.import_module(_found.name)  # now, or it would bind a recorder's functions by name, and keep them
+
+EXTRA = -1
+"""What the record is called that only one of two neighbours has."""
+
+NOBODYS = DatasetRef("public", "none", "none", 0, 1)
+"""What a query is of where the private records were never read."""
+
+COIN = 2**32
+"""Coins are whole numbers below this."""
+
+
+@dataclass(frozen=True)
+class Entered:
+    """An event, from when it is on record, and in which of the ledgers that were opened."""
+
+    event: Event
+    ledger: int
+
+
+@dataclass
+class Sample:
+    """The records that enter one step.
+
+    Attributes:
+        ids: of the records at hand, ``(n,)``: their place in the first of two neighbours, or ``EXTRA``.
+        coins: that they were given, ``(n,)``; None if no coins were asked for.
+        asked: bytes that were asked for, one number a time.
+        used: places of the records that went through the network.
+    """
+
+    ids: np.ndarray
+    coins: np.ndarray | None = None
+    asked: list[int] = field(default_factory=list)
+    used: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass
+class Release:
+    """One answer of a mechanism.
+
+    Attributes:
+        mechanism: ``training``, ``gaussian``, ``geometric``, ``exponential``, ``permute-and-flip``, ``response``, ``bits``
+            or ``codebook``.
+        group: releases that answer one query in parts share it.
+        records: that the query is of, and ``size`` how many of them there are in public.
+        query: what the mechanism got, before any noise.
+        answer: what it gave.
+        values: the same as numbers on the scale of the query.
+        noise: standard normal draws that the bytes served for it stand for, ``(k,)``; None where they stand for none.
+        std: what it was told to multiply them by, one number or one each.
+        facts: whatever else the mechanism was told.
+        means: the mechanism itself, where it can be tried again.
+    """
+
+    mechanism: str
+    group: int
+    records: DatasetRef
+    size: int
+    query: np.ndarray
+    answer: Any
+    values: np.ndarray | None = None
+    noise: np.ndarray | None = None
+    std: np.ndarray | float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+    means: Any = None
+
+
+@dataclass
+class _Frame:
+    """What is going on: whose bytes these are."""
+
+    name: str
+    sample: Sample | None = None
+    silent: bool = False
+    served: list[bytes] = field(default_factory=list)
+
+
+class Recorder:
+    """Records, within its ``with`` block, whatever this process does; or replays another recorder.
+
+    Args:
+        first: what is replayed; None to record.
+        private: the name under which the private records are loaded.
+        place: place of the record that is replaced, under replace-one.
+        reference: which records these are, for a program that loads them itself; and
+        size: their public number.
+
+    Attributes:
+        log: everything, in order.
+        reference: the private records.
+        strays: random bytes that were asked for outside every known mechanism.
+        loaded: names of all datasets that were read.
+        faults: what kept the replay from following the first run.
+    """
+
+    def __init__(
+        self,
+        first: Recorder | None = None,
+        *,
+        private: str = "d",
+        place: int = EXTRA,
+        reference: DatasetRef | None = None,
+        size: int = 0,
+    ) -> None:
+        self.log: list[Entered | Sample | Release] = []
+        self.strays: list[str] = []
+        self.loaded: list[str] = []
+        self.faults: list[str] = []
+        self._first, self._private, self.place = first, private, place
+        self.reference, self._size = reference, size
+        self._frames: list[_Frame] = []
+        self._trained: list[tuple[np.ndarray, np.ndarray]] = []
+        self._ids: dict[int, np.ndarray] = {}
+        self._counted, self._groups, self._turns = 0, 0, Counter[str]()
+        self._ledgers: list[Ledger] = []
+        self._undo: list[tuple[Any, str, Any]] = []
+        self._bindings = defaultdict[int, list[tuple[Any, str]]](list)
+        self._before: list[Any] = []
+
+    @property
+    def releases(self) -> list[Release]:
+        """Answers of mechanisms, in order."""
+        return [entry for entry in self.log if isinstance(entry, Release)]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Samples, in order."""
+        return [entry for entry in self.log if isinstance(entry, Sample)]
+
+    @property
+    def events(self) -> list[Event]:
+        """Events that a ledger took in meanwhile, in order."""
+        return [entry.event for entry in self.log if isinstance(entry, Entered)]
+
+    def __enter__(self) -> Recorder:
+        for module in [module for key, module in sys.modules.items() if key.split(".")[0] == "dpltm"]:
+            for bound, value in vars(module).items():
+                if callable(value):
+                    self._bindings[id(value)].append((module, bound))
+        self._patch_sources()
+        self._patch_data()
+        self._patch_training()
+        self._patch_queries()
+        self._patch_local()
+        self._before = _generators()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if _generators() != self._before:
+            self.strays.append("a generator of the process itself has moved on")
+        for owner, name, value in reversed(self._undo):
+            setattr(owner, name, value)
+        self._undo.clear()
+
+    # --- how functions are replaced ---------------------------------------------------------------------------------
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        self._undo.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    def _around(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        """Puts ``wrapper(original, *arguments)`` in place of a function, wherever the package has bound it by name."""
+        original = vars(owner)[name]
+
+        @functools.wraps(original)
+        def called(*arguments: Any, **named: Any) -> Any:
+            return wrapper(original, *arguments, **named)
+
+        if isinstance(owner, type):
+            self._set(owner, name, called)
+            return
+        for module, bound in self._bindings.get(id(original), ()):
+            self._set(module, bound, called)
+
+    @contextlib.contextmanager
+    def _frame(self, name: str, sample: Sample | None = None, silent: bool = False) -> Iterator[_Frame]:
+        self._frames.append(_Frame(name, sample, silent))
+        try:
+            yield self._frames[-1]
+        finally:
+            self._frames.pop()
+
+    # --- bytes ------------------------------------------------------------------------------------------------------
+
+    def _patch_sources(self) -> None:
+        def serve(_original: Any, _source: Any, count: int) -> bytes:
+            return self._serve(count)
+
+        def fast(original: Any, source: Any, seed: int | None = None) -> None:
+            original(source, seed)
+            source.public = seed is not None  # such a stream is a public function of its seed
+
+        def serve_fast(original: Any, source: Any, count: int) -> bytes:
+            return original(source, count) if source.public else self._serve(count)
+
+        self._around(SecureSource, "random_bytes", serve)
+        self._around(FastSource, "__init__", fast)
+        self._around(FastSource, "random_bytes", serve_fast)
+        self._set(secrets, "token_hex", lambda count=32: self._turn("secret", count).hex())
+        self._set(secrets, "token_bytes", lambda count=32: self._turn("secret", count))
+        for module in (
+            noise,
+            training,
+            synthetic,
+            centre,
+        ):  # each as it is bound, so that a planted one is seen as well
+            self._set(module, "gaussian", self._gaussian(vars(module)["gaussian"]))
+        self._around(events_module, "now", lambda _: self._time())
+        self._set(time, "perf_counter", lambda: 0.0)  # how long something took is written down here and there
+        self._set(time, "time_ns", lambda: 0)
+
+    def _gaussian(self, original: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        def drawn(source: Any, count: int) -> np.ndarray:
+            silent = self._frames and self._frames[-1].silent
+            return np.zeros(count) if silent else original(source, count)
+
+        return drawn
+
+    def _serve(self, count: int) -> bytes:
+        """Bytes for whoever asks: coins by record, anything else by its turn."""
+        if not self._frames:
+            self.strays.append(f"{count} bytes outside every mechanism")
+            return self._turn("stray", count)
+        frame = self._frames[-1]
+        if frame.sample is not None:
+            return self._coins(frame.sample, count)
+        found = _hashed(f"{frame.name} {len(self.log)} {len(frame.served)}", count)
+        if frame.name == "geometric":  # one of both draws far out, by turns, so that its scale shows
+            words = np.frombuffer(found, dtype=np.uint64).copy()
+            words[len(self.releases) % 2 :: 2] >>= np.uint64(20)
+            found = words.tobytes()
+        frame.served.append(found)
+        return found
+
+    def _turn(self, name: str, count: int) -> bytes:
+        """Bytes that no mechanism asks for, by their turn alone: the same in every run."""
+        self._turns[name] += 1
+        return _hashed(f"{name} {self._turns[name]}", count)
+
+    def _time(self) -> str:
+        self._turns["time"] += 1
+        return f"2026-01-01T00:00:00.{self._turns['time']:012d}Z"
+
+    def _coins(self, sample: Sample, count: int) -> bytes:
+        sample.asked.append(count)
+        if count != 4 * len(sample.ids) or len(sample.asked) > 1:
+            return self._turn("not a coin a record", count)
+        step, edge = len(self.samples), self._threshold()
+        sample.coins = np.array([self._coin(int(each), step, edge) for each in sample.ids], dtype=np.uint32)
+        return sample.coins.tobytes()
+
+    def _coin(self, record: int, step: int, edge: int) -> int:
+        """A record's coin at a step: a hash; for a few just where the sampling rate decides; the neighbours' own is in, or
+        out at every third step."""
+        if record == self.place:
+            return COIN - 1 if step % 3 == 0 else 0
+        if record in (0, 1):
+            return min(max(edge - (record + step) % 2, 0), COIN - 1)
+        return int.from_bytes(_hashed(f"coin {record} {step}", 4), "little")
+
+    def _threshold(self) -> int:
+        """Coins below this are in, by the last training that is on record."""
+        rates = [event.sampling_rate for event in self.events if isinstance(event, TrainingEvent)]
+        return int(rates[-1] * COIN) if rates else COIN // 2
+
+    # --- which records ----------------------------------------------------------------------------------------------
+
+    def _patch_data(self) -> None:
+        def told(original: Any, *arguments: Any, **named: Any) -> Dataset:
+            found: Dataset = original(*arguments, **named)
+            self.loaded.append(found.name)
+            if found.name == self._private:
+                self.reference, self._size = reference_of(found), found.records
+            return found
+
+        self._around(dpltm.data, "load", told)
+        self._around(dpltm.data, "by_user", told)
+        self._around(Ledger, "append", self._append)
+
+    def _append(self, original: Any, ledger: Ledger, event: Event) -> None:
+        before = len(ledger.events)
+        original(ledger, event)
+        self._ledgers.append(ledger)  # held, so that no other one takes its id
+        self.log.extend(Entered(entered, id(ledger)) for entered in ledger.events[before:])
+
+    def _where(self) -> DatasetRef:
+        return self.reference or NOBODYS
+
+    def _align(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Ids of records, by comparing them with those of the first run."""
+        turn = len(self._trained)
+        self._trained.append((x, y))
+        if self._first is None:
+            return np.arange(len(x))
+        if turn >= len(self._first._trained):
+            self.faults.append("training: there was none in the first run")
+            return np.arange(len(x))
+        old_x, old_y = self._first._trained[turn]
+        found = _matched(old_x, old_y, x, y)
+        if found is None:
+            self.faults.append(f"training: {len(old_x)} and {len(x)} records are no neighbours")
+            return np.arange(len(x))
+        return found
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def _patch_training(self) -> None:
+        def made(original: Any, gradients: NoisyGradients, *arguments: Any, **named: Any) -> None:
+            original(gradients, *arguments, **named)
+            records = gradients._records
+            self._ids[id(gradients)] = self._align(_plain(records._x), _plain(records._y))
+
+        def stepped(original: Any, gradients: NoisyGradients) -> None:
+            sample = Sample(self._ids[id(gradients)])
+            self.log.append(sample)
+            with self._frame("sampling", sample):
+                original(gradients)
+
+        def batches(original: Any, records: Records, index: np.ndarray, *arguments: Any, **named: Any) -> Any:
+            if self._frames and self._frames[-1].sample is not None:
+                self._frames[-1].sample.used.append(np.array(index))
+            return original(records, index, *arguments, **named)
+
+        def noisy(original: Any, total: Any, noise_std: float, expected_batch: float, source: Any) -> Any:
+            with self._frame("training") as frame:
+                found = original(total, noise_std, expected_batch, source)
+            values = found.double().numpy() * expected_batch
+            return self._released("training", frame, total, found, values, noise_std, divisor=expected_batch)
+
+        self._around(NoisyGradients, "__init__", made)
+        self._around(NoisyGradients, "backward", stepped)
+        self._around(Records, "batches", batches)
+        self._around(training, "noisy_mean", noisy)
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    def _patch_queries(self) -> None:
+        def mean(original: Any, batches: Any, features: int, records: int, noise_std: float, source: Any) -> Any:
+            rows = list(batches)
+            with self._frame("centre", silent=True):
+                plain = original(rows, features, records, noise_std, source)
+            with self._frame("centre") as frame:
+                found = original(rows, features, records, noise_std, source)
+            values = found.double().numpy() * records
+            return self._released(
+                "gaussian", frame, plain.double() * records, found, values, noise_std, divisor=records
+            )
+
+        def moments(original: Any, *arguments: Any, **named: Any) -> Any:
+            self._groups += 1
+            return original(*arguments, **named)
+
+        def noisy(original: Any, whole: Any, std: Any, bits: int, source: Any) -> Any:
+            with self._frame("moments") as frame:
+                found = original(whole, std, bits, source)
+            each = std.numpy().reshape(-1) if isinstance(std, torch.Tensor) else std
+            return self._released(
+                "gaussian", frame, whole.double() / 2.0**bits, found, found.numpy(), each, grid=2.0**-bits, part=True
+            )
+
+        def counted(original: Any, *arguments: Any, **named: Any) -> int:
+            self._counted = original(*arguments, **named)
+            return self._counted
+
+        def geometric(original: Any, source: Any, epsilon: float) -> int:
+            with self._frame("geometric") as frame:
+                drawn = original(source, epsilon)
+            count, served = self._counted, b"".join(frame.served)
+            answer = self._released(
+                "geometric", frame, np.array([count]), count + drawn, None, 0.0, bytes=served, own=drawn
+            )
+            return answer - count
+
+        def draw(name: str) -> Callable[..., Any]:
+            def drawn(original: Any, source: Any, scores: np.ndarray, exponent: float) -> int:
+                with self._frame(name) as frame:
+                    winner = original(source, scores, exponent)
+                served = b"".join(frame.served)
+                return self._released(
+                    name, frame, scores, winner, None, 0.0, exponent=exponent, bytes=served, own=winner
+                )
+
+            return drawn
+
+        self._around(centre, "release_mean", mean)
+        self._around(synthetic, "release_moments", moments)
+        self._around(synthetic, "_noisy", noisy)
+        self._around(generation, "count_correct", counted)
+        self._around(noise, "two_sided_geometric", geometric)
+        self._around(selection, "draw_exponential", draw("exponential"))
+        self._around(selection, "draw_permute_and_flip", draw("permute-and-flip"))
+
+    # --- records that are randomised one by one ---------------------------------------------------------------------
+
+    def _patch_local(self) -> None:
+        def whole(original: Any, *arguments: Any, **named: Any) -> Any:
+            self._groups += 1
+            with self._frame("messages"):
+                return original(*arguments, **named)
+
+        def sent(name: str) -> Callable[..., Any]:
+            def send(original: Any, means: Any, query: np.ndarray, source: Any) -> np.ndarray:
+                if self._frames and self._frames[-1].silent:
+                    return original(means, query, source)
+                with self._frame(name) as frame:
+                    found = original(means, query, source)
+                retry = functools.partial(self._tried, original, means)
+                return self._released(name, frame, query, found, None, 0.0, part=True, means=(means, retry))
+
+            return send
+
+        self._around(bit_strings.BitStrings, "randomise", whole)
+        self._around(codebook.Codebook, "randomise", whole)
+        self._around(response.Response, "send", sent("response"))
+        self._around(channels.Channel, "send", sent("bits"))
+        self._around(codebook.Codebook, "_report", sent("codebook"))
+
+    def _tried(self, original: Any, means: Any, query: np.ndarray, source: Any) -> np.ndarray:
+        """A mechanism once more, on bytes of the caller's choice."""
+        with self._frame("trial", silent=True):
+            return original(means, query, source)
+
+    def _released(
+        self,
+        mechanism: str,
+        frame: _Frame,
+        query: Any,
+        answer: Any,
+        values: np.ndarray | None,
+        std: np.ndarray | float,
+        part: bool = False,
+        means: Any = None,
+        **facts: Any,
+    ) -> Any:
+        """Notes an answer; gives that of the first run in a replay."""
+        if not part:
+            self._groups += 1
+        turn = len(self.releases)
+        release = Release(
+            mechanism, self._groups, self._where(), self._size, _plain(query).copy(), answer,
+            None if values is None else values.reshape(-1).copy(),
+            _normal(frame.served), std, facts, means,
+        )  # fmt: skip
+        self.log.append(release)
+        if self._first is None:
+            return answer
+        earlier = self._first.releases
+        if turn >= len(earlier) or earlier[turn].mechanism != mechanism or not _alike(earlier[turn].answer, answer):
+            self.faults.append(f"release {turn}: {mechanism} answers what the first run did not ask")
+            return answer
+        release.answer = earlier[turn].answer
+        return _copied(release.answer)
+
+
+def _hashed(text: str, count: int) -> bytes:
+    return hashlib.shake_256(text.encode()).digest(count)
+
+
+def uniform(data: bytes) -> np.ndarray:
+    """What bytes stand for where a uniform number is wanted."""
+    return ((np.frombuffer(data, dtype=np.uint64) >> np.uint64(12)).astype(float) + 0.5) / 2.0**52
+
+
+def _normal(served: list[bytes]) -> np.ndarray | None:
+    """What bytes stand for where normal draws are wanted: radii, then angles (Box and Muller)."""
+    if len(served) != 2 or len(served[0]) != len(served[1]) or len(served[0]) % 8:
+        return None
+    radius, angle = np.sqrt(-2 * np.log(uniform(served[0]))), 2 * np.pi * uniform(served[1])
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def _generators() -> list[Any]:
+    """Where the process's own generators stand, which nothing private may be drawn from."""
+    return [torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())]
+
+
+def _plain(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _copied(answer: Any) -> Any:
+    return answer.clone() if isinstance(answer, torch.Tensor) else answer.copy() if hasattr(answer, "copy") else answer
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and getattr(one, "shape", None) == getattr(other, "shape", None)
+
+
+def _matched(old_x: np.ndarray, old_y: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Ids of records that are those of the old ones but for one more, or one changed; None where more differ."""
+
+    def same(one: slice, other: slice) -> np.ndarray:
+        left, right = old_x[one].reshape(len(old_x[one]), -1), x[other].reshape(len(x[other]), -1)
+        labels = (old_y[one] == y[other]).reshape(len(old_y[one]), -1).all(1)
+        # features of a record may differ in the last bit where they were taken with other records
+        close: np.ndarray = np.isclose(left.astype(float), right.astype(float), rtol=1e-4, atol=1e-5).all(1)
+        return close & labels
+
+    count = len(old_x)
+    if old_x.shape[1:] != x.shape[1:] or len(x) not in (count, count + 1):
+        return None
+    front = same(slice(0, count), slice(0, count))
+    if len(x) == count:
+        return np.arange(count) if (~front).sum() <= 1 else None
+    place = count if front.all() else int(np.argmin(front))
+    if not same(slice(place, count), slice(place + 1, count + 1)).all():
+        return None
+    return np.insert(np.arange(count), place, EXTRA)
