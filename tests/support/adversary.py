@@ -16,6 +16,7 @@ stray          randomness was drawn outside every known mechanism
 unpaid         no event pays for an answer; or ``late``: it came afterwards; or ``records``: it is on other records
 relation       the event states another neighbouring relation, or another unit
 count          more is charged than was released
+read           the private records were read where they need not be
 =============  =======================================================================================================
 """
 
@@ -51,7 +52,10 @@ from local_channels import told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
 
-ROUNDING = 1e-3
+LONG = 16
+"""Characters from which a text in a reference is an identity, and no name."""
+
+ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
 PAYS: dict[str, type[Event]] = {
@@ -84,7 +88,8 @@ class Case:
         odd: the records in question, each makes a neighbour.
         before: commands on public records alone, whose results are there when the case begins.
         early: whether it may end before all that is charged is released.
-        spends: whether it may read the private records at all.
+        spends: whether anything may be released from the private records; and
+        reads: whether they may be read at all.
         program: what is run in place of commands; it returns what it releases.
     """
 
@@ -97,6 +102,7 @@ class Case:
     before: tuple[Command, ...] = ()
     early: bool = False
     spends: bool = True
+    reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
     reference: DatasetRef | None = None
 
@@ -159,6 +165,8 @@ def examine(case: Case) -> Findings:
     found.queries += len(private)
     if bool(private) != case.spends or (first.recorder.events and not case.spends):
         found.add("count", f"{len(private)} queries were recorded, and {len(first.recorder.events)} events")
+    if not case.reads and first.recorder.reference is not None:
+        found.add("read", "the private records were read")
     return found
 
 
@@ -220,7 +228,8 @@ def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
 
 def identities(recorder: Recorder) -> set[str]:
     """What ledgers call the private records."""
-    return {release.records.fingerprint for release in recorder.releases}
+    refs = {release.records for release in recorder.releases} | {recorder.reference or NOBODYS}
+    return {text for ref in refs for text in asdict(ref).values() if isinstance(text, str) and len(text) >= LONG}
 
 
 # --- one run by itself ---------------------------------------------------------------------------------------------

@@ -83,6 +83,7 @@ RELATIONS: tuple[Adjacency, ...] = ("add-remove", "replace-one")
 UNITS: tuple[tuple[Kind, Command, str, str], ...] = (
     ("ratings", RATINGS, "record", "10"),
     ("users", PEOPLE, "user", "3"),
+    ("users", (*PEOPLE, "--per-user", "3"), "user", "9"),
 )
 """Ratings, one a record or all of a user's, and the expected size of a batch."""
 
@@ -144,7 +145,7 @@ def train_cases() -> Iterator[Case]:
         for kind, data, unit, size in UNITS:
             command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
             command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
-            yield Case(f"train --unit {unit} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+            yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
     fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
     yield Case("train --centre --noise fast", (fast,))
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
@@ -225,7 +226,7 @@ def latent_cases() -> Iterator[Case]:
         "uer": ("--alpha", "7"),
     }
     for protocol, alpha in protocols.items():
-        for epsilon, form in (("4", "0,0"), ("8", "1,2")):
+        for epsilon, form in (("4", "0,0"), ("8", "0,1")):
             bits = () if protocol == "codebook" else ("--format", form, "--label-epsilon", "1")
             scheme = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--protocol", protocol)
             scheme = (*scheme, "--epsilon", epsilon, *alpha, *bits, "--out", "s", "--quiet")
@@ -272,13 +273,43 @@ train = {{ model = "mlp:4", eval-private = 1.0 }}
 """
 
 
+def dry_cases() -> Iterator[Case]:
+    """Commands that only say what they would spend: they read the records, and tell nothing of them."""
+    scheme = (
+        "latent",
+        "scheme",
+        "--public",
+        "pub.npz",
+        "--features",
+        "unit",
+        "--epsilon",
+        "4",
+        "--out",
+        "s",
+        "--quiet",
+    )
+    make = ("generate", *TABLE, *TINY, "--epsilon", "2", "--out", "t", "--json")
+    for command in (
+        (*TRAIN, *NOISE),
+        (*TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),
+        (*make, "--criterion", "dp-train"),
+        (*make, "--criterion", "dp-synthetic"),
+        ("select", "pub", *TABLE, "--eps1", "1", "--json"),
+        ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json"),
+    ):
+        relation: Adjacency = "replace-one" if command[0] == "latent" else "add-remove"
+        before = (scheme if command[0] == "latent" else SET,)
+        name = " ".join(command[:2] if command[0] in ("latent", "select") else command)
+        yield Case(f"{name} --dry-run", ((*command, "--dry-run"),), "table", relation, before=before, spends=False)
+
+
 def sweep_cases() -> Iterator[Case]:
     """Recipes; and a search, which has public records only."""
     run = ("run", "--config", "recipe.toml", "--jobs", "1", "--out", "o", "--quiet")
     yield Case("run", (run,), before=(("write", "recipe.toml", RECIPE),))
     search = ("tune", *PUBLIC, "--model", "mlp:4", "--epsilon", "3", "--for-records", "24", "--batch-size", "8")
     search = (*search, "--epochs", "1", "--trials", "2", "--quiet", "--out", "t.toml")
-    yield Case("tune", (search,), before=(SET,), spends=False)
+    yield Case("tune", (search,), before=(SET,), spends=False, reads=False)
 
 
 LOOPS: dict[str, dict[str, Any]] = {
@@ -320,4 +351,12 @@ def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
 
 def all_cases() -> list[Case]:
     """Everything, in order."""
-    return [*pair_cases(), *train_cases(), *ticket_cases(), *latent_cases(), *sweep_cases(), *loop_cases()]
+    return [
+        *pair_cases(),
+        *train_cases(),
+        *ticket_cases(),
+        *latent_cases(),
+        *dry_cases(),
+        *sweep_cases(),
+        *loop_cases(),
+    ]
