@@ -48,7 +48,7 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from local_channels import told_by_bits, told_by_codebook, told_by_response
+from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
 
@@ -241,6 +241,9 @@ def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Event | None
         found.add("stray", text)
     for text in recorder.faults:
         found.add("replay", text)
+    for entry in recorder.log:
+        if isinstance(entry, Entered) and not entry.kept:
+            found.add("late", f"{type(entry.event).__name__}: entered, and not on disk")
     payers = _payers(recorder, case, found)
     pairs = list(zip(recorder.releases, payers, strict=True))
     for release, event in pairs:
@@ -424,10 +427,10 @@ def _check_draw(release: Release, event: Event, found: Findings) -> None:
 
 
 def _check_local(release: Release, event: Event, found: Findings) -> None:
-    """Messages are of one release, whose parts ``_compare_local`` adds up; nothing more can be told of one run."""
+    """Messages are parts of one release, which ``_compare`` adds up; one run by itself shows whether coins are shared."""
     assert isinstance(event, GuaranteeEvent)
-    if len(release.query) > 20 and release.mechanism == "bits" and len(np.unique(release.answer, axis=0)) == 1:
-        found.add("reuse", "all records met the same coins")
+    if same_coins(release.means[1], release.query):
+        found.add("reuse", f"{release.mechanism}: all records met the same coins")
 
 
 _MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {

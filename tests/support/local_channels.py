@@ -7,6 +7,7 @@ of the chances of an answer between any two records, and what is wrong, if anyth
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,23 @@ class Bits:
         bit = self._number >> self._height & 1
         self._height -= 1
         return (b"\xff" if bit else b"\0") * count
+
+
+class Hashed:
+    """Serves a fixed stream, no part of which comes twice."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def random_bytes(self, count: int) -> bytes:
+        self._turn += 1
+        return hashlib.shake_256(f"{self._turn}".encode()).digest(count)
+
+
+def same_coins(retry: Retry, query: np.ndarray) -> bool:
+    """Whether records that are all alike always get the same answer."""
+    alike = np.repeat(query[:1], 64, axis=0)
+    return len(np.unique(retry(alike, Hashed()), axis=0)) == 1
 
 
 def told_by_response(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:

@@ -20,6 +20,7 @@ from dpltm.cli import train as train_command
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
+from dpltm.noise import FastSource
 from dpltm.privacy.events import Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import ANYTHING
@@ -205,11 +206,25 @@ def _bolder_bits() -> AbstractContextManager[Any]:
     return _wrapped(Channel, "send", send)
 
 
+def _shared_coins() -> AbstractContextManager[Any]:
+    def send(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
+        rows = [original(channel, row[None], FastSource(5)) for row in packed]
+        source.random_bytes(8)
+        return np.concatenate(rows)
+
+    return _wrapped(Channel, "send", send)
+
+
+def _event_in_memory() -> AbstractContextManager[Any]:
+    return _wrapped(Ledger, "append", lambda _, ledger, event: ledger._events.append(event))
+
+
 EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
 DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json"),), odd=LABELLED, before=(cases.SET,))
 CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
+SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
 )
@@ -234,5 +249,7 @@ BUGS = (
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
     Bug("moments of records of norm 2", "sensitivity", _moments_of_whole_records, MADE_UP),
     Bug("bits sent with other odds", "mechanism", _bolder_bits, MESSAGES),
+    Bug("all records on the same coins", "reuse", _shared_coins, MESSAGES),
+    Bug("event that is not on disk when it is used", "late", _event_in_memory, SHARED),
 )
 """The first eight are those that every version of this test has caught."""

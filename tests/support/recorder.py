@@ -24,6 +24,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,17 @@ COIN = 2**32
 
 @dataclass(frozen=True)
 class Entered:
-    """An event, from when it is on record, and in which of the ledgers that were opened."""
+    """An event, from when it is on record.
+
+    Attributes:
+        event: what was entered.
+        ledger: in which of the ledgers that were opened.
+        kept: whether it is on disk, where the ledger is a file.
+    """
 
     event: Event
     ledger: int
+    kept: bool
 
 
 @dataclass
@@ -328,7 +336,8 @@ class Recorder:
         before = len(ledger.events)
         original(ledger, event)
         self._ledgers.append(ledger)  # held, so that no other one takes its id
-        self.log.extend(Entered(entered, id(ledger)) for entered in ledger.events[before:])
+        for entered in ledger.events[before:]:
+            self.log.append(Entered(entered, id(ledger), ledger._persist is None or _written(entered)))
 
     def _where(self) -> DatasetRef:
         return self.reference or NOBODYS
@@ -497,6 +506,12 @@ class Recorder:
             return answer
         release.answer = earlier[turn].answer
         return _copied(release.answer)
+
+
+def _written(event: Event) -> bool:
+    """Whether a ledger below the working folder holds the event, as its last one."""
+    ledgers = (path.read_text() for path in Path().rglob("*.jsonl"))
+    return any(event.time in (text.splitlines() or [""])[-1] for text in ledgers)
 
 
 def _hashed(text: str, count: int) -> bytes:
