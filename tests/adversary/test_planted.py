@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from adversary import Case, examine
+from adversary import KINDS, Case, examine
+from dpltm import noise, training
+from dpltm.noise import SecureSource
+from dpltm.privacy.ledger import Ledger
 from planted import BUGS, Bug
+from recorder import Recorder
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -18,3 +24,14 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
 def test_without_it_there_is_nothing_to_catch(case: Case) -> None:
     """After the bugs, so that one that was left behind shows as well."""
     assert examine(case).mismatches == []
+
+
+def test_every_kind_of_mismatch_is_reached() -> None:
+    assert {bug.kind for bug in BUGS} == set(KINDS)
+
+
+def test_nothing_is_left_replaced() -> None:
+    before = (training.noisy_mean, noise.gaussian, SecureSource.random_bytes, Ledger.append, time.perf_counter)
+    with Recorder():
+        assert training.noisy_mean is not before[0]
+    assert (training.noisy_mean, noise.gaussian, SecureSource.random_bytes, Ledger.append, time.perf_counter) == before

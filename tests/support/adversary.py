@@ -1,23 +1,7 @@
 """Plays the adversary: commands on neighbouring datasets, and whether what they claim is what they did.
 
-``examine`` runs a case on two neighbours under a ``recorder`` and returns every mismatch, of these kinds:
-
-=============  =======================================================================================================
-output         something released differs, though every mechanism answered the same
-event          what was entered depends on the records
-replay         the second run asked other questions than the first, or its records are no neighbours
-sensitivity    one record moved a query by more than its event says
-scale          the noise is not the event's: too little, too much, or a draw with other odds
-mechanism      an answer is not what the mechanism makes of its query and its draws
-divisor        a sum was divided by something else than the public expected batch
-coins          who is in a step is not one coin a record, below the event's rate
-reuse          a noise value was used twice
-stray          randomness was drawn outside every known mechanism
-unpaid         no event pays for an answer; or ``late``: it came afterwards; or ``records``: it is on other records
-relation       the event states another neighbouring relation, or another unit
-count          more is charged than was released
-read           the private records were read where they need not be
-=============  =======================================================================================================
+``examine`` runs a case on two neighbours under a ``recorder`` and returns every mismatch, of the kinds in ``KINDS``. Each of
+them is reached by a bug in ``planted``.
 """
 
 from __future__ import annotations
@@ -51,6 +35,25 @@ from dpltm.privacy.events import (
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
+
+KINDS = {
+    "output": "something released differs, though every mechanism answered the same",
+    "event": "what was entered depends on the records",
+    "replay": "the second run asked other questions than the first, or its records are no neighbours",
+    "sensitivity": "one record moved a query by more than its event says",
+    "scale": "the noise, or the odds of a draw, are not those of the event",
+    "mechanism": "an answer is not what the mechanism makes of its query and its draws",
+    "divisor": "a sum was divided by something else than the public expected batch",
+    "coins": "who is in a step is not one coin a record, below the event's rate",
+    "reuse": "noise, or a coin, was used twice",
+    "stray": "randomness was drawn outside every known mechanism",
+    "unpaid": "no event pays for an answer",
+    "late": "the event came after the answer, or was not on disk by then",
+    "records": "the event is on other records",
+    "relation": "the event states another neighbouring relation, or another unit",
+    "count": "more is charged than was released, or something was released where nothing may be",
+    "read": "the private records were read where they need not be",
+}
 
 LONG = 16
 """Characters from which a text in a reference is an identity, and no name."""
@@ -90,7 +93,8 @@ class Case:
         early: whether it may end before all that is charged is released.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
-        program: what is run in place of commands; it returns what it releases.
+        program: what is run in place of commands; it returns what it releases, and
+        reference: what it calls its records.
     """
 
     name: str
@@ -122,7 +126,8 @@ class Findings:
     Attributes:
         mismatches: of all kinds.
         commands: how many ran, on all neighbours.
-        queries: how many were recorded, and how many were compared with a neighbour's.
+        queries: how many were recorded, and
+        compared: how many times one was compared with a neighbour's.
         closest: by mechanism, the largest change of a query over what its event allows.
     """
 
@@ -183,16 +188,14 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
                 for command in case.before:
                     _call(command)
         neighbours.write(folder, case.kind, case.adjacency, which)
-        given = {path.relative_to(folder) for path in folder.rglob("*")}
         size = neighbours.RECORDS
         with Recorder(first, place=place, reference=case.reference, size=size) as recorder:
             released = {} if case.program is None else case.program()
             for number, command in enumerate(case.commands):
                 released[f"answer {number}"] = _call(command)
         for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder)
-            if path.is_file() and (name not in given or "ledger" in name.name or name.name == "winner.json"):
-                released[str(name)] = path.read_bytes()
+            if path.is_file() and path.name != neighbours.NAMES[case.kind]:
+                released[str(path.relative_to(folder))] = path.read_bytes()
     return Run(recorder, {name: _same_for_all(body, recorder) for name, body in released.items()})
 
 

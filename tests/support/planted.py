@@ -15,8 +15,9 @@ import torch
 
 import adversary_cases as cases
 from adversary import Case
-from dpltm import noise, sampling, selection, synthetic, training
+from dpltm import data, models, noise, sampling, selection, synthetic, training
 from dpltm.cli import train as train_command
+from dpltm.cli import tune
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
@@ -219,11 +220,73 @@ def _event_in_memory() -> AbstractContextManager[Any]:
     return _wrapped(Ledger, "append", lambda _, ledger, event: ledger._events.append(event))
 
 
+def _events(change: Callable[[TrainingEvent], Event | None]) -> AbstractContextManager[Any]:
+    """Ledgers take in something else in place of a training."""
+
+    def append(original: Any, ledger: Ledger, event: Event) -> None:
+        changed = change(event) if isinstance(event, TrainingEvent) else event
+        if changed is not None:
+            original(ledger, changed)
+
+    return _wrapped(Ledger, "append", append)
+
+
+def _no_event() -> AbstractContextManager[Any]:
+    return _events(lambda _: None)
+
+
+def _other_relation() -> AbstractContextManager[Any]:
+    return _events(lambda event: replace(event, adjacency="replace-one"))
+
+
+def _event_tells() -> AbstractContextManager[Any]:
+    """The event holds the true number of records."""
+    return _events(lambda event: replace(event, filter=f"{event.filter}, {_records_here()} records"))
+
+
+def _records_here() -> int:
+    with np.load("d.npz") as stored:
+        return len(stored["y_train"])
+
+
+def _more_steps_for_more_records() -> AbstractContextManager[Any]:
+    def descend(original: Any, gradients: Any, *progress: Any) -> None:
+        if len(gradients._records) % 2:
+            gradients.backward()
+        original(gradients, *progress)
+
+    return _wrapped(training, "descend", descend)
+
+
+def _fewer_steps() -> AbstractContextManager[Any]:
+    def descend(original: Any, gradients: Any, progress: Any) -> None:
+        original(gradients, lambda done: progress(done) or done == gradients.config.steps - 1)
+
+    return _wrapped(training, "descend", descend)
+
+
+def _random_seed() -> AbstractContextManager[Any]:
+    def build(original: Any, *arguments: Any) -> Any:
+        torch.rand(1)
+        return original(*arguments)
+
+    return _wrapped(models, "build", build)
+
+
+def _search_on_the_records() -> AbstractContextManager[Any]:
+    def run(original: Any, *arguments: Any) -> Any:
+        data.load("d.npz", classes=3)
+        return original(*arguments)
+
+    return _wrapped(tune, "run", run)
+
+
 EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
 DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json"),), odd=LABELLED, before=(cases.SET,))
 CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
+SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
@@ -249,7 +312,14 @@ BUGS = (
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
     Bug("moments of records of norm 2", "sensitivity", _moments_of_whole_records, MADE_UP),
     Bug("bits sent with other odds", "mechanism", _bolder_bits, MESSAGES),
+    Bug("no event", "unpaid", _no_event, SHARED),
+    Bug("event for another relation", "relation", _other_relation),
+    Bug("true number of records in the event", "event", _event_tells),
+    Bug("one step more where records are odd in number", "replay", _more_steps_for_more_records),
+    Bug("fewer steps than are charged", "count", _fewer_steps),
+    Bug("a draw from the process's own generator", "stray", _random_seed),
+    Bug("search on the private records", "read", _search_on_the_records, SEARCH),
     Bug("all records on the same coins", "reuse", _shared_coins, MESSAGES),
     Bug("event that is not on disk when it is used", "late", _event_in_memory, SHARED),
 )
-"""The first eight are those that every version of this test has caught."""
+"""The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""
