@@ -32,7 +32,7 @@ from dpltm.sampling import Records
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import TrainingConfig, train
 
-REF = DatasetRef("records", "fingerprint", "key", 0, 60_000)
+REF = DatasetRef("records", "id", "key")
 SETTING = ("--sampling-rate", "256/60000", "--delta", "1e-5")
 COMMANDS = {
     "privacy epsilon": ("privacy", "epsilon", "--noise-multiplier", "1.1", "--epochs", "60", *SETTING),

@@ -24,7 +24,7 @@ from dpltm.cli.common import steps_of
 from dpltm.privacy import accountant, gdp
 from dpltm.privacy.events import DatasetRef, TrainingEvent, now
 
-RECORDS = DatasetRef("records", "fingerprint", "key", 0, 60_000)
+RECORDS = DatasetRef("records", "id", "key")
 
 MNIST, IMDB, ADULT, MOVIELENS = 256 / 60_000, 512 / 25_000, 256 / 29_305, 1 / 80
 

@@ -51,7 +51,9 @@ class DataOptions:
         None, "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .dat file.", metavar="NAME|FILE"
     )
     subset: str | None = option(
-        None, "Part of the training records, in file order: 0.5, 0.5:1.0, or 0:5000.", metavar="FRACTION|A:B"
+        None,
+        "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
+        metavar="FRACTION|A:B",
     )
     label: str | None = option(None, "Label column of a .csv or .parquet file.", metavar="COLUMN")
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
@@ -291,31 +293,34 @@ def check_delta(delta: float, dataset: Dataset) -> None:
         )
 
 
-def source_relation(tickets: TicketSet, dataset: Dataset) -> Literal["same", "other", "unknown"]:
+def source_relation(
+    tickets: TicketSet, dataset: Dataset, records: DatasetRef | None = None
+) -> Literal["same", "other", "unknown"]:
     """Whether the tickets come from records that ``dataset`` shares; ``other`` if they come from none."""
-    from dpltm.tickets.identity import PUBLIC_KEY, key_id, reference
+    from dpltm.tickets.identity import reference, resolve
 
     if tickets.source is None:
         return "other"
-    records = reference(dataset, make_key=False)
-    if tickets.source.key_id == key_id(PUBLIC_KEY):
-        records = reference(dataset, key=PUBLIC_KEY)
-    if tickets.source.key_id != records.key_id:
-        return "unknown"
-    return "same" if tickets.source.may_overlap(records) else "other"
+    records = reference(dataset, make_key=False) if records is None else records
+    source = resolve(tickets.source, tickets.provenance == "public")  # now that these records are known
+    if source.surely_overlaps(records):
+        return "same"
+    return "unknown" if source.may_overlap(records) else "other"
 
 
 def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -> tuple[Event, ...]:
-    """What using these tickets on these records calls for (PRIVACY.md section 2).
+    """What using these tickets calls for, on whatever records they came from (PRIVACY.md section 2).
 
-    Nothing, where they do not depend on them; the DP releases that they were made by; or that there was no mechanism.
+    Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
+    mechanism. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the
+    records that it was made from.
 
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
     from dpltm.privacy.events import ProvenanceEvent, now
 
-    relation = source_relation(tickets, dataset)
+    relation = source_relation(tickets, dataset, reference)
     if tickets.provenance == "public":
         if relation == "same":
             raise InputError(
@@ -324,10 +329,55 @@ def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -
                 " generate with --provenance private"
             )
         return ()
-    if relation == "other":
+    if tickets.source is None:
         return ()
-    said = ProvenanceEvent(reference, now(), "add-remove", "record", tickets.provenance, tickets.id)
+    said = ProvenanceEvent(tickets.source, now(), "add-remove", "record", tickets.provenance, tickets.id)
     return (*tickets.events, said)
+
+
+def records_of(dataset: Dataset, adjacency: str, make_key: bool) -> DatasetRef:
+    """The records that a release under that relation is entered on (see ``relation_notes``)."""
+    from dpltm.tickets.identity import reference
+
+    ref = reference(dataset, make_key=make_key)
+    return ref if adjacency == "add-remove" else ref.widened
+
+
+def relation_notes(dataset: Dataset, adjacency: str) -> list[str]:
+    """Where a release under replace-one from a part by hash is entered, and why."""
+    if adjacency == "add-remove" or dataset.part.cut not in ("values", "columns"):
+        return []
+    return [
+        f"under replace-one a record may leave this part of {dataset.name} and enter another, so the release is entered on"
+        " the whole of it; parts by places stay apart"
+    ]
+
+
+def check_test_apart(dataset: Dataset, events: Iterable[Event]) -> None:
+    """Raises InputError if the test split holds records that a release was made from: accuracy there would be another one.
+
+    What is trained on is looked through when it is loaded. This looks through all else that a ledger protects.
+
+    Args:
+        dataset: with its test split.
+        events: of the ledger, and of what the network depends on.
+    """
+    from dpltm.data import count_shared
+    from dpltm.privacy.ledger import is_paid
+    from dpltm.tickets.identity import load_key, reference, rows_of
+
+    if dataset.test_rows is None:
+        return
+    others = {event.dataset.group: event.dataset for event in events if is_paid(event)}
+    others.pop(reference(dataset, make_key=False).group, None)
+    for ref in others.values():
+        trained = rows_of(ref)
+        shared = 0 if trained is None else count_shared(trained, dataset.test_rows.value_hashes(load_key()))
+        if shared:
+            raise InputError(
+                f"--dataset, --test: {shared} of the {len(dataset.test_rows)} test records of {dataset.name} are records of"
+                f" {ref.name}, which the ledger protects, so accuracy there would show them; take them out"
+            )
 
 
 def not_held(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -348,12 +398,13 @@ def not_held(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event,
 def check_not_public(events: tuple[Event, ...], records: DatasetRef) -> None:
     """Raises InputError if the ledger has these records, or some of them, down as public."""
     from dpltm.privacy.events import ProvenanceEvent
+    from dpltm.tickets.identity import resolved
 
     for event in events:
         if (
             isinstance(event, ProvenanceEvent)
             and event.provenance == "public"
-            and same_records(event.dataset, records)
+            and resolved(event).dataset.surely_overlaps(records)  # they may have been met since the ledger was read
         ):
             raise InputError(
                 f"--dataset: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
@@ -370,16 +421,11 @@ def check_never_private(before: Iterable[Event], planned: Iterable[Event]) -> No
         release = not isinstance(event, (BudgetEvent, ProvenanceEvent))
         if release or (isinstance(event, ProvenanceEvent) and event.provenance in ("private", "dp")):
             for public in said:
-                if same_records(event.dataset, public.dataset):
+                if event.dataset.surely_overlaps(public.dataset):
                     raise InputError(
                         f"--dataset, --public: the ledger holds what was spent on {event.dataset}, so they are private, and"
                         f" {public.dataset} would be declared public; take other records, or another --ledger"
                     )
-
-
-def same_records(one: DatasetRef, other: DatasetRef) -> bool:
-    """Whether two references share records for certain; under different keys that cannot be told."""
-    return one.key_id == other.key_id and one.may_overlap(other)
 
 
 def holds_provenance(events: tuple[Event, ...], event: ProvenanceEvent) -> bool:
@@ -394,16 +440,17 @@ def holds_provenance(events: tuple[Event, ...], event: ProvenanceEvent) -> bool:
     )
 
 
-def draws_to_enter(draws: Iterable[Event], records: DatasetRef, before: tuple[Event, ...]) -> tuple[Event, ...]:
+def draws_to_enter(draws: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
     """Draws behind a ticket that a ledger holding ``before`` does not know yet, as it should enter them.
 
-    One that enters a ledger with earlier releases may depend on them, wherever it was made.
+    They are entered on the records that they were made on, whatever is being trained on. One that enters a ledger with
+    earlier releases may depend on them, wherever it was made.
     """
     from dpltm.privacy.accountant import stated_relations
     from dpltm.privacy.ledger import as_adaptive, missing
 
     entered: list[Event] = []
-    for event in missing((event for event in draws if event.dataset.may_overlap(records)), before):
+    for event in missing(draws, before):
         known = (*before, *entered)
         earlier = stated_relations(old for old in known if old.dataset.may_overlap(event.dataset))
         entered.append(as_adaptive(event) if earlier else event)
@@ -421,9 +468,8 @@ def provenance_notes(tickets: TicketSet, dataset: Dataset) -> list[str]:
         ]
     if relation == "unknown":
         return [
-            f"the tickets come from elsewhere ({tickets.source}, under another fingerprint key), so whether they share"
-            f" records with {dataset.name} cannot be checked here; their provenance, {tickets.provenance}, is taken as"
-            " declared"
+            f"whether the tickets come from records of {dataset.name} cannot be told here ({tickets.source}: made elsewhere,"
+            f" or with rows in common by coincidence); their provenance, {tickets.provenance}, is taken as declared"
         ]
     return []
 

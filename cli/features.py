@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.cli.common import DataOptions, figure, same_records
+from dpltm.cli.common import DataOptions, figure
 from dpltm.cli.options import option
 from dpltm.errors import InputError
 
@@ -131,7 +131,7 @@ def _from_public(
         console.say(f"taking {options.components} principal components")
         tensors |= principal_components(rows, options.components)
     make_key = not getattr(options, "dry_run", False)
-    return replace(found, source=reference(public, make_key=make_key), tensors=tensors)
+    return replace(found, source=reference(public, public=True, make_key=make_key), tensors=tensors)
 
 
 def _some(public: Dataset, count: int, step) -> Iterator[np.ndarray]:  # type: ignore[no-untyped-def]
@@ -147,9 +147,11 @@ def _some(public: Dataset, count: int, step) -> Iterator[np.ndarray]:  # type: i
 
 def _network(dataset: Dataset, name: str) -> FeatureMap:
     """The network of a run without its last layer, with what its training spent."""
+    from dpltm.errors import ArtifactError
     from dpltm.features import FeatureMap
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, GuaranteeEvent, TrainingEvent
+    from dpltm.privacy.events import GuaranteeEvent, TrainingEvent
+    from dpltm.tickets.identity import read_ref
     from dpltm.tickets.ledger_file import open_ledger
     from dpltm.tickets.run import load_run
 
@@ -167,8 +169,8 @@ def _network(dataset: Dataset, name: str) -> FeatureMap:
         raise InputError(f"--features: the network of {name} is one layer, with nothing in front of it to take")
     spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
     try:
-        source = DatasetRef(**run.config["records"])
-    except (KeyError, TypeError):
+        source = read_ref(run.config["records"])
+    except (KeyError, ArtifactError):
         raise InputError(f"--features: {name}: its config.json does not say what it was trained on") from None
     events = open_ledger(run.path / "ledger.jsonl").events
     # a dense run depends on the training, and on evaluations that may have ended it, and on no draw or ticket
@@ -219,7 +221,7 @@ def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) 
         InputError: records declared public for its statistics would now be treated as private.
     """
     from dpltm.privacy.events import ProvenanceEvent, now
-    from dpltm.tickets.identity import PUBLIC_KEY, key_id, reference
+    from dpltm.tickets.identity import resolve
 
     found = dataset.feature_map
     if found is None:
@@ -231,9 +233,7 @@ def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) 
         return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
     if found.network is not None:
         return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
-    if found.source.key_id == key_id(PUBLIC_KEY):
-        records = reference(dataset, key=PUBLIC_KEY)
-    if private and same_records(found.source, records):
+    if private and resolve(found.source).surely_overlaps(records):
         raise InputError(
             f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another --public, --subset or --dataset"
@@ -256,7 +256,7 @@ def tells_of(event: Event, found: FeatureMap | None) -> bool:
 def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[str]:
     """What a reader should know about where the map comes from."""
     from dpltm.privacy.accountant import epsilon
-    from dpltm.tickets.identity import PUBLIC_KEY, key_id
+    from dpltm.tickets.identity import resolve
 
     found = dataset.feature_map
     if found is None or found.source is None:
@@ -266,7 +266,7 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[s
             f"the network in front was trained on other records, {found.source}, and what is handed on holds it: certified"
             f" for those records is epsilon {figure(epsilon(found.events, delta))}"
         ]
-    if found.network is None and found.source.key_id not in (records.key_id, key_id(PUBLIC_KEY)):
+    if found.network is None and not resolve(found.source).content:
         return [
             f"features are normalised by {found.source}, under another fingerprint key, so whether it shares records with"
             f" {dataset.name} cannot be checked here; it is taken as public, as declared"

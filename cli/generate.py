@@ -12,6 +12,7 @@ from dpltm.cli.common import (
     check_delta,
     check_epsilon,
     check_never_private,
+    check_test_apart,
     free_name,
     load_dataset,
     model_spec,
@@ -160,6 +161,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         check_free(private_path(out))
     planned = _planned(plan)
     check_never_private(before, planned)
+    check_test_apart(plan.dataset, (*before, *planned))
     check_budgets(before, planned)  # what the ledger would refuse is refused before the work, not after it
     if options.dry_run:
         return _dry_run(options, plan, (*before, *planned), out)
@@ -196,7 +198,6 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
 
 def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Console) -> Plan:
     """Everything that is settled, and refused, before training."""
-    from dpltm.tickets.identity import reference
     from dpltm.tickets.ticket_set import check_size
 
     provenance = check_options(options)
@@ -206,7 +207,7 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
     spec = model_spec(options.model, dataset)
     config = _config(options, spec, dataset, provenance)
     check_size("--rounds", spec, config.rounds + 1)
-    source = None if provenance == "data-free" else reference(dataset, make_key=not options.dry_run)
+    source = None if provenance == "data-free" else _reference(dataset, provenance, options)
     event = None
     if source is not None and options.criterion in DP_WAYS:
         from dpltm.cli.generate_dp import plan_event
@@ -214,6 +215,12 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
         known = (*before, *not_held(_feature_events(dataset, source, provenance), before))
         event = plan_event(options, config, dataset, source, spec, known, console)
     return Plan(dataset, spec, config, provenance, source, event)
+
+
+def _reference(dataset: Dataset, provenance: ProvenanceKind, options: GenerateOptions) -> DatasetRef:
+    from dpltm.tickets.identity import reference
+
+    return reference(dataset, public=provenance == "public", make_key=not options.dry_run)
 
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
@@ -407,7 +414,7 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
         "id": saved.id,
         "provenance": saved.provenance,
         "tickets": ticket_rows(saved.body, measured=not private or options.reveal),
-        "privacy": report(touching, options.delta, "add-remove", notes).to_json(),
+        "privacy": report(touching, options.delta, "add-remove", notes, held=ledger.events).to_json(),
     }
 
 
@@ -454,7 +461,7 @@ def _dry_run(options: GenerateOptions, plan: Plan, events: tuple[Event, ...], ou
         "records": plan.dataset.records,
         "model": plan.spec.text,
         "steps": _steps(options, plan),
-        "privacy": report(touching, options.delta, "add-remove", _input_notes(plan, options)).to_json(),
+        "privacy": report(touching, options.delta, "add-remove", _input_notes(plan, options), held=events).to_json(),
     }
 
 

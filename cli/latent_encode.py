@@ -14,8 +14,8 @@ from dpltm.cli.common import (
     check_not_public,
     figure,
     load_dataset,
+    not_held,
     parse_numbers,
-    same_records,
     unit_notes,
 )
 from dpltm.cli.console import Console
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.local.encoding import FixedPoint
     from dpltm.local.scheme import Scheme
-    from dpltm.privacy.events import DatasetRef
+    from dpltm.privacy.events import DatasetRef, Event
 
 FACTS = (
     "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
@@ -126,7 +126,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     check_free(Path(options.out or ""))
     form, wanted = check_options(options), parse(options.features)
     public = load_dataset(DataOptions(dataset=options.public, classes=options.classes, bounds=options.bounds))
-    records = reference(public)
+    records = reference(public, public=True)
     statistical = isinstance(wanted, IMAGES) or options.components is not None
     given = FeatureOptions(
         features=options.features, public=options.public if statistical else None, components=options.components
@@ -260,30 +260,46 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     dataset = _load(options, scheme)
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
+    if dataset.part.cut in ("values", "columns"):
+        raise InputError(
+            "--subset: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"
+            " by sending one; encode all records, or those at places of a named dataset"
+        )
     records = reference(dataset, make_key=not options.dry_run)
     _check_private(scheme, options.scheme or "", records)
+    behind = _behind(scheme, records)
     answer = scheme.answer
     clear = ", whose labels are declared public and sent as they are" if _clear(scheme) else ""
     what = f"one message of each record{clear}, by {answer.protocol} of scheme {scheme.id[:8]}"
     event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
     before = open_ledger(path).events
     check_not_public(before, records)
-    check_budgets(before, (event,))
-    touching = [old for old in (*before, event) if old.dataset.may_overlap(records)]
+    entered = (*not_held(behind, before), event)
+    check_budgets(before, entered)
+    touching = [old for old in (*before, *entered) if old.dataset.may_overlap(records)]
     notes = [*notes_of(scheme), "the number of messages shows how many records there are"]
     notes += unit_notes(options, dataset)
     if isinstance(answer, BitStrings):
         notes.append(
             "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"
         )
-    privacy = report(touching, options.delta, "replace-one", notes)  # what has no figure is refused here
+    if behind:
+        notes.append(
+            f"the network in front was trained on {scheme.feature_map.source}, elsewhere: whether these records are among"
+            " them cannot be told here, so what that cost is counted, at twice its sensitivity (replace-one)"
+        )
+    privacy = report(
+        touching, options.delta, "replace-one", notes, held=(*before, *entered)
+    )  # what has no figure is refused here
     if not any(isinstance(old, TrainingEvent) for old in touching):
         privacy = replace(privacy, certified=replace(privacy.certified, sampling="none"))
     if touching == [event] and isinstance(answer, BitStrings):
         claim = Nominal(answer.nominal, 0.0, f"{answer.protocol}, as LATENT and its sources define it")
         privacy = replace(privacy, nominal=claim)
     if not options.dry_run:
-        open_ledger(path).append(event)
+        ledger = open_ledger(path)
+        for release in entered:
+            ledger.append(release)
         with console.progress(f"encoding the records of {dataset.name}", len(dataset.train)) as step:
             coded = scheme.messages(dataset.train.x, dataset.train.y, SecureSource(), step)
             write_messages(out, scheme, len(dataset.train), (rows for rows, _ in coded))
@@ -310,16 +326,25 @@ def _load(options: EncodeOptions, scheme: Scheme) -> Dataset:
 def _check_private(scheme: Scheme, name: str, records: DatasetRef) -> None:
     """Raises InputError for records that the scheme was made from, which were declared public or have paid already."""
     source, network = scheme.feature_map.source, scheme.feature_map.network is not None
+    from dpltm.tickets.identity import resolve as look_up
+
     for public in (scheme.public, None if network else source):
-        if public is not None and same_records(public, records):
+        if public is not None and look_up(public).surely_overlaps(records):
             raise InputError(
                 f"--dataset: {public} was declared public for {name}, and {records} shares records with it; take others"
             )
-    if network and source is not None and same_records(source, records):
+    if network and source is not None and look_up(source).surely_overlaps(records):
         raise InputError(
             f"--dataset: the network in front of {name} was trained on {source}, and {records} shares records with it; take"
             " others"
         )
+
+
+def _behind(scheme: Scheme, records: DatasetRef) -> tuple[Event, ...]:
+    """What the network in front cost records that may be these, as a message's own relation has it."""
+    from dpltm.privacy.accountant import as_replace_one
+
+    return tuple(as_replace_one(event) for event in scheme.feature_map.events if event.dataset.may_overlap(records))
 
 
 def check_fits(scheme: Scheme, dataset: Dataset) -> None:

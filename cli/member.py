@@ -204,7 +204,9 @@ class Maker:
         from dpltm.tickets.store import find_set
 
         dataset = dataset_of(member.arm.train, member.recipe.path)
-        if origin_events(find_set(str(tickets)), dataset, reference(dataset)):
+        records = reference(dataset)
+        behind = origin_events(find_set(str(tickets)), dataset, records)
+        if any(event.dataset.may_overlap(records) for event in behind):
             raise InputError(
                 f"tune tickets: {tickets.name} was made from records that are trained on, and what that cost is not in the"
                 " ledger of this training; search with the arm's own tickets, or with a public set"

@@ -255,7 +255,7 @@ def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, t
         if not 0 < noise <= LARGEST_NOISE:
             raise InputError(f"--noise-multiplier: {noise:g} is not a positive number up to {LARGEST_NOISE:g}")
     check_epsilon("--eps1", options.eps1)
-    ref = DatasetRef("records", "", "", 0, 1)
+    ref = DatasetRef("records", "", "")
     event = TrainingEvent(
         ref, now(), options.adjacency, "record", rate, steps, noise, 1.0, None, "any", 1  # type: ignore[arg-type]
     )  # fmt: skip

@@ -68,6 +68,7 @@ def ledger_command(options: LedgerOptions, call: Call) -> None:
             for (line, event), cost in zip(numbered, alone, strict=True)
         ],
         "datasets": _datasets(events, options),
+        "if_overlapping": _if_overlapping(events, options),
         "privacy": report(events, options.delta, "add-remove", accountant=options.accountant).to_json(),
     }  # fmt: skip
     Console(call.json, call.quiet).result(body, lambda rich: _show_ledger(rich, body))
@@ -133,8 +134,10 @@ def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[flo
     from dpltm.privacy.events import BudgetEvent, DatasetRef
     from dpltm.privacy.ledger import json_figure
 
-    nowhere = DatasetRef("", "", "", 0, 1)
-    kinds = [replace(event, time="", dataset=nowhere) for event in events]
+    nowhere, moving = DatasetRef("", "", ""), DatasetRef("", "", "", cut="positions")
+    kinds = [
+        replace(event, time="", dataset=moving if event.dataset.cut == "positions" else nowhere) for event in events
+    ]
     if len(set(kinds)) > MOST_FIGURES:
         return [None] * len(events)
     costs = {kind: json_figure(epsilon([kind], delta, accountant)) for kind in set(kinds)}
@@ -147,16 +150,15 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
     from dpltm.privacy.ledger import json_figure, report
     from dpltm.privacy.units import unit_of
 
-    found: dict[tuple[str, str], list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
+    found: dict[str, list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
     for ref, part in parts(events):
-        found.setdefault((ref.key_id, ref.fingerprint), []).append((ref, part))
+        found.setdefault(ref.group, []).append((ref, part))
     rows = []
     for pieces in found.values():
-        own = {event for _, part in pieces for event in part}
-        touching = tuple(event for event in events if event in own)
+        touching = tuple(event for event in events if any(event in part for _, part in pieces))
         method, unit = certified_by(options.accountant), unit_of(touching)
         costs = [epsilon(part, options.delta, method, unit=unit) for _, part in pieces]
-        ref, names = pieces[0][0], sorted({event.dataset.name for event in own})
+        ref, names = pieces[0][0], sorted({event.dataset.name for event in touching})
         notes = (
             []
             if len(names) == 1
@@ -164,9 +166,7 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
         )
         if len(pieces) > 1:
             ranges = ", ".join(f"{ref} at {figure(cost)}" for (ref, _), cost in zip(pieces, costs, strict=True))
-            notes.append(
-                f"ranges declared disjoint (--subset) are counted apart: {ranges}; any one record is in one of them"
-            )
+            notes.append(f"parts that no record is in two of (--subset) are counted apart: {ranges}")
         total = report(touching, options.delta, "add-remove", notes, options.accountant)
         rows.append(
             {
@@ -183,23 +183,33 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
     return rows
 
 
-def _range(ref: DatasetRef) -> str:
-    from dpltm.privacy.events import OPEN_END
+def _if_overlapping(events: tuple[Event, ...], options: LedgerOptions) -> dict[str, Any] | None:
+    """What everything comes to, should the datasets have people in common; None where the ledger holds one dataset."""
+    from dpltm.privacy.ledger import if_overlapping, is_paid, json_figure
 
-    return f"{ref.start}:" + ("" if ref.stop == OPEN_END else str(ref.stop))
+    paid = [event for event in events if is_paid(event)]
+    groups = len({event.dataset.group for event in paid})
+    if groups < 2:
+        return None
+    try:
+        total: float | str = json_figure(if_overlapping(paid, options.delta, options.accountant))
+    except InputError:
+        total = "inf"  # stated for relations, or units, without a common guarantee
+    return {"datasets": groups, "epsilon": total, "delta": options.delta}
+
+
+def _range(ref: DatasetRef) -> str:
+    return str(ref).removeprefix(ref.name).strip("[]") or ":"
 
 
 def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     """Each budget in force, what is spent of it, and what is left."""
     from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.events import BudgetEvent
-    from dpltm.privacy.ledger import json_figure
+    from dpltm.privacy.ledger import budgets_in, json_figure
 
     rows = []
-    budgets = (event for event in events if isinstance(event, BudgetEvent))
-    set_on = {(replace(event.dataset, name=""), event.unit): event for event in budgets}
-    for (ref, _), budget in set_on.items():
-        touching = [event for event in events if event.dataset.may_overlap(ref)]
+    for budget in budgets_in(events):
+        touching = [event for event in events if event.dataset.may_overlap(budget.dataset)]
         spent = epsilon(touching, budget.delta, unit=budget.unit)
         rows.append(
             {
@@ -229,6 +239,13 @@ def _show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
         show_privacy(rich, row["privacy"])
     if not body["datasets"]:
         rich.print("the ledger holds no event")
+    if body["if_overlapping"] is not None:
+        whole = body["if_overlapping"]
+        rich.print(
+            f"\nif these {whole['datasets']} datasets overlap: epsilon {figure(whole['epsilon'])}, delta {whole['delta']:g}",
+            style="bold",
+        )
+        rich.print("datasets are told apart by what their rows hold; whether people are in several is yours to know")
 
 
 def _show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -68,17 +68,19 @@ def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...
 def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjacency) -> dict[str, Any]:
     """The report of all of these together on the records that they cost most; a release in two ledgers counts once.
 
-    Records under another fingerprint key may be any, so their events count everywhere.
+    Records that nobody here can tell from others may be any, so their events count everywhere.
     """
-    from dpltm.privacy.ledger import merge, report
+    from dpltm.privacy.ledger import merge, overlap_note, report
 
     every = merge(ledgers)
     found = report((), delta, adjacency).to_json()
-    for key, records in dict.fromkeys((event.dataset.key_id, event.dataset.fingerprint) for event in every):
-        group = [event for event in every if event.dataset.key_id != key or event.dataset.fingerprint == records]
+    for name in dict.fromkeys(event.dataset.group for event in every):
+        own = [event.dataset.all for event in every if event.dataset.group == name]
+        group = [event for event in every if any(event.dataset.may_overlap(ref) for ref in own)]
         one = _on_same_records(tuple(group), delta, adjacency)
         found = max(found, one, key=lambda body: float(body["certified"]["epsilon"]))
     found["nominal"] = None
+    found["notes"] += overlap_note(every, delta, float(found["certified"]["epsilon"]))
     return found
 
 

@@ -55,10 +55,12 @@ def check_ready(recipe: Recipe, known: Sequence[str] = ()) -> dict[str, DatasetR
 
 def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
     """Raises InputError where a finished member was trained on other records than those at hand: rows would mix them."""
+    from dpltm.tickets.identity import read_ref
+
     for member in recipe.members:
         had = (folder.result(member.label) or {}).get("records")
         now = records.get(member.arm.name)
-        if had and now and had["key_id"] == now.key_id and had["fingerprint"] != now.fingerprint:
+        if had and now and (old := read_ref(had)).content and old.content != now.content:
             raise InputError(
                 f"--out: {folder.member(member.label)} was trained on other records than those of {now.name} at hand; take"
                 " another --out, or remove its result.json (not its ledger), to have it run again"

@@ -226,8 +226,8 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         )
     private = _check_records(source, origin, _behind(stages.train, source), "train", options.delta, public)
     records = reference(private, make_key=False)
-    if not public and origin.may_overlap(records):
-        before.insert(0, ProvenanceEvent(records, now(), "add-remove", "record", made.provenance, "planned"))
+    if not public:
+        before.insert(0, ProvenanceEvent(origin, now(), "add-remove", "record", made.provenance, "planned"))
         if made.event is not None:
             before.insert(0, made.event)
     train_plan.check_options(stages.train)
@@ -283,7 +283,9 @@ def _dry_run(options: RunOptions, stages: Stages, planned: tuple[Event, ...]) ->
         "private_records": stages.train.dataset,
         "rounds": stages.generate.rounds,
         "eps1": stages.select.eps1,
-        "privacy": report(planned, options.delta, "add-remove", accountant=stages.train.accountant).to_json(),
+        "privacy": report(
+            planned, options.delta, "add-remove", accountant=stages.train.accountant, held=planned
+        ).to_json(),
     }
 
 

@@ -19,6 +19,9 @@ from dpltm.cli.common import (
     origin_events,
     provenance_notes,
     public_input_notes,
+    records_of,
+    relation_notes,
+    source_relation,
     tensors,
     unit_notes,
 )
@@ -112,7 +115,6 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
 
 def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[str, Any]:
     from dpltm.privacy.ledger import check_budgets
-    from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
     from dpltm.tickets.winner import drawn_from, load_winner
 
@@ -122,23 +124,24 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     dataset = carried(load_dataset(options), tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
-    records = reference(dataset, make_key=not options.dry_run)
+    records = records_of(dataset, options.adjacency, not options.dry_run)
     origin = origin_events(tickets, dataset, records)
     candidates = [ticket for ticket in tickets.body.tickets if ticket.round > 0]
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
-    fixed = not origin or tickets.provenance == "dp"
+    fixed = tickets.provenance != "private" or source_relation(tickets, dataset, records) == "other"
     plan = make_plan(options, dataset.records, tuple(ticket.mask.density for ticket in candidates), fixed)
     ledger = open_ledger(Path(options.ledger or tickets.ledger_path), links=options.ledger is not None)
     check_not_public(ledger.events, records)
     entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
-    entered = (*entered, *draws_to_enter(tickets.draws, records, (*ledger.events, *entered)))
+    entered = (*entered, *draws_to_enter(tickets.draws, (*ledger.events, *entered)))
     theirs = tuple(event for event in entered if event.dataset.may_overlap(records))
     event = make_event(plan, records, tickets.id, (*ledger.touching(records), *theirs))
     check_never_private(ledger.events, entered)
     check_budgets(ledger.events, [*entered, event, *([_reveal_event(event)] if options.reveal else [])])
     _announce(ledger, event, options, console)
     if options.dry_run:
-        return _dry_run(options, (*ledger.touching(records), *theirs, event), unit_notes(options, dataset))
+        held = (*ledger.events, *entered, event)
+        return _dry_run(options, (*ledger.touching(records), *theirs, event), unit_notes(options, dataset), held)
     inputs(dataset.train, dataset, console)  # features that cannot be had are missed now
     for first in entered:
         ledger.append(first)
@@ -248,6 +251,7 @@ def _release(
         *feature_notes(dataset, event.dataset, options.delta),
         *public_input_notes(dataset),
         *unit_notes(options, dataset),
+        *relation_notes(dataset, options.adjacency),
     ]
     draws = sum(isinstance(old, SelectionEvent) for old in touching)
     if draws > 1:
@@ -259,7 +263,7 @@ def _release(
         "mechanism": plan.mechanism,
         "score": plan.score,
         "sensitivity": {"rule": plan.rule, "value": plan.sensitivity},
-        "privacy": report(touching, options.delta, plan.adjacency, notes).to_json(),
+        "privacy": report(touching, options.delta, plan.adjacency, notes, held=ledger.events).to_json(),
     }
     return body if revealed is None else {**body, "revealed": revealed}
 
@@ -357,7 +361,9 @@ def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
     return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
 
 
-def _dry_run(options: SelectOptions, events: tuple[Event, ...], notes: list[str]) -> dict[str, Any]:
+def _dry_run(
+    options: SelectOptions, events: tuple[Event, ...], notes: list[str], held: tuple[Event, ...]
+) -> dict[str, Any]:
     from dpltm.privacy.events import SelectionEvent
     from dpltm.privacy.ledger import report
 
@@ -365,7 +371,7 @@ def _dry_run(options: SelectOptions, events: tuple[Event, ...], notes: list[str]
     assert isinstance(event, SelectionEvent)
     if options.reveal:
         events = (*events, _reveal_event(event))
-    privacy = report(events, options.delta, event.adjacency, notes)
+    privacy = report(events, options.delta, event.adjacency, notes, held=held)
     return {
         "dry_run": True,
         "ticket_set": options.set,

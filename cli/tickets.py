@@ -258,7 +258,9 @@ def import_command(options: ImportOptions, call: Call) -> None:
     elif options.provenance is None:
         raise InputError(f"--provenance is missing: {file} does not say what its masks and weights depend on")
     else:
-        source = None if options.provenance == "data-free" else reference(dataset)
+        source = (
+            None if options.provenance == "data-free" else reference(dataset, public=options.provenance == "public")
+        )
         origin = Origin("", "", options.provenance, source, ())  # type: ignore[arg-type]
     saved = save_ticket_set(
         out,
@@ -314,7 +316,7 @@ def _in_front(
 
 
 def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
-    from dpltm.privacy.event_json import to_json
+    from dpltm.privacy.event_json import ref_to_json, to_json
     from dpltm.tickets.feature_files import map_json
 
     return {
@@ -326,7 +328,7 @@ def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
         "classes": tickets.body.spec.classes,
         "criterion": tickets.criterion,
         "provenance": tickets.provenance,
-        "source": None if tickets.source is None else asdict(tickets.source),
+        "source": None if tickets.source is None else ref_to_json(tickets.source),
         "events": [to_json(event) for event in tickets.events],
         "draws": [to_json(event) for event in tickets.draws],
         "parent": None if tickets.parent is None else asdict(tickets.parent),
@@ -368,13 +370,13 @@ def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
     from dpltm.cli.show import show_notes, show_pairs, show_tickets
-    from dpltm.privacy.event_json import from_json
+    from dpltm.privacy.event_json import from_json, ref_from_json
     from dpltm.privacy.words import describe
     from dpltm.tickets.card import MEANING, front
 
     pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
     if body["source"] is not None:
-        pairs["made from"] = f"{body['source']['name']}, fingerprint {body['source']['fingerprint'][:12]}"
+        pairs["made from"] = f"{ref_from_json(body['source'])}, id {body['source']['id'][:12]}"
     if body["parent"] is not None:
         pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
     if body["feature_map"] is not None:

@@ -99,8 +99,8 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     notes = public_input_notes(dataset)
     if tickets.provenance in ("dp", "private"):
         notes.append(
-            f"the tickets depend on {tickets.source}: if {dataset.name} holds the same records in another form, dpltm cannot"
-            " tell, and would not count what the tickets cost there"
+            f"the tickets depend on {tickets.source}, where their cost is entered; whether {dataset.name} holds the same"
+            " people in a form that is not recognised (scaled, rounded, other columns) is yours to know"
         )
     return {
         "ticket_set": str(out),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def run(options: TrainOptions, console: Console) -> dict[str, Any]:
             plan = _centred(plan, plan.centre, options, console)
             prepared = _prepare(plan, options, console)
         seconds, metrics = _train(plan, prepared, ledger, options, console)
-        privacy = _privacy(plan, ledger.touching(plan.records), options, metrics[-1]["step"])
+        privacy = _privacy(plan, ledger.events, options, metrics[-1]["step"])
         body = _answer(plan, out, seconds, metrics, privacy)  # of which the run keeps what may be published
         _write(folder, plan, options, metrics, ledger, body)
     if shared is None:
@@ -296,11 +296,12 @@ def _rating_error(plan: Plan, device: str, console: Console) -> Callable[[], flo
     return lambda: root_mean_squared_error(plan.start.model, *test)
 
 
-def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken: int) -> PrivacyReport:
+def _privacy(plan: Plan, held: tuple[Event, ...], options: TrainOptions, taken: int) -> PrivacyReport:
+    """The report on the records that were trained on, from all that the ledger holds."""
     from dpltm.privacy.events import TrainingEvent
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.ledger import report, touching
 
-    notes = list(plan.notes)
+    notes, events = list(plan.notes), touching(held, plan.records)
     trained = sum(isinstance(event, TrainingEvent) for event in events)
     if trained > 1:
         notes.append(
@@ -328,7 +329,7 @@ def _privacy(plan: Plan, events: tuple[Event, ...], options: TrainOptions, taken
         notes.append(
             "--noise nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
-    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit)
+    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit, held)
 
 
 def _answer(
@@ -370,8 +371,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 
 def _dry_run(plan: Plan, before: tuple[Event, ...], options: TrainOptions) -> dict[str, Any]:
-    touching = [event for event in before if event.dataset.may_overlap(plan.records)]
-    events = (*touching, *plan.lineage, plan.event)
+    events = (*before, *plan.lineage, plan.event)
     return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, events, options, plan.event.steps).to_json()}
 
 
@@ -384,6 +384,7 @@ def _write(
     body: dict[str, Any],
 ) -> None:
     """Writes the run into its staging folder, with a copy of the ledger's events on these records."""
+    from dpltm.privacy.event_json import ref_to_json
     from dpltm.tickets.files import write_json
     from dpltm.tickets.ledger_file import copy_events
     from dpltm.tickets.published import published
@@ -395,7 +396,7 @@ def _write(
         "features": spec.features,
         "classes": spec.classes,
         "bounds": list(plan.dataset.bounds),
-        "records": asdict(plan.records),
+        "records": ref_to_json(plan.records),
         "unit": plan.event.unit,
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
@@ -404,12 +405,13 @@ def _write(
         "resolved": published(_facts(plan)),
     }
     write_run(folder, config, plan.start.model, plan.start.mask, metrics, plan.dataset.feature_map)
+    told = (plan.records, *plan.sources)
     copy_events(
         folder / "ledger.jsonl",
         (
             event
             for event in ledger.events
-            if event.dataset.may_overlap(plan.records) or tells_of(event, plan.dataset.feature_map)
+            if any(event.dataset.may_overlap(ref) for ref in told) or tells_of(event, plan.dataset.feature_map)
         ),
     )
     write_json(folder / "result.json", published(body))

@@ -15,6 +15,7 @@ from dpltm.cli.common import (
     check_never_private,
     check_not_public,
     check_same_network,
+    check_test_apart,
     draws_to_enter,
     load_dataset,
     model_spec,
@@ -22,7 +23,8 @@ from dpltm.cli.common import (
     origin_events,
     provenance_notes,
     public_input_notes,
-    same_records,
+    records_of,
+    relation_notes,
     steps_of,
     unit_notes,
 )
@@ -85,6 +87,7 @@ class Plan:
             ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         augment: copies of a record that its gradient is averaged over.
+        sources: other records that the run depends on: those that its ticket, its draw or its features came from.
     """
 
     start: Start
@@ -97,6 +100,7 @@ class Plan:
     evaluations: tuple[GuaranteeEvent, ...] = ()
     centre: GaussianEvent | None = None
     augment: str = "none"
+    sources: tuple[DatasetRef, ...] = ()
 
 
 def check_options(options: TrainOptions) -> None:
@@ -213,14 +217,16 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.events import TrainingEvent, now
     from dpltm.privacy.ledger import check_budgets
-    from dpltm.tickets.identity import reference
     from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
 
     dataset = start.dataset or _records_of(options, start, console)
     start = _without_held_out(start, dataset)
     rate, steps, batch = check_records(options, dataset)
-    records = reference(dataset, make_key=not options.dry_run)
+    records = records_of(dataset, options.adjacency, not options.dry_run)
     lineage, notes = _lineage(options, start, dataset, records, before)
+    notes += relation_notes(dataset, options.adjacency)
+    if options.eval_private is None:
+        check_test_apart(dataset, (*before, *lineage))
     check_not_public(before, records)
     filter = make_filter(
         options.filter,
@@ -279,7 +285,16 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         evaluations,
         next(iter(centre), None),
         options.augment,
+        _sources(start, dataset),
     )
+
+
+def _sources(start: Start, dataset: Dataset) -> tuple[DatasetRef, ...]:
+    """The records that the ticket, its draws, and what stands in front of its network came from."""
+    tickets, found = start.tickets, dataset.feature_map
+    behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
+    behind += [] if found is None or found.network is None else [found.source]
+    return tuple(ref for ref in behind if ref is not None)
 
 
 def _records_of(options: TrainOptions, start: Start, console: Console) -> Dataset:
@@ -296,19 +311,13 @@ def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
     Raises:
         InputError: they are these, or some of them; or the text is not what ``dpltm tune`` writes.
     """
-    from dpltm.privacy.events import SETTINGS, DatasetRef, ProvenanceEvent, now
-    from dpltm.tickets.ticket_set import check_text
+    from dpltm.privacy.events import SETTINGS, ProvenanceEvent, now
+    from dpltm.tickets.identity import ref_from_words
 
     if options.tuned_on is None:
         return ()
-    try:
-        name, fingerprint, key, start, stop = options.tuned_on.rsplit(" ", 4)
-        source = DatasetRef(name, fingerprint, key, int(start), int(stop))
-        for text in (name, fingerprint, key):
-            check_text("--tuned-on", text)
-    except (ValueError, InputError):
-        raise InputError("--tuned-on: not as dpltm tune writes it: NAME FINGERPRINT KEY START STOP") from None
-    if same_records(source, records):
+    source = ref_from_words("--tuned-on", options.tuned_on)
+    if source.surely_overlaps(records):
         raise InputError(
             f"--tuned-on: settings were searched on {source}, declared public, and {records} shares records with it; the"
             " same records cannot be private here: take other settings, or another --subset or --dataset"
@@ -337,7 +346,7 @@ def _lineage(
     for event in draws:
         if not event.dataset.may_overlap(records):
             notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
-    events = (*events, *draws_to_enter(draws, records, (*before, *events)))
+    events = (*events, *draws_to_enter(draws, (*before, *events)))
     return events, [*notes, *provenance_notes(start.tickets, dataset)]
 
 

@@ -148,7 +148,7 @@ def run(options: TuneOptions, console: Console, *, portable: bool = False) -> di
     rows.sort(key=lambda row: -row["accuracy"])
     if options.out is not None:
         named = replace(options, **recorded(options)) if portable else options
-        _write(Path(options.out), named, rows[0], reference(dataset))
+        _write(Path(options.out), named, rows[0], reference(dataset, public=True))
     return _answer(options, dataset, tickets, rows)
 
 
@@ -270,13 +270,13 @@ def _start(dataset: Dataset, tickets: TicketSet | None, spec: ModelSpec, seed: i
 def _event(options: TuneOptions, setting: Setting) -> TrainingEvent:
     """The private training as it would be, with its noise calibrated."""
     from dpltm.privacy.calibration import calibrate_noise
-    from dpltm.privacy.events import OPEN_END, DatasetRef, TrainingEvent, now
+    from dpltm.privacy.events import DatasetRef, TrainingEvent, now
 
     rate = setting.batch_size / (options.for_records or 1)
     steps = steps_of(setting.epochs, rate)
     if steps > MOST_STEPS:
         raise InputError(f"--epochs: {setting.epochs:g} are {steps:,} steps, more than {MOST_STEPS:,}; ask for fewer")
-    private = DatasetRef("planned", "planned", "planned", 0, OPEN_END)
+    private = DatasetRef("planned", "planned", "planned")
     draft = TrainingEvent(private, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
@@ -353,6 +353,8 @@ def _write(path: Path, options: TuneOptions, best: dict[str, Any], records: Data
 def _lines(options: TuneOptions, best: dict[str, Any], records: DatasetRef) -> Iterator[str]:
     import json
 
+    from dpltm.tickets.identity import ref_to_words
+
     yield f"# best of dpltm tune, {best['accuracy']:.4f} right on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
     start: dict[str, Any] = {"ticket": f"{options.set}@{best['round']}"}
@@ -363,7 +365,7 @@ def _lines(options: TuneOptions, best: dict[str, Any], records: DatasetRef) -> I
     fixed = {
         key: getattr(options, key) for key in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
     }
-    source = f"{records.name} {records.fingerprint} {records.key_id} {records.start} {records.stop}"
+    source = ref_to_words(records)
     for key, value in {**start, **kept, **fixed, "tuned-on": source}.items():
         if value is not None:
             yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike

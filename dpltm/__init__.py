@@ -5,4 +5,4 @@ the artifacts on disk and ``dpltm.cli`` is the command line. Importing ``dpltm``
 imported under its own name, for example ``from dpltm.selection import select``.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -26,12 +26,12 @@ from dpltm.masks import Mask
 from dpltm.noise import RandomSource, SecureSource
 from dpltm.privacy.accountant import epsilon as epsilon_of
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import OPEN_END, Adjacency, DatasetRef, TrainingEvent, now
+from dpltm.privacy.events import Adjacency, DatasetRef, TrainingEvent, now
 from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report
 from dpltm.sampling import Records
 from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity
 
-ANYTHING = DatasetRef("records", "not known", "none", 0, OPEN_END)
+ANYTHING = DatasetRef("records", "not known", "none")
 """Records of which nothing is known: in a ledger they add up with everything else."""
 
 

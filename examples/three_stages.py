@@ -15,7 +15,7 @@ from dpltm.generation import GenerationConfig, accuracy, count_correct, generate
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, SelectionEvent, TrainingEvent, now
+from dpltm.privacy.events import SelectionEvent, TrainingEvent, now
 from dpltm.privacy.ledger import Ledger, report
 from dpltm.sampling import Records
 from dpltm.selection import SelectionPlan, draw
@@ -39,7 +39,7 @@ def main() -> None:
 
     # 2. One draw on the private half. The event is entered before the winner is known.
     ledger = Ledger()
-    records = DatasetRef(private.name, private.fingerprint(b"a secret key"), "example", *private.subset)
+    records = private.reference()
     candidates = tickets.tickets[1:]
     plan = SelectionPlan(EPS1, tuple(ticket.mask.density for ticket in candidates), private.records, score="additive")
     ledger.append(

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Makes the ticket sets that come with dpltm (tickets/bundled), from public records alone. Their sources are named under the
-# public key of docs/formats.md, so that anyone can tell whether records are the same.
+# Makes the ticket sets that come with dpltm (tickets/bundled), from public records alone.
 #
 #     DPLTM_DATA=FOLDER sh scripts/make_bundled.sh [FOLDER TO WRITE, tickets/bundled otherwise]
 set -eu
@@ -8,7 +7,6 @@ home=${1:-tickets/bundled}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export DPLTM_KEY="$scratch/key"
-printf '%064d\n' 0 > "$DPLTM_KEY"
 
 make_set() {
     name=$1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpltm.privacy.event_json import ref_from_json
+
 MEANING = {
     "data-free": "made from no records at all: using it costs no privacy",
     "public": "made from records that were declared public: using it costs no privacy",
@@ -32,7 +34,7 @@ def front(features: dict[str, Any]) -> str:
 def card(document: dict[str, Any]) -> str:
     """Markdown for ``README.md``, from the content of ``tickets.json``."""
     source, parent = document["source"], document["parent"]
-    origin = "no data" if source is None else f"`{source['name']}`, records {source['start']} to {source['stop']}"
+    origin = "no data" if source is None else f"`{ref_from_json(source)}`"
     lines = [
         f"# Lottery tickets: {document['name']}",
         "",

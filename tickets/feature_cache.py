@@ -64,9 +64,10 @@ def is_cached(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmen
 def cache_path(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmentation = "none") -> Path:
     """Where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     held_out = split is dataset.test
-    content = dataset.test_digest if held_out else dataset.source_digest
-    part = "test" if held_out else f"{dataset.subset[0]}:{dataset.subset[1]}"
-    what = f"features {content} {part} {found.id} {augment}"
+    rows = dataset.test_rows if held_out else dataset.rows
+    assert rows is not None  # of a split that is there
+    part = "test" if held_out else f"{dataset.part.cut} {dataset.part.start}:{dataset.part.stop}"
+    what = f"features {rows.digest} {part} {found.id} {augment}"
     name = hmac.new(load_key(), what.encode(), hashlib.sha256).hexdigest()[:40]
     return cache_home() / "features" / f"{name}.npy"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import torch
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import CENTRE, IMAGES, PROJECTION, STATISTICS, FeatureMap, parse
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
+from dpltm.privacy.ledger import merge
+from dpltm.tickets.identity import read_event, read_ref
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 NAME = "features.safetensors"
@@ -68,7 +70,7 @@ class Front:
             "statistics": self.statistics,
             "components": self.components,
             "centred": self.centred,
-            "source": None if self.source is None else asdict(self.source),
+            "source": None if self.source is None else ref_to_json(self.source),
             "events": [to_json(event) for event in self.events],
             "network": None
             if network is None
@@ -113,7 +115,7 @@ class Front:
             return None
         if made is None or made.id != self.id:
             return None
-        return replace(made, source=self.source, events=tuple(dict.fromkeys((*self.events, *made.events))))
+        return replace(made, source=self.source, events=merge([self.events, made.events]))
 
 
 def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
@@ -168,10 +170,10 @@ def _front(body: Any) -> Front:
     if not -math.inf < low < high < math.inf or not isinstance(body["text"], str):
         raise ValueError("bounds")
     network = None if body["network"] is None else ModelSpec(**_network(body["network"]))
-    events = tuple(from_json(event) for event in body["events"])
+    events = tuple(read_event(event) for event in body["events"])
     if not all(isinstance(event, RELEASES) for event in events):
         raise ValueError("events")
-    source = None if body["source"] is None else DatasetRef(**body["source"])
+    source = None if body["source"] is None else read_ref(body["source"])
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
     if components is not None and not (type(components) is int and 1 <= components <= _LARGEST_SIDE):
         raise ValueError("components")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger, check_first
+from dpltm.privacy.ledger import Ledger, after
 from dpltm.tickets.files import check_schema, read_bytes, sync
+from dpltm.tickets.identity import read_event
 
-FORMAT, SCHEMA = "dpltm-ledger", 2
+FORMAT, SCHEMA = "dpltm-ledger", 3
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
 
 
@@ -71,11 +72,7 @@ class _LedgerFile:
         events: list[Event] = []
         for number, line in enumerate(lines[1:], start=2):
             event = self._event(number, line)
-            try:
-                check_first(event, events)
-            except ArtifactError as error:
-                raise self._bad(number, str(error)) from None
-            events.append(event)
+            events.append(after(event, events))
         return events
 
     def append(self, event: Event) -> None:
@@ -132,7 +129,7 @@ class _LedgerFile:
             )
         self._digest, self._count = entry["digest"], self._count + 1
         try:
-            return from_json(entry["event"])
+            return read_event(entry["event"])
         except ArtifactError as error:
             raise self._bad(number, str(error)) from None
 

@@ -19,9 +19,10 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.event_json import ref_to_json
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_schema, new_file, new_folder, read_json, write_json
+from dpltm.tickets.identity import read_ref
 from dpltm.tickets.run import environment, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
@@ -58,7 +59,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
                 "nominal": scheme.answer.nominal,
                 "certified": scheme.answer.certified,
                 "answer": {"kind": _kind(scheme.answer), **answer},
-                "public": None if scheme.public is None else asdict(scheme.public),
+                "public": None if scheme.public is None else ref_to_json(scheme.public),
                 "feature_map": write_map(folder, scheme.feature_map),
             },
         )
@@ -84,7 +85,7 @@ def load_scheme(path: Path) -> Scheme:
     values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (found.features,)), "float32")
     try:
         mean, deviation = (torch.from_numpy(values[name]) for name in ("mean", "deviation"))
-        public = None if body["public"] is None else DatasetRef(**body["public"])
+        public = None if body["public"] is None else read_ref(body["public"])
         scheme = Scheme(found, mean, deviation, _answer(body["answer"]), public)
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")

@@ -20,7 +20,7 @@ from dpltm.features import FeatureMap
 from dpltm.generation import MOST_ROUNDS, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
-from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import (
     DatasetRef,
     Event,
@@ -36,9 +36,10 @@ from dpltm.privacy.events import (
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
+from dpltm.tickets.identity import read_event, read_ref
 from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
 
-FORMAT, SCHEMA = "dpltm-ticket-set", 2
+FORMAT, SCHEMA = "dpltm-ticket-set", 3
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
@@ -51,7 +52,8 @@ _KEYS_1 = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
     | {"criterion", "provenance", "source", "config", "tickets", "digest"}
 )
-_KEYS = {1: _KEYS_1, SCHEMA: _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}}
+_KEYS_2 = _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}
+_KEYS = {1: _KEYS_1, 2: _KEYS_2, SCHEMA: _KEYS_2}
 PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
 
 
@@ -97,7 +99,7 @@ class Origin:
             "id": self.id,
             "name": self.name,
             "provenance": self.provenance,
-            "source": None if self.source is None else asdict(self.source),
+            "source": None if self.source is None else ref_to_json(self.source),
             "events": [to_json(event) for event in self.events],
             "draws": [to_json(event) for event in self.draws],
             "feature_map": None if self.front is None else self.front.to_json(),
@@ -215,7 +217,7 @@ def save_ticket_set(
     check_text("--name", name)
     check_text("criterion", criterion)
     check_size("--rounds", tickets.spec, len(tickets.tickets))
-    for key, value in asdict(source).items() if source is not None else ():
+    for key, value in ref_to_json(source).items() if source is not None else ():
         if isinstance(value, str):
             check_text(f"--dataset: its {key}", value)
     for key, value in asdict(parent).items() if parent is not None else ():
@@ -250,7 +252,7 @@ def save_ticket_set(
         "classes": tickets.spec.classes,
         "criterion": criterion,
         "provenance": provenance,
-        "source": None if source is None else asdict(source),
+        "source": None if source is None else ref_to_json(source),
         "events": [to_json(event) for event in events],
         "draws": [to_json(event) for event in draws],
         "parent": None if parent is None else asdict(parent),
@@ -474,19 +476,16 @@ def _origin(
     provenance, body = document["provenance"], document["source"]
     if provenance not in PROVENANCES:
         raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
-    types = {"name": str, "fingerprint": str, "key_id": str, "start": int, "stop": int}
-    if body is not None and (not isinstance(body, dict) or {key: type(value) for key, value in body.items()} != types):
-        raise ArtifactError(f"{where}: source is not a reference to records")
     if (body is None) != (provenance == "data-free"):
         raise ArtifactError(f"{where}: provenance {provenance} and source do not go together")
     source = None
     if body is not None:
-        for key in ("name", "fingerprint", "key_id"):
-            check_text(f"{where}: source: {key}", body[key])
         try:
-            source = DatasetRef(**body)
+            source = read_ref(body)
         except ArtifactError as error:
             raise ArtifactError(f"{where}: source: {error}") from None
+        for key in ("name", "id", "key_id"):
+            check_text(f"{where}: source: {key}", getattr(source, key))
     events = _events(f"{where}: events", document.get("events", []), lambda e: check_events(e, provenance, source))
     return provenance, source, events, _events(f"{where}: draws", document.get("draws", []), check_draws)
 
@@ -495,7 +494,7 @@ def _events(where: str, rows: object, check: Callable[[tuple[Event, ...]], None]
     if not isinstance(rows, list):
         raise ArtifactError(f"{where}: not a list")
     try:
-        events = tuple(from_json(row) for row in rows)
+        events = tuple(read_event(row) for row in rows)
         check(events)
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.event_json import from_json, to_json
+from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event, now
 from dpltm.privacy.ledger import merge
 from dpltm.tickets.files import digest_of, read_json, write_json
+from dpltm.tickets.identity import read_event
 from dpltm.tickets.ticket_set import TicketSet, check_draws
 
-FORMAT, SCHEMA = "dpltm-selection", 2
+FORMAT, SCHEMA = "dpltm-selection", 3
 
 
 Draw = tuple[int, tuple[Event, ...]]
@@ -117,6 +118,6 @@ def _draw(tickets: TicketSet, body: object) -> Draw:
     number, events = (body.get("round"), body.get("events")) if isinstance(body, dict) else (None, None)
     if not isinstance(number, int) or isinstance(number, bool) or not isinstance(events, list):
         raise ArtifactError(f"does not belong to this ticket set; run dpltm select {tickets.label} again")
-    entered = tuple(from_json(event) for event in events)
+    entered = tuple(read_event(event) for event in events)
     check_draws(entered)
     return tickets.ticket(number).round, entered

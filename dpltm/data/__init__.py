@@ -6,9 +6,10 @@ records into what a network gets: features in the unit range, by public bounds.
 
 from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
-from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.dataset import Dataset, Origin, Split, key_id
 from dpltm.data.load import cache_home, data_home, kept, load, load_records
 from dpltm.data.ratings import by_user, held_out_users
+from dpltm.data.rows import Rows, count_shared, share_rows
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
 from dpltm.data.tokens import Layout
 
@@ -18,6 +19,7 @@ __all__ = [
     "Description",
     "Layout",
     "Origin",
+    "Rows",
     "Split",
     "affine",
     "by_user",
@@ -25,12 +27,15 @@ __all__ = [
     "catalogue",
     "copies_of",
     "count_outside",
+    "count_shared",
     "data_home",
     "held_out_users",
     "kept",
+    "key_id",
     "load",
     "load_records",
     "prepare",
     "scale",
+    "share_rows",
     "unit_range",
 ]

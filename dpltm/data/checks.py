@@ -40,8 +40,16 @@ def checked_features(raw: RawSplit) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
 
 
-def checked_labels(raw: RawSplit) -> np.ndarray:
+EMPTY = -1
+"""Label of a place that a published file fixes and that holds no record: whoever stood there was taken out."""
+
+
+def checked_labels(raw: RawSplit, empty: bool = False) -> np.ndarray:
     """The labels of ``raw`` as int64, known to be whole numbers from 0 up; floats equal to integers are accepted.
+
+    Args:
+        raw: the split.
+        empty: whether places may be ``EMPTY``.
 
     Raises:
         DataError: wrong dtype or shape, or a label that is not a whole number from 0 up.
@@ -55,6 +63,8 @@ def checked_labels(raw: RawSplit) -> np.ndarray:
     # Half-precision numbers cannot be compared with the limit. NaN fails every comparison: so ask for what is right.
     values = y.astype(np.float64) if y.dtype.kind == "f" else y
     right = (values >= 0) & (values < _LABEL_LIMIT)
+    if empty and y.dtype.kind in "if":
+        right |= values == EMPTY
     if y.dtype.kind == "f":
         right &= np.floor(values) == values
     if not right.all():

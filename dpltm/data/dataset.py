@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from dataclasses import dataclass, replace
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpltm.errors import DataError
-from dpltm.privacy.events import Unit
+from dpltm.data.rows import Rows
+from dpltm.data.subset import WHOLE, Part
+from dpltm.privacy.events import DatasetRef, Unit
 
 if TYPE_CHECKING:
     from dpltm.features import FeatureMap
@@ -51,14 +53,13 @@ class Dataset:
         test: a split declared separate from the records above, or None when there is none.
         classes: number of classes K; a public input.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
-        records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it was
-            declared, and of known ratings, there may be a few more or less.
+        records: the public size of ``train`` (after ``--subset``); sampling rates and score denominators use it. Where it
+            was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin: where those public inputs come from.
-        subset: half-open range ``(start, stop)`` of the full training split, in records.
-        source_digest: SHA-256 (hex) of the *full* training split's content, whatever the subset; private, since it would
-            confirm a guess of the data. Only its keyed form, ``fingerprint``, is ever written.
-        test_digest: the same of the test split, so that private records can be recognised where they pass for one.
-        whole: whether ``subset`` is simply everything, so that its end is a count and no choice of the user's.
+        part: how it is cut out of the full training split.
+        rows: the records of the *full* training split, whatever the part, for what identifies them.
+        test_rows: the same of the test split, so that private records can be recognised where they pass for one.
+        published: whether a publication fixes who stands at which place of the training split.
         feature_map: what stands in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
@@ -74,10 +75,10 @@ class Dataset:
     records: int
     classes_origin: Origin
     records_origin: Origin
-    subset: tuple[int, int]
-    source_digest: str
-    test_digest: str | None = None
-    whole: bool = True
+    rows: Rows
+    test_rows: Rows | None = None
+    part: Part = WHOLE
+    published: bool = False
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()
     tables_origin: Origin = "declared"
@@ -106,34 +107,36 @@ class Dataset:
         return len(self.tables) == 2
 
     def fingerprint(self, key: bytes) -> str:
-        """Keyed identity of the full training split: equal for equal data under one key, meaningless without it."""
-        return _keyed(key, self.source_digest)
+        """Keyed identity of the full training split: equal for equal rows in whatever order, meaningless without the key."""
+        return hmac.new(key, self.rows.keyed_hashes(key).tobytes(), hashlib.sha256).hexdigest()[:32]
 
-    def test_fingerprint(self, key: bytes) -> str | None:
-        """Keyed identity of the test split, to be compared with ``fingerprint`` of some training split."""
-        return None if self.test_digest is None else _keyed(key, self.test_digest)
+    def reference(self, key: bytes | None = None) -> DatasetRef:
+        """Which records these are, for events: a name and a random id, and what tells them apart in this process.
 
-    def take(self, start: int, stop: int) -> Dataset:
-        """The records ``start..stop-1`` of this training split as a dataset of its own, same identity and bounds.
+        References to the same rows are known to be the same, and parts of them by hash or place to be apart. Any other
+        two may overlap: what rows they have in common is looked up by ``dpltm.tickets.identity`` alone.
 
-        Raises:
-            DataError: the range is empty or outside the split.
+        Args:
+            key: secret, 32 bytes; by default one of this process, which ends with it.
         """
-        if not 0 <= start < stop <= len(self.train):
-            raise DataError(
-                f"--subset {start}:{stop}: {self.name} has records 0 to {len(self.train)}; give a range inside"
-            )
-        cut = Split(self.train.x[start:stop], self.train.y[start:stop])
-        offset = self.subset[0]
-        return replace(
-            self,
-            train=cut,
-            records=stop - start,
-            records_origin="described" if self.records_origin == "described" and not self.rated else "counted",
-            subset=(offset + start, offset + stop),
-            whole=False,
+        key = _PASSING if key is None else key
+        found = self.fingerprint(key)
+        content = f"{found}:{found}"  # comparable with itself alone (see ``DatasetRef``)
+        part = self.part
+        return DatasetRef(
+            self.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut, content=content
         )
 
+    @property
+    def whole(self) -> bool:
+        """Whether all training records are meant."""
+        return self.part.cut == "whole"
 
-def _keyed(key: bytes, digest: str) -> str:
-    return hmac.new(key, digest.encode(), hashlib.sha256).hexdigest()[:32]
+
+_PASSING = secrets.token_bytes(32)
+"""Tells records apart within this process."""
+
+
+def key_id(key: bytes) -> str:
+    """Short public name of a key."""
+    return hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]

@@ -30,6 +30,7 @@ class RawSplit:
         source: file or dataset.
         x_name, y_name: what the source calls the two arrays.
         columns: names of the feature columns, where the source has them.
+        label: name of the column of labels, where the source has it.
         ragged: of texts, the words and where each record's begin, which ``x`` was made from; they are what identifies it.
     """
 
@@ -39,6 +40,7 @@ class RawSplit:
     x_name: str = "x_train"
     y_name: str = "y_train"
     columns: tuple[str, ...] | None = None
+    label: str | None = None
     ragged: tuple[np.ndarray, np.ndarray] | None = None
 
 
@@ -307,4 +309,5 @@ def _label_position(path: Path, header: list[str], label: str | None, needed: bo
 def _table_split(path: Path, header: list[str], position: int | None, x: np.ndarray, y: np.ndarray | None) -> RawSplit:
     columns = tuple(name for at, name in enumerate(header) if at != position)
     y_name = "no column" if position is None else f"column {header[position]!r}"
-    return RawSplit(x, y, str(path), "the feature table", y_name, columns)
+    label = None if position is None else header[position]
+    return RawSplit(x, y, str(path), "the feature table", y_name, columns, label)

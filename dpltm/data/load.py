@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
+import math
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -18,13 +19,15 @@ import numpy as np
 
 from dpltm.data import checks, openml
 from dpltm.data.catalogue import Description, catalogue
+from dpltm.data.checks import EMPTY
 from dpltm.data.dataset import Dataset, Origin, Split
 from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
+from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
-from dpltm.data.subset import parse_subset
-from dpltm.data.tokens import Layout, check_positions
+from dpltm.data.subset import WHOLE, Part, parse_subset
+from dpltm.data.tokens import Layout, check_positions, texts_of
 from dpltm.errors import DataError
 
 _DIGITS_TEST_EVERY = 5
@@ -142,15 +145,20 @@ def _whole(
     layout = Layout(**{name: value for name, value in given.items() if value is not None})
     description, name, train, part = _read(dataset, label, home, layout)
     part = _test_split(dataset, train, part, test, label, layout)
-    x, y = checks.checked_features(train), checks.checked_labels(train)
+    published = description is not None and description.records == len(train.x)
+    x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
     tables = _tables(train, part, words, length, layout)
     settled_bounds = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
-    settled_classes, classes_origin = _classes(classes, description, y, train)
+    taken = y != EMPTY
+    settled_classes, classes_origin = _classes(classes, description, y[taken], train)
     checks.check_range(y, settled_classes, train)
     held_out = None if part is None else _checked_test(train, part, settled_classes)
-    source_digest = _digest(*(train.ragged or (x,)), y)
-    test_digest = None if held_out is None or part is None else _digest(*(part.ragged or (held_out.x,)), held_out.y)
-    _check_separate(source_digest, test_digest, name)
+    rows = _rows(train, x, y)
+    test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y)
+    if (
+        test_rows is not None and part is not None and not (published and test is None)
+    ):  # a publication says that its splits are separate
+        _check_separate(rows, test_rows, name, train, part)
     return Dataset(
         name=name,
         train=Split(x, y),
@@ -159,21 +167,58 @@ def _whole(
         bounds=settled_bounds,
         records=len(y),
         classes_origin=classes_origin,
-        records_origin="described" if description and description.records == len(y) else "counted",
-        subset=(0, len(y)),
-        source_digest=source_digest,
-        test_digest=test_digest,
+        records_origin="described" if published else "counted",
+        rows=rows,
+        test_rows=test_rows,
+        published=published,
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
     )
 
 
+def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray) -> Rows:
+    """What identifies the records of a split; of texts what the file holds, whatever is kept of it."""
+    taken, ragged = y != EMPTY, raw.ragged
+    if not taken.all():
+        x, y = x[taken], y[taken]
+        ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
+    return Rows(x, y, raw.columns, raw.label, ragged)
+
+
 def _part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
     """The part of a dataset that was asked for, and as many records as were declared."""
-    cut = whole if subset is None else whole.take(*parse_subset(subset, len(whole.train), whole.name))
+    places = len(whole.train) if whole.published else None
+    part = WHOLE if subset is None else parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
+    cut = _cut(whole, part)
     if for_training:
         checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
     return cut if records is None else replace(cut, records=records, records_origin="declared")
+
+
+def _cut(whole: Dataset, part: Part) -> Dataset:
+    """Some of the records, with the public size that this part has.
+
+    Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
+    is counted on the part, so that no record outside of it has a say.
+    """
+    x, y = whole.train.x, whole.train.y
+    described = whole.records_origin == "described"
+    if part.cut == "places":
+        x, y = x[part.start : part.stop], y[part.start : part.stop]
+        records = len(y)
+    elif part.cut != "whole":
+        hashes = whole.rows.public_hashes()
+        inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
+        x, y = x[inside], y[inside]
+        records = max(1, math.floor(part.share * whole.records)) if described else len(y)
+    else:
+        records = whole.records
+    taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
+    if not taken.all():
+        x, y = x[taken], y[taken]
+    if not len(y):
+        raise DataError(f"--subset: no record of {whole.name} falls into that part; take a wider one")
+    return replace(whole, train=Split(x, y), part=part, records=records)
 
 
 def _rated(
@@ -194,6 +239,7 @@ def _rated(
     out = held_out(ratings.places)
     train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
     published = description.records if description else None
+    kin = name if description and description.made_up else ""
     return Dataset(
         name=name,
         train=train,
@@ -203,9 +249,8 @@ def _rated(
         records=published or len(train),
         classes_origin="described",
         records_origin="described" if published else "counted",
-        subset=(0, len(train)),
-        source_digest=_digest(train.x, train.y),
-        test_digest=_digest(test.x, test.y) if len(test) else None,
+        rows=Rows(train.x, train.y, kin=kin),
+        test_rows=Rows(test.x, test.y, kin=kin) if len(test) else None,
         tables=ratings.tables,
         tables_origin=origin,
     )
@@ -374,20 +419,12 @@ def _classes(
     return checks.count_classes(y, train), "counted"
 
 
-def _digest(*parts: np.ndarray) -> str:
-    """SHA-256 over little-endian dtype, shape and bytes of all arrays: the same on every machine.
-
-    Of texts that is what the file holds, so that no other ``--words`` or ``--length`` makes other records of them.
-    """
-    content = hashlib.sha256()
-    for part in parts:
-        canonical = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
-        content.update(f"{canonical.dtype.name} {canonical.shape}\n".encode())
-        content.update(canonical.data if canonical.ndim else canonical.tobytes())
-    return content.hexdigest()
-
-
-def _check_separate(source: str, test_source: str | None, name: str) -> None:
-    """Raises DataError if the test split is the training split: its accuracy would be a free look at private records."""
-    if source == test_source:
-        raise DataError(f"--test: {name}: the test split is the training split; name records that were held out")
+def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, test: RawSplit) -> None:
+    """Raises DataError if training records are in the test split: accuracy there would be a free look at private records."""
+    key = secrets.token_bytes(32)
+    shared = count_shared(rows.value_hashes(key), test_rows.value_hashes(key))
+    if shared:
+        raise DataError(
+            f"--test: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f" {train.source}, so accuracy there would show private records; take them out, or measure with --eval-private"
+        )

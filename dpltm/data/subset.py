@@ -1,64 +1,105 @@
-"""``--subset``: a contiguous range of the training records, in the order of the file."""
+"""``--subset``: a part of the training records that one record more or less changes by that record alone."""
 
 from __future__ import annotations
 
-import math
 import re
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from dpltm.errors import DataError
+from dpltm.privacy.events import HASHES, OPEN_END, Cut
 
 _RECORD = re.compile(r"[0-9]{1,18}")
-_FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,18}|[0-9]{1,18}\.")
+_FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.")
 
 
-def parse_subset(text: str, records: int, name: str) -> tuple[int, int]:
-    """The half-open range of records that ``text`` names.
+@dataclass(frozen=True)
+class Part:
+    """A part of a dataset, as ``DatasetRef`` names it.
+
+    Attributes:
+        cut: how it is cut out.
+        start, stop: half-open range of what ``cut`` says.
+    """
+
+    cut: Cut = "whole"
+    start: int = 0
+    stop: int = OPEN_END
+
+    @property
+    def share(self) -> float:
+        """Of the records, the part whose hashes are in range; 1 of the whole."""
+        return (self.stop - self.start) / HASHES if self.cut in ("values", "columns") else 1.0
+
+
+WHOLE = Part()
+
+
+def parse_subset(
+    text: str, name: str, *, hashed: Literal["values", "columns"] = "values", places: int | None = None
+) -> Part:
+    """The part of the records that ``text`` names.
 
     Args:
-        text: ``FRACTION``, the first part of the records, in (0, 1]; or ``START:STOP`` where an end with a decimal
-            point is a fraction, one without is a record index counted from 0, and an empty one is the file's end.
-        records: number of training records in the file.
+        text: ``FRACTION``, the first part of the records, in (0, 1]; or ``A:B`` in fractions, ends with a decimal point, of
+            which a missing one, 0 or 1 may stand beside another; or ``A:B`` in places, whole numbers counted from 0, of
+            which a missing one is an end of the file.
         name: the dataset, for messages.
-
-    Returns:
-        ``(start, stop)`` with ``0 <= start < stop <= records``.
+        hashed: what the public hash of a record looks at.
+        places: how many places the published file fixes; None where nothing fixes them.
 
     Raises:
-        DataError: ``text`` has none of these forms, or no record or records outside the file are meant.
+        DataError: ``text`` has none of these forms, means nothing, or places that are outside the file or not fixed.
 
     Guarantees:
-        An end means the same record on either side of the colon (fractions are exact decimals, rounded down), so
-        ``A:B`` and ``B:C`` are disjoint and together are ``A:C``.
+        Fractions are of the public hashes of records (``Rows.public_hashes``), not of the file: a record more or less
+        changes the one part that its hash falls into. ``A:B`` and ``B:C`` are disjoint and together are ``A:C``. Places are
+        taken only where the publication says who stands where: the neighbour has one place empty, and nobody moves.
     """
     head, colon, tail = text.partition(":")
-    if colon:
-        start = _end(text, head, records) if head else 0
-        stop = _end(text, tail, records) if tail else records
-    else:
+    if not colon:
         # Without a colon a whole number can only be the fraction 1: "500" could mean too many things.
-        start, stop = 0, _end(text, "1.0" if head == "1" else head, records)
         if not _FRACTION.fullmatch(head) and head != "1":
             raise _malformed(text)
-    if not 0 <= start < stop <= records:
+        return _of_hashes(text, name, Fraction(0), Fraction(head), hashed)
+    for end in (head, tail):
+        if end and not _RECORD.fullmatch(end) and not _FRACTION.fullmatch(end):
+            raise _malformed(text)
+    given = [end for end in (head, tail) if end]
+    fractions = [end for end in given if _FRACTION.fullmatch(end)]
+    if fractions and all(end in fractions or end in ("0", "1") for end in given):
+        return _of_hashes(text, name, Fraction(head or 0), Fraction(tail or 1), hashed)
+    if fractions:
+        raise _malformed(text)
+    if places is None:
         raise DataError(
-            f"--subset {text}: means records {start} to {stop}, but {name} has records 0 to {records}; "
+            f"--subset {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
+            f" {name}: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public"
+            " hash of each record decides"
+        )
+    start, stop = int(head or 0), int(tail or places)
+    if not 0 <= start < stop <= places:
+        raise DataError(
+            f"--subset {text}: means records {start} to {stop}, but {name} has records 0 to {places}; "
             "give a range inside that is not empty"
         )
-    return start, stop
+    return Part("places", start, stop)
 
 
-def _end(text: str, end: str, records: int) -> int:
-    """The record index of one end."""
-    if _RECORD.fullmatch(end):
-        return int(end)
-    if not _FRACTION.fullmatch(end) or Fraction(end) > 1:
-        raise _malformed(text)
-    return math.floor(Fraction(end) * records)
+def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: Cut) -> Part:
+    if not 0 <= start < stop <= 1:
+        raise DataError(
+            f"--subset {text}: means the part from {float(start):g} to {float(stop):g} of {name}; give fractions between 0"
+            " and 1, the smaller one first"
+        )
+    if start == 0 and stop == 1:
+        return WHOLE
+    return Part(hashed, int(start * HASHES), int(stop * HASHES))
 
 
 def _malformed(text: str) -> DataError:
     return DataError(
-        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, or START:STOP in records such as 0:5000 "
-        "or in fractions such as 0.5:1.0"
+        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
+        " of a named dataset such as 0:5000"
     )

@@ -124,3 +124,10 @@ def check_positions(x: np.ndarray, words: int, where: str) -> None:
             f"{where} has {x[record, place]} at record {record}, place {place} (counted from 0); with --words {words} every"
             f" value must be a position, a whole number from 0 to {words - 1}"
         )
+
+
+def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some of the records of ragged arrays, as ragged arrays."""
+    texts = [values[offsets[place] : offsets[place + 1]] for place in index]
+    ends = np.cumsum([0, *(len(text) for text in texts)])
+    return np.concatenate([values[:0], *texts]), ends

@@ -10,14 +10,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dpltm.errors import InputError
 from dpltm.privacy import gdp, pld, renyi
 from dpltm.privacy.events import (
+    HASHES,
+    OPEN_END,
     Adjacency,
     BudgetEvent,
+    Cut,
     DatasetRef,
     Event,
     GaussianEvent,
@@ -41,7 +44,7 @@ from dpltm.privacy.mechanisms import (
     SampledGaussian,
 )
 from dpltm.privacy.pld import FINE, Profile, Resolution
-from dpltm.privacy.units import bounds_nothing, is_release, neighbours_between, unit_of
+from dpltm.privacy.units import bounds_nothing, is_release, moves_into_public, neighbours_between, unit_of
 
 CERTIFIED = ("pld", "rdp", "ma")
 """Accountants whose figure may be promised, tightest first."""
@@ -204,9 +207,10 @@ def _mu(mechanism: Mechanism) -> float:
 def parts(events: Iterable[Event]) -> list[tuple[DatasetRef, tuple[Event, ...]]]:
     """Records that were treated alike, with the events that touched them.
 
-    Ranges of one dataset that do not overlap were declared disjoint (``--subset``): a neighbour differs in one of them
-    alone, so they compose in parallel, and the largest epsilon of any part is that of the whole. Different datasets
-    are kept apart; events under another fingerprint key cannot be told apart and count everywhere.
+    Parts of one dataset that a public hash of each record cuts out, or places that a published file fixes, are disjoint: a
+    neighbour differs in one of them alone, so they compose in parallel, and the largest epsilon of any part is that of the
+    whole. Hashes and places cut across each other: what is known by the one counts in every part by the other. Datasets
+    without a common record are kept apart; what cannot be told apart counts everywhere.
 
     Args:
         events: of one or several datasets.
@@ -214,23 +218,37 @@ def parts(events: Iterable[Event]) -> list[tuple[DatasetRef, tuple[Event, ...]]]
     events = tuple(events)
     if len({event.dataset for event in events}) == 1:
         return [(events[0].dataset, events)]
-    found: list[tuple[DatasetRef, tuple[Event, ...]]] = []
-    own: dict[tuple[str, str], list[DatasetRef]] = {}
+    groups: dict[str, list[DatasetRef]] = {}
     for event in events:
-        own.setdefault((event.dataset.key_id, event.dataset.fingerprint), []).append(event.dataset)
-    for (key_id, fingerprint), refs in own.items():
-        cuts = sorted({edge for ref in refs for edge in (ref.start, ref.stop)})
-        for start, stop in itertools.pairwise(cuts):
-            ref = DatasetRef(refs[0].name, fingerprint, key_id, start, stop)
+        groups.setdefault(event.dataset.group, []).append(event.dataset)
+    found: list[tuple[DatasetRef, tuple[Event, ...]]] = []
+    for refs in groups.values():
+        last: tuple[DatasetRef, tuple[Event, ...]] | None = None
+        for ref in _cells(refs):
             touching = tuple(event for event in events if event.dataset.may_overlap(ref))
-            if not any(event.dataset.key_id == key_id for event in touching):
+            if not any(event.dataset.group == ref.group for event in touching):
                 continue  # a gap between two ranges
-            last = found[-1] if found else None
-            if last and last[0].fingerprint == fingerprint and last[0].stop == start and last[1] == touching:
-                found[-1] = (replace(last[0], stop=stop), touching)
+            if last and last[0].cut == ref.cut and last[0].stop == ref.start and last[1] == touching:
+                found[-1] = last = (replace(last[0], stop=ref.stop), touching)
             else:
-                found.append((ref, touching))
+                last = (ref, touching)
+                found.append(last)
     return found
+
+
+def _cells(refs: list[DatasetRef]) -> Iterator[DatasetRef]:
+    """The smallest parts of one dataset that some of ``refs`` cut out of it; the whole where none does."""
+    whole = refs[0].all
+    cuts: dict[Cut, int] = {"values": HASHES, "columns": HASHES, "places": OPEN_END}
+    present = [cut for cut in cuts if any(ref.cut == cut for ref in refs)]
+    if not present:
+        yield whole
+    for cut in present:
+        edges = {edge for ref in refs if ref.cut == cut for edge in (ref.start, ref.stop)}
+        if any(ref.cut != cut for ref in refs):
+            edges |= {0, cuts[cut]}
+        for start, stop in itertools.pairwise(sorted(edges)):
+            yield replace(whole, cut=cut, start=start, stop=stop)
 
 
 def _by_renyi(total: Composition, delta: float, accountant: str) -> float:
@@ -279,7 +297,7 @@ def collect(events: Iterable[Event], unit: Unit | None = None) -> Composition:
             " use one relation throughout, or separate ledgers"
         )
     if "replace-one" in relations and any(
-        neighbours_between(event, unit) > 1 for event in events if is_release(event)
+        event.unit != unit and neighbours_between(event, unit) > 1 for event in events if is_release(event)
     ):
         raise InputError(
             "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
@@ -288,8 +306,9 @@ def collect(events: Iterable[Event], unit: Unit | None = None) -> Composition:
     counts: Counter[Mechanism] = Counter()
     draws: list[float] = []
     precision = plain = failing = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
+    moved = any(is_release(event) for event in events)
     for event in events:
-        if _is_non_private(event) or bounds_nothing(event, unit):
+        if _is_non_private(event) or bounds_nothing(event, unit) or (moved and moves_into_public(event)):
             return Composition(Counter(), 0.0, 0.0, 0.0, False)
         if is_release(event) and neighbours_between(event, unit) > 1:
             event = _twice(event)
@@ -334,8 +353,15 @@ def collect(events: Iterable[Event], unit: Unit | None = None) -> Composition:
     return Composition(counts, draws[-1] if draws else 0.0, plain, failing, True)
 
 
+def as_replace_one(event: Event) -> Event:
+    """A release stated for add/remove as one for replace-one: two steps between its neighbours, on the whole dataset."""
+    if not is_release(event) or event.adjacency == "replace-one":
+        return event
+    return replace(_twice(replace(event, dataset=event.dataset.widened)), adjacency="replace-one")
+
+
 def _twice(event: Event) -> Event:
-    """A release for users as it concerns a record: two steps between its neighbours (see ``units``)."""
+    """A release as it concerns somebody who is two steps between its neighbours away (see ``units``)."""
     match event:
         case TrainingEvent():
             noise, bound = event.noise_multiplier / 2, 2 * event.sensitivity

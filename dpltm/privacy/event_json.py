@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, get_args
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import (
+    OPEN_END,
+    UNKNOWN,
     Adjacency,
     BudgetEvent,
+    Cut,
     DatasetRef,
     Event,
     GaussianEvent,
@@ -37,7 +40,7 @@ KINDS: dict[str, type[Event]] = {
     "budget": BudgetEvent,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}
-_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "ProvenanceKind": ProvenanceKind, "Unit": Unit}
+_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "Cut": Cut, "ProvenanceKind": ProvenanceKind, "Unit": Unit}
 
 
 LONGEST = 1000
@@ -54,7 +57,7 @@ def to_json(event: Event) -> dict[str, Any]:
     Raises:
         ArtifactError: a text that a terminal could not show as it is; nothing is written then that could not be read.
     """
-    body = asdict(event)
+    body = {**asdict(event), "dataset": ref_to_json(event.dataset)}
     for name, value in (*body.items(), *body["dataset"].items()):
         if isinstance(value, str) and not _is_text(value):
             raise ArtifactError(
@@ -82,19 +85,57 @@ def from_json(body: object) -> Event:
             f"unknown event {kind!r:.40}: known are {', '.join(KINDS)}; a newer dpltm may have written it"
         )
     values = {name: value for name, value in body.items() if name != "kind"}
-    values["dataset"] = _decode(DatasetRef, values.get("dataset"), "dataset")
-    return _decode(cls, values, str(kind))
+    values["dataset"] = ref_from_json(values.get("dataset"))
+    return _decode(cls, values, f"{kind} event")
+
+
+_WRITTEN = ("name", "id", "key_id", "start", "stop", "cut")
+"""Fields of a reference that are written; what its id stands for is not."""
+
+_BEFORE = {"name": "name", "fingerprint": "id", "key_id": "key_id", "start": "start", "stop": "stop"}
+"""Fields of a reference as versions before 0.2 wrote it, and what they are now."""
+
+
+_REFERENCE = "reference to records"
+"""What messages call one."""
+
+
+def ref_to_json(ref: DatasetRef) -> dict[str, Any]:
+    """A reference to records as it is written: without what is known about them here."""
+    return {name: getattr(ref, name) for name in _WRITTEN}
+
+
+def ref_from_json(body: object) -> DatasetRef:
+    """The reference that :func:`ref_to_json` wrote; what its id stands for is unknown until somebody looks it up.
+
+    One written before 0.2 is read as the costlier case: its fingerprint depended on the label column, the order of the
+    records and their type, so it tells nobody apart, and its range was one of positions, which moved with every record more
+    or less. A range that starts at 0 and has an open end was the whole dataset.
+
+    Raises:
+        ArtifactError: it is no reference.
+    """
+    if isinstance(body, dict) and set(body) == set(_BEFORE):
+        whole = body["start"] == 0 and body["stop"] == OPEN_END
+        said = {_BEFORE[name]: value for name, value in body.items()}
+        _decode(DatasetRef, {**said, "cut": "positions"}, "dataset")  # a range after all
+        # where it was has no say any more, and its end may have been the true number of records
+        body = {**said, "start": 0, "stop": OPEN_END, "cut": "whole" if whole else "positions"}
+    if isinstance(body, dict) and set(body) != set(_WRITTEN):
+        wrong = min(set(body) ^ set(_WRITTEN), key=str)
+        raise ArtifactError(f"{_REFERENCE}: unknown or missing field {wrong!r:.40}")
+    return replace(_decode(DatasetRef, body, _REFERENCE), content=UNKNOWN)
 
 
 def _decode(cls: type, values: object, where: str) -> Any:
     """Builds the frozen dataclass ``cls`` from a JSON object, checking names and types."""
     if not isinstance(values, dict):
-        raise ArtifactError(f"event field {where}: expected an object")
+        raise ArtifactError(f"{where}: expected an object")
     known = {field.name: str(field.type) for field in fields(cls)}
     optional = {field.name for field in fields(cls) if field.default is not MISSING}  # added to a kind later on
     wrong = sorted((set(values) ^ set(known)) - optional)
     if wrong:
-        raise ArtifactError(f"{where} event: unknown or missing field {wrong[0]!r:.40}")
+        raise ArtifactError(f"{where}: unknown or missing field {wrong[0]!r:.40}")
     return cls(**{name: _value(where, name, known[name], value) for name, value in values.items()})
 
 
@@ -122,5 +163,5 @@ def _value(where: str, name: str, annotation: str, value: object) -> Any:
     else:
         good = isinstance(value, DatasetRef)
     if not good:
-        raise ArtifactError(f"{where} event: field {name}: bad value {value!r:.60}, expected {annotation}")
+        raise ArtifactError(f"{where}: field {name}: bad value {value!r:.60}, expected {annotation}")
     return value

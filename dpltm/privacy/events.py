@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -38,42 +38,140 @@ SETTINGS = "settings "
 """The same where it tells what settings were searched on."""
 
 OPEN_END = 2**63 - 1
-"""End of a range that goes to the end, where the number of records is private."""
+"""End of a range of places that goes to the end of the file."""
 
+HASHES = 10**9
+"""Public hashes of records go from 0 to this; ``--subset 0.5:1.0`` is the range from half of it on."""
 
 MOST_STEPS, MOST_CATEGORIES = 10**9, 10**9
 """Beyond these a number is an accident, and more than accountants compose."""
+
+Cut = Literal["whole", "values", "columns", "places", "positions"]
+"""How a part of a dataset is cut out of it, which decides what a neighbour changes (PRIVACY.md section 1).
+
+- ``whole``: it is not.
+- ``values``, ``columns``: by a public hash of each record's values in order, or of its values by column name. A record more
+  or less changes the part that its hash falls into, and no other.
+- ``places``: by places that a published file fixes. The neighbour is that file with one place *empty*; nobody moves.
+- ``positions``: by position in a file that fixes nothing, as ledgers before 0.2 have it. A record more or less moves all
+  that follow it, so *every* such range may lose one record and gain another.
+"""
+
+UNKNOWN = ""
+"""Content of records that cannot be told from any others here."""
 
 
 @dataclass(frozen=True)
 class DatasetRef:
     """Which records an event touched.
 
+    What is written down is a name, a random id and a part. The id says nothing of the records. What it stands for is known
+    in the configuration folder of whoever made it (``tickets/identity.py``): ``content`` and ``shares`` are filled in from
+    there when a reference is read, are never written, and have no say in whether two references are equal.
+
     Attributes:
         name: the name the user knows the dataset by.
-        fingerprint: keyed identity of the full training split (``Dataset.fingerprint``).
-        key_id: short public identifier of the key; fingerprints under different keys cannot be compared.
-        start, stop: half-open range of records within the full split; ``OPEN_END`` says no more than "to the end".
+        id: random, another one each time; of records declared public, a fingerprint that anybody can compute.
+        key_id: short public identifier of the folder that knows what the id stands for.
+        start, stop: half-open range: of ``HASHES``, of places, or of positions, as ``cut`` says.
+        cut: how the part is cut out.
+        content: keyed identity of the full training split; ``UNKNOWN`` where it cannot be known. By default the id itself.
+        shares: contents of other datasets in which some of these rows were found.
+        same: those of them in which they were found more often than coincidence explains.
     """
 
     name: str
-    fingerprint: str
+    id: str
     key_id: str
-    start: int
-    stop: int
+    start: int = 0
+    stop: int = OPEN_END
+    cut: Cut = "whole"
+    content: str | None = field(default=None, compare=False, repr=False)
+    shares: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    same: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start < self.stop:
+        end = HASHES if self.cut in ("values", "columns") else OPEN_END
+        if not 0 <= self.start < self.stop <= end:
             raise ArtifactError(f"dataset reference {self.name}: records {self.start}:{self.stop} are not a range")
+        if self.cut == "whole" and (self.start, self.stop) != (0, OPEN_END):
+            raise ArtifactError(
+                f"dataset reference {self.name}: the whole of it has no range {self.start}:{self.stop}"
+            )
+        if self.content is None:
+            object.__setattr__(self, "content", f"{self.key_id}:{self.id}")
 
     def may_overlap(self, other: DatasetRef) -> bool:
-        """Whether some record may be in both: the same data with crossing ranges, or keys that cannot tell."""
-        if self.key_id != other.key_id:
+        """Whether some record may be in both. Where that cannot be told, it may."""
+        if self._is_same(other):
+            return self._crosses(other)
+        return not self._is_known_beside(other) or self._in_common(other, self.shares, other.shares)
+
+    def surely_overlaps(self, other: DatasetRef) -> bool:
+        """Whether the two are known to share records: parts that cross of one dataset, or of two with common people.
+
+        Equal rows may be a coincidence where rows are short. They count for what things cost, but not here.
+        """
+        if self._is_same(other):
+            return self._crosses(other)
+        hashed = self.cut == other.cut and self.cut in ("values", "columns")
+        known = self._is_known_beside(other) and self._in_common(other, self.same, other.same)
+        return known and (not hashed or self._crosses(other))
+
+    @property
+    def widened(self) -> DatasetRef:
+        """The records that replacing one may touch: of a part cut out by hashes, the whole dataset."""
+        return self.all if self.cut in ("values", "columns") else self
+
+    @property
+    def all(self) -> DatasetRef:
+        """The whole dataset that this is, or is a part of."""
+        return replace(self, cut="whole", start=0, stop=OPEN_END)
+
+    @property
+    def group(self) -> str:
+        """What all references to the same content have in common, as far as it is known."""
+        return self.content or f"{self.key_id}:{self.id}"
+
+    def _is_same(self, other: DatasetRef) -> bool:
+        """Whether both are known to be (parts of) the same dataset."""
+        return (self.id, self.key_id) == (other.id, other.key_id) or bool(
+            self.content and self.content == other.content
+        )
+
+    def _is_known_beside(self, other: DatasetRef) -> bool:
+        """Whether what both hold is known, and under one key, so that it can be compared."""
+        if not self.content or not other.content:
+            return False
+        return self.content.partition(":")[0] == other.content.partition(":")[0]
+
+    def _in_common(self, other: DatasetRef, ours: frozenset[str], theirs: frozenset[str]) -> bool:
+        """Whether rows of the one dataset were found in the other, in whatever parts.
+
+        A row is recognised under other columns and in another order of them, and its public hash is then another: it may be
+        in the first half here and in the second half there.
+        """
+        return other.content in ours or self.content in theirs
+
+    def _crosses(self, other: DatasetRef) -> bool:
+        """Whether the parts, of one dataset, may have a record in common."""
+        if self.cut != other.cut or self.cut in ("whole", "positions"):
             return True
-        return self.fingerprint == other.fingerprint and self.start < other.stop and other.start < self.stop
+        return self.start < other.stop and other.start < self.stop
 
     def __str__(self) -> str:
-        return self.name if self.stop == OPEN_END else f"{self.name}[{self.start}:{self.stop}]"
+        match self.cut:
+            case "whole":
+                return self.name
+            case "values" | "columns":
+                return f"{self.name}[{_fraction(self.start)}:{_fraction(self.stop)}]"
+        return f"{self.name}[{self.start}:{'' if self.stop == OPEN_END else self.stop}]"
+
+
+def _fraction(hashes: int) -> str:
+    """``0.5`` for half of ``HASHES``, exactly."""
+    whole, rest = divmod(hashes, HASHES)
+    return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
 @dataclass(frozen=True)
@@ -85,12 +183,23 @@ class Event:
         time: when, UTC.
         adjacency: the neighbouring relation that the parameters are stated for.
         unit: what one neighbour differs in.
+
+    Raises:
+        ArtifactError: a release under replace-one from a part cut out by hashes. A record replaced by one of another hash
+            changes two parts, so such a release is entered on the whole dataset (see :meth:`DatasetRef.widened`).
     """
 
     dataset: DatasetRef
     time: str
     adjacency: Adjacency
     unit: Unit
+
+    def __post_init__(self) -> None:
+        if self.adjacency == "replace-one" and self.dataset != self.dataset.widened:
+            raise ArtifactError(
+                f"{self.dataset}: a record replaced by another may leave one such part and enter another, so Expected the"
+                " whole dataset under replace-one"
+            )
 
 
 @dataclass(frozen=True)
@@ -138,6 +247,7 @@ class SelectionEvent(Event):
     adaptive: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("eps1", self.eps1)
         _positive("sensitivity", self.sensitivity)
         _positive("certified_epsilon", self.certified_epsilon, infinite=True)
@@ -168,6 +278,7 @@ class TrainingEvent(Event):
     live: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.sampling_rate <= 1:
             raise ArtifactError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MOST_STEPS:
@@ -201,6 +312,7 @@ class LaplaceEvent(Event):
     scale: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("sensitivity", self.sensitivity)
         _positive("scale", self.scale)
 
@@ -220,6 +332,7 @@ class GaussianEvent(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("sensitivity", self.sensitivity)
         _positive("noise_multiplier", self.noise_multiplier)
 
@@ -241,6 +354,7 @@ class RandomizedResponseEvent(Event):
     categories: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("epsilon", self.epsilon)
         if not 2 <= self.categories <= MOST_CATEGORIES:
             raise ArtifactError(f"Expected categories={self.categories!r:.40} from 2 to {MOST_CATEGORIES:,}")
@@ -263,6 +377,7 @@ class GuaranteeEvent(Event):
     delta: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("epsilon", self.epsilon)
         if not 0 <= self.delta < 1:
             raise ArtifactError(f"Expected 0 <= delta={self.delta} < 1")
@@ -292,6 +407,7 @@ class BudgetEvent(Event):
     delta: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _positive("epsilon", self.epsilon)
         if not 0 < self.delta < 1:
             raise ArtifactError(f"Expected 0 < delta={self.delta} < 1")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpltm.errors import ArtifactError, BudgetError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.accountant import LEAST_NOISE, central_limit, certified_by, epsilon, parts, stated_relations
 from dpltm.privacy.events import (
+    UNKNOWN,
     Adjacency,
     BudgetEvent,
     DatasetRef,
@@ -84,15 +85,14 @@ class Ledger:
         persist: called with each new event *before* it counts as entered; a file ledger writes, flushes and syncs
             here, so that no noisy value is used before the event that pays for it is on disk.
 
-    Raises:
-        ArtifactError: a draw that is said to come before every other release from its records does not.
+    A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
+    which costs more (see :func:`after`).
     """
 
     def __init__(self, events: Iterable[Event] = (), persist: Callable[[Event], None] | None = None) -> None:
         self._events: list[Event] = []
         for event in events:
-            check_first(event, self._events)
-            self._events.append(event)
+            self._events.append(after(event, self._events))
         self._persist = persist
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
@@ -118,7 +118,12 @@ class Ledger:
 
     def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""
-        return tuple(event for event in self._events if event.dataset.may_overlap(dataset))
+        return touching(self._events, dataset)
+
+
+def touching(events: Iterable[Event], dataset: DatasetRef) -> tuple[Event, ...]:
+    """Those of ``events`` on records that ``dataset`` may share."""
+    return tuple(event for event in events if event.dataset.may_overlap(dataset))
 
 
 def as_adaptive(event: Event) -> Event:
@@ -177,12 +182,9 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
         BudgetError: with the budget and what everything would come to.
     """
     before, planned = tuple(before), tuple(planned)
-    budgets: dict[tuple[DatasetRef, Unit], BudgetEvent] = {}
-    for event in (*before, *planned):
-        if isinstance(event, BudgetEvent):
-            budgets[replace(event.dataset, name=""), event.unit] = event  # the same records under another name
-    for (ref, _), budget in budgets.items():
-        new = [event for event in planned if event.dataset.may_overlap(ref) and _costs(event)]
+    for budget in budgets_in(before + planned):
+        ref = budget.dataset
+        new = [event for event in planned if event.dataset.may_overlap(ref) and is_paid(event)]
         touching = (*(event for event in before if event.dataset.may_overlap(ref)), *new)
         found = [
             epsilon(part, budget.delta, unit=budget.unit)
@@ -197,10 +199,79 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
             )
 
 
-def _costs(event: Event) -> bool:
+def budgets_in(events: Iterable[Event]) -> list[BudgetEvent]:
+    """The budgets in force: of several on the same records, for the same unit, the last."""
+    found: dict[tuple[str, str, int, int, Unit], BudgetEvent] = {}
+    for event in events:
+        if isinstance(event, BudgetEvent):
+            ref = event.dataset  # whatever its name, and whatever id it was given that time
+            found[ref.group, ref.cut, ref.start, ref.stop, event.unit] = event
+    return list(found.values())
+
+
+def if_overlapping(events: Iterable[Event], delta: float, accountant: str = "pld") -> float:
+    """Certified epsilon of all ``events``, were all their datasets the same records.
+
+    Different datasets are told apart by what is in them. That cannot show whether two rows, one here and one there, belong
+    to the same person. Parts of one dataset stay parts, since each record is in one of them; beside another dataset, whose
+    records may be in any of them, they add up.
+
+    Raises:
+        InputError: they are stated for relations, or units, that have no common guarantee.
+    """
+    apart = [
+        replace(event, dataset=replace(event.dataset, id=event.dataset.group, key_id="", content=UNKNOWN))
+        for event in events
+    ]
+    return epsilon(apart, delta, certified_by(accountant))
+
+
+def overlap_note(events: Iterable[Event], delta: float, certified: float, accountant: str = "pld") -> list[str]:
+    """The sentence that a report owes to whoever reads it beside a ledger with several datasets; none where there is one.
+
+    Args:
+        events: all that the ledger holds.
+        delta: in (0, 1).
+        certified: what the report states for the records that it is about.
+        accountant: of the figure.
+    """
+    paid = [event for event in events if is_paid(event)]
+    names = dict.fromkeys(event.dataset.group for event in paid)
+    if len(names) < 2:
+        return []
+    try:
+        total = if_overlapping(paid, delta, accountant)
+    except InputError as error:
+        return [
+            f"the ledger holds releases from {len(names)} datasets; if these overlap, nothing is certified: {error}"
+        ]
+    if total <= certified:
+        return []
+    shown = ", ".join(dict.fromkeys(event.dataset.name for event in paid))
+    return [
+        f"the ledger holds releases from {len(names)} datasets ({shown}), told apart by what their rows hold; if these"
+        f" overlap: epsilon {total:.4g}"
+    ]
+
+
+def is_paid(event: Event) -> bool:
+    """Whether an event costs something: it is no budget, and no statement about records that cost nothing."""
     return not isinstance(event, BudgetEvent) and not (
         isinstance(event, ProvenanceEvent) and event.provenance != "private"
     )
+
+
+def after(event: Event, earlier: Iterable[Event]) -> Event:
+    """The event as it composes with what is on record before it.
+
+    A draw was the first release from its records where it was made. Elsewhere its records may be those of an earlier event,
+    since nobody can tell them apart there: then it counts as a later one, which costs more.
+    """
+    try:
+        check_first(event, earlier)
+    except ArtifactError:
+        return as_adaptive(event)
+    return event
 
 
 def check_first(event: Event, earlier: Iterable[Event]) -> None:
@@ -224,6 +295,7 @@ def report(
     notes: Iterable[str] = (),
     accountant: str = "pld",
     unit: Unit | None = None,
+    held: Iterable[Event] = (),
 ) -> PrivacyReport:
     """Both figures and the notes for events on one dataset (see :meth:`Ledger.touching`).
 
@@ -235,6 +307,7 @@ def report(
         accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
             certified one is ``pld``'s.
         unit: what both figures are for; that of the events if None, ``record`` where they have both.
+        held: all that the ledger holds, on whatever records: what it comes to if these overlap is said.
     """
     events = tuple(events)
     unit = unit_of(events) if unit is None else unit
@@ -255,6 +328,7 @@ def report(
         sentences.append(compare_central_limit(nominal.epsilon, certified.epsilon))
     if stated:
         sentences.append(SEARCH_NOTE)
+    sentences += overlap_note(held, delta, value, accountant)
     return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)))
 
 
@@ -280,7 +354,7 @@ def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str
             "there are releases for single records, which certify nothing for a user, who may have many; for one record"
             f" everything together is certified at epsilon {alone:.4g}"
         ]
-    if any(is_release(event) and neighbours_between(event, unit) > 1 for event in events):
+    if any(is_release(event) and event.unit != unit and neighbours_between(event, unit) > 1 for event in events):
         return [
             "there are releases for users, which count at twice their sensitivity here: one record more or less changes what"
             " its user contributes from one bounded value to another; nothing is certified for a user"
@@ -331,7 +405,7 @@ def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | N
 
 
 def _event_notes(events: tuple[Event, ...]) -> list[str]:
-    notes = []
+    notes = _told_apart(events)
     for event in events:
         if isinstance(event, ProvenanceEvent) and event.provenance == "private":
             notes.append(
@@ -347,4 +421,27 @@ def _event_notes(events: tuple[Event, ...]) -> list[str]:
             )
         elif isinstance(event, TrainingEvent) and event.noise_multiplier < LEAST_NOISE:
             notes.append(f"training at noise multiplier {event.noise_multiplier:.3g}: nothing is certified")
+    return notes
+
+
+def _told_apart(events: tuple[Event, ...]) -> list[str]:
+    """How the records of the events are told apart, where a reader might think otherwise."""
+    notes = []
+    old = [event for event in events if event.dataset.cut == "positions"]
+    if old:
+        notes.append(
+            f"{len(old)} entries name ranges by position, as versions before 0.2 did: a record more or less moves all that"
+            " follow it, so each counts at twice its sensitivity, and all of them together"
+        )
+    unknown = dict.fromkeys(event.dataset.name for event in events if event.dataset.content == UNKNOWN)
+    if unknown and len({event.dataset.group for event in events}) > 1:
+        notes.append(
+            f"records under ids that are not known here ({', '.join(unknown)}) may be the same as any others: they add up"
+        )
+    placed = dict.fromkeys(event.dataset.name for event in events if event.dataset.cut == "places" and is_paid(event))
+    notes += [
+        f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"
+        " empty"
+        for name in placed
+    ]
     return notes

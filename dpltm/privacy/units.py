@@ -14,6 +14,11 @@ has a user more than the other, with whatever records. One ledger may hold relea
   (2 epsilon, (1 + e^epsilon) delta)-DP for a record; a range of losses is twice as wide; an L1 or L2 sensitivity doubles.
 - Under replace-one there is no such rule: a rating replaced by one of another user changes two users.
 
+Two steps also lie between neighbours where a release is on a **range of positions** of a file that fixes no places, under
+add/remove, as ledgers before 0.2 have them: a record more or less moves all that follow it, so the range loses one record
+and gains another. The same rule holds. Every range of the file is so affected, so all add up; and where one of them was
+declared public, a private record may have moved into it, so nothing is certified. Under replace-one nobody moves.
+
 For one pair of neighbours D, D' at unit ``record``, every release is so dominated by a pair of distributions of its own, and
 these compose adaptively (Zhu, Dong, Wang 2022, Theorem 10), whatever they came from.
 """
@@ -43,4 +48,10 @@ def bounds_nothing(event: Event, unit: Unit) -> bool:
 
 def neighbours_between(event: Event, unit: Unit) -> int:
     """How many steps between the event's own neighbours lead from one neighbour at ``unit`` to the other: 1 or 2."""
-    return 2 if unit == "record" and event.unit == "user" else 1
+    moves = event.dataset.cut == "positions" and event.adjacency == "add-remove"
+    return 2 if moves or (unit == "record" and event.unit == "user") else 1
+
+
+def moves_into_public(event: Event) -> bool:
+    """Whether an event declares a range of positions public, into which a private record may move."""
+    return isinstance(event, ProvenanceEvent) and event.provenance == "public" and event.dataset.cut == "positions"

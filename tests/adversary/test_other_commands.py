@@ -7,7 +7,7 @@ import pytest
 from adversary import Case, examine
 from adversary_cases import FAMILIES, all_cases
 
-CASES = [case for name in ("tickets", "latent", "dry", "sweeps") for case in FAMILIES[name]()]
+CASES = [case for name in ("tickets", "latent", "dry", "parts", "sweeps") for case in FAMILIES[name]()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

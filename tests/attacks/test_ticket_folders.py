@@ -91,7 +91,7 @@ def original(folder: Path) -> TicketSet:
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
-    source = DatasetRef("records", "ab" * 32, "01234567", 0, 60)
+    source = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
     spent = GaussianEvent(source, TIME, "add-remove", "record", "moments", 1.0, 20.0)
     drawn = SelectionEvent(
         source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, "ef" * 32, True
@@ -279,7 +279,9 @@ class Attacker:
             "provenance": ["public", "data-free", "private", "", None, ["dp"], 7],
             "source": [None, {}, [], "records", {**document["source"], "start": 60}, {**document["source"], "stop": -1},
                        {**document["source"], "start": 0.5}, {**document["source"], "name": "\x1b[0m"},
-                       {**document["source"], "more": 1}, {**document["source"], "fingerprint": "cd" * 32}],
+                       {**document["source"], "more": 1}, {**document["source"], "id": "cd" * 32},
+                       {**document["source"], "fingerprint": "cd" * 32}, {**document["source"], "content": "cd" * 16},
+                       *({**document["source"], "cut": cut} for cut in ("whole", "values", "positions", "", None, 7))],
             "events": [[], None, {}, [{}], [7], [{"kind": "os"}], document["events"] * 2 + [None],
                        [{**document["events"][0], "kind": "training"}],
                        [{**document["events"][0], "noise_multiplier": 0}],

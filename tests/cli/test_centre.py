@@ -97,7 +97,7 @@ def test_a_dry_run_states_what_the_run_spends(cli, cwd):
         ),
         (
             (*UNIT, "--public", "digits", "--components", "5", "--epsilon", "1"),
-            "--public: digits[0:1438] was declared public, and digits[0:1438] shares records with it; the same records"
+            "--public: digits was declared public, and digits shares records with it; the same records"
             " cannot be private here: take another --public, --subset or --dataset",
         ),
     ],

@@ -9,7 +9,7 @@ import pytest
 from dpltm.cli.common import draws_to_enter, not_held
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
 
-DATA = DatasetRef("digits", "f", "k", 0, 100)
+DATA = DatasetRef("digits", "f", "k", 0, 100, "places")
 COUNT = GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", 0.5, 0.0)
 TRAINING = TrainingEvent(DATA, "t", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
 TOLD = ProvenanceEvent(DATA, "t", "add-remove", "record", "dp", "s")
@@ -33,17 +33,17 @@ def test_where_tickets_come_from_is_said_once_whenever_it_was():
 
 
 def test_equal_draws_are_as_many_draws():
-    assert draws_to_enter((LATER, LATER), DATA, (LATER,)) == (LATER,)
-    assert draws_to_enter((LATER, LATER), DATA, ()) == (LATER, LATER)
+    assert draws_to_enter((LATER, LATER), (LATER,)) == (LATER,)
+    assert draws_to_enter((LATER, LATER), ()) == (LATER, LATER)
 
 
 @pytest.mark.parametrize("held", [FIRST, LATER])
 def test_a_draw_is_known_whether_it_was_entered_as_the_first_or_not(held):
-    assert draws_to_enter((FIRST,), DATA, (TRAINING, held)) == ()
-    assert draws_to_enter((FIRST, FIRST), DATA, (TRAINING, held)) == (LATER,)
+    assert draws_to_enter((FIRST,), (TRAINING, held)) == ()
+    assert draws_to_enter((FIRST, FIRST), (TRAINING, held)) == (LATER,)
 
 
 def test_a_draw_comes_first_only_where_nothing_was_released_before():
-    assert draws_to_enter((FIRST,), DATA, (TOLD,)) == (FIRST,)
-    assert draws_to_enter((FIRST,), DATA, (TRAINING,)) == (LATER,)
-    assert draws_to_enter((FIRST, replace(FIRST, time="u")), DATA, ()) == (FIRST, replace(LATER, time="u"))
+    assert draws_to_enter((FIRST,), (TOLD,)) == (FIRST,)
+    assert draws_to_enter((FIRST,), (TRAINING,)) == (LATER,)
+    assert draws_to_enter((FIRST, replace(FIRST, time="u")), ()) == (FIRST, replace(LATER, time="u"))

@@ -174,13 +174,16 @@ def test_a_draw_from_what_is_made_of_a_winner_pays_for_the_first_draw(cli, draw,
     assert [event["eps1"] for event in events("l.jsonl")] == [EPS1, 0.2, 0.2]
 
 
-def test_a_draw_on_other_records_is_named_and_costs_nothing_here(cli, draw):
-    draw(2, "--subset", "719:1078")
+def test_a_draw_on_other_records_is_named_and_costs_nothing_here(cli, draw, events):
+    draw(2, "--subset", "0.5:0.75")
     compacted(cli)
-    there = ("--dataset", "digits", "--subset", "1078:1438", *TRAIN, "--ledger", "l.jsonl", "--out", "r")
+    there = ("--dataset", "digits", "--subset", "0.75:1.0", *TRAIN, "--ledger", "l.jsonl", "--out", "r")
     body = cli("train", "made@0", *there).json
     assert body["privacy"]["certified"]["epsilon"] < 0.1
-    assert "the winner was drawn on other records, digits[719:1078], and depends on them" in body["privacy"]["notes"]
+    assert "the winner was drawn on other records, digits[0.5:0.75], and depends on them" in body["privacy"]["notes"]
+    drawn, trained = events("l.jsonl")  # the draw on its own records, wherever the winner goes
+    parts = [[event["dataset"][end] / 1e9 for end in ("start", "stop")] for event in (drawn, trained)]
+    assert ([drawn["kind"], trained["kind"]], parts) == (["selection", "training"], [[0.5, 0.75], [0.75, 1.0]])
 
 
 def test_two_draws_with_different_winners_both_count_for_either(cli, draw, pays):

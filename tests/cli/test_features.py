@@ -13,12 +13,12 @@ from safetensors.numpy import load_file
 
 from dpltm.cli.common import figure
 from dpltm.cli.main import run as dpltm
-from dpltm.data import load
+from dpltm.data import key_id, load
 from dpltm.features import FeatureMap
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.event_json import from_json
+from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
-from dpltm.tickets.identity import load_key
+from dpltm.tickets.identity import PUBLIC_KEY, reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
 LINEAR = ("--model", "mlp", "--rounds", "2", "--prune", "0.3", "--iterations", "30", "--batch-size", "32")
@@ -87,8 +87,8 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli, events):
     body = cli("train", "sc@1", *B, "--epsilon", "3", "--epochs", "2", "--out", "r", "--json").json
     assert body["features"] == dry["features"] == "scatter:2,8"
     assert body["accuracy"] > 0.6, "a linear network on features of a few hundred digits"
-    spent = events("r/ledger.jsonl")
-    told, trained = spent
+    said, told, trained = events("r/ledger.jsonl")
+    assert (said["provenance"], said["ticket_set"]) == ("public", document["id"])
     label = f"features scatter:2,8 {document['feature_map']['id'][:8]}"
     assert (told["kind"], told["provenance"], told["ticket_set"]) == ("provenance", "data-free", label)
     assert certified(body) == certified(dry) == epsilon([from_json(trained)], 1e-5)
@@ -223,7 +223,15 @@ def test_its_events_count_wherever_a_set_behind_it_goes(cli, events):
         cli("select", name, *B, "--eps1", "0.1", "--quiet")
         body = cli("train", name, *B, "--noise-multiplier", "2", "--steps", "4", "--out", f"{name}.run", "--json").json
         entered = events(f"{name}.run/ledger.jsonl")
-        assert sorted(event["kind"] for event in entered) == ["provenance", "selection", "training", "training"]
+        assert [event["kind"] for event in entered if event["kind"] != "provenance"] == [
+            "training",
+            "selection",
+            "training",
+        ]
+        told = [event["provenance"] for event in entered if event["kind"] == "provenance"]
+        assert told == (
+            ["dp", "public"] if name == "behind" else ["dp"]
+        )  # of the ledger beside the set, where there is one
         assert theirs[0] in trainings(entered)
         costs = [from_json(event) for event in entered if event["kind"] != "provenance"]
         assert certified(body) == epsilon(costs, 1e-5) > epsilon(trainings(entered), 1e-5)
@@ -326,8 +334,9 @@ def test_statistics_are_entered_as_public(cli, events):
     ).json
     told, trained = events("r/ledger.jsonl")
     assert (told["kind"], told["provenance"], told["dataset"]["name"]) == ("provenance", "public", "public")
-    fingerprint = load("public.npz", classes=3).fingerprint(load_key())
-    assert (told["dataset"]["fingerprint"], told["dataset"]["start"], told["dataset"]["stop"]) == (fingerprint, 0, 260)
+    public = reference(load("public.npz", classes=3), public=True)
+    assert ref_from_json(told["dataset"]) == public
+    assert (public.key_id, public.cut) == (key_id(PUBLIC_KEY), "whole")  # anybody can tell whose statistics they are
     assert (trained["kind"], trained["dataset"]["name"]) == ("training", "private")
     assert certified(body) == epsilon([from_json(trained)], 1e-4)
     config = json.loads(Path("r/config.json").read_text())["feature_map"]
@@ -345,8 +354,11 @@ def test_a_set_remembers_statistics_and_who_trains_it_enters_them(cli, events):
     cli("generate", "--dataset", "public.npz", *options, "--public", "public.npz", "--out", "s", "--quiet")
     assert Path("s/features.safetensors").exists()
     body = cli("train", "s@1", *OWN, "--epsilon", "3", "--steps", "3", "--delta", "1e-4", "--out", "r", "--json").json
-    entered = [(event["kind"], event.get("provenance")) for event in events("r/ledger.jsonl")]
-    assert entered == [("provenance", "public"), ("training", None)]
+    features, tickets, trained = events("r/ledger.jsonl")
+    document = json.loads(Path("s/tickets.json").read_text())
+    assert (tickets["provenance"], tickets["ticket_set"]) == ("public", document["id"])
+    assert (features["provenance"], features["ticket_set"].startswith("features scatter:1,3 ")) == ("public", True)
+    assert trained["kind"] == "training"
     assert 2 < certified(body) <= 3
     os.remove("s/features.safetensors")
     done = cli("train", "s@1", *OWN, "--epsilon", "3", "--steps", "3", "--delta", "1e-4", "--out", "r2")
@@ -364,16 +376,16 @@ def same_records(there: str, here: str) -> str:
 def test_the_same_records_are_not_public_and_private(turned_away, cli):
     options = ("--dense", "--model", "mlp", "--features", "scatter", "--public", "digits", "--steps", "3")
     message = turned_away("train", *options, *B, "--epsilon", "1", "--out", "r")
-    assert message == same_records("digits[0:1438]", "digits[719:1438]")
+    assert message == same_records("digits", "digits[0.5:1.0]")
     for way in (("--provenance", "private"), ("--criterion", "dp-train", "--epsilon", "1")):
         message = turned_away(
             "generate", *B, *LINEAR, *way, "--features", "scatter", "--public", "digits", "--out", "s"
         )
-        assert message == same_records("digits[0:1438]", "digits[719:1438]")
+        assert message == same_records("digits", "digits[0.5:1.0]")
     made = ("--criterion", "random", "--model", "mlp", "--rounds", "1", "--features", "scatter", "--public", "digits")
     cli("generate", "--dataset", "digits", *made, "--out", "free", "--quiet")
     message = turned_away("train", "free@1", *B, "--epsilon", "1", "--out", "r")
-    assert message == same_records("digits[0:1438]", "digits[719:1438]")
+    assert message == same_records("digits", "digits[0.5:1.0]")
 
 
 @pytest.mark.usefixtures("pictures")
@@ -382,7 +394,7 @@ def test_records_public_in_a_ledger_stay_so(cli, turned_away):
     other = ("--dataset", "public.npz", "--bounds", "0,255", "--classes", "3", "--ledger", "r/ledger.jsonl")
     message = turned_away("train", *LITTLE, *other, "--out", "r2")
     assert message == (
-        "--dataset: the ledger has public[0:260] down as public, and public[0:260] shares records with it; the same"
+        "--dataset: the ledger has public down as public, and public shares records with it; the same"
         " records cannot be private here: take another --subset or --dataset"
     )
 
@@ -409,7 +421,11 @@ def test_digits_by_features_that_characters_normalise(cli, events, data_home, wo
     assert body["accuracy"] > 0.6
     assert cli("evaluate", "r", *mnist, "--json").json["accuracy"] == body["accuracy"]
     told = [event for event in events("r/ledger.jsonl") if event["kind"] == "provenance"]
-    assert [(event["provenance"], event["dataset"]["name"]) for event in told] == [("public", "kmnist")]
+    assert [(event["provenance"], event["dataset"]["name"]) for event in told] == [("public", "kmnist")] * 2
+    assert [event["ticket_set"].startswith("features scatter:") for event in told] == [
+        True,
+        False,
+    ]  # statistics, tickets
     assert 2.5 < certified(body) <= 3
 
 

@@ -64,7 +64,7 @@ def test_generate_private(cli):
     assert body["privacy"]["certified"]["epsilon"] == "inf"
     assert body["privacy"]["nominal"] == {"epsilon": 0.0, "delta": 1e-5, "source": "DPLTM Theorem 3"}
     assert body["privacy"]["notes"] == [
-        "the tickets were made from digits[719:1438] with no mechanism (provenance private): their masks may reveal the"
+        "the tickets were made from digits[0.5:1.0] with no mechanism (provenance private): their masks may reveal the"
         " records, their predictors even more, so nothing is certified",
         "accuracies are private and withheld; they are kept in new.private.json (--reveal shows them)",
     ]
@@ -124,19 +124,29 @@ def test_train_without_noise_is_the_text_inf(cli):
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_adjacency_and_delta_are_those_asked_for(cli, adjacency):
+    """Records are told apart by places that the published file fixes: replacing one leaves it where it is."""
+    public, private = (("--dataset", "digits", "--subset", places) for places in ("0:719", "719:1438"))
+    cli("generate", *public, *TINY, "--provenance", "public", "--out", "half", "--quiet")
     options = ("--adjacency", adjacency, "--delta", "1e-6", "--json")
     check_privacy(
-        cli("select", "pub", *PRIVATE, "--eps1", "0.1", *options).json["privacy"], adjacency=adjacency, delta=1e-6
+        cli("select", "half", *private, "--eps1", "0.1", *options).json["privacy"], adjacency=adjacency, delta=1e-6
     )
-    body = cli("train", "pub", *PRIVATE, "--steps", "2", "--noise-multiplier", "3", "--out", "r", *options).json
+    body = cli("train", "half", *private, "--steps", "2", "--noise-multiplier", "3", "--out", "r", *options).json
     check_privacy(body["privacy"], adjacency=adjacency, delta=1e-6)
     assert body["sensitivity"] == (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def test_a_replaced_record_may_have_been_in_the_other_half(refused):
+    """Halves cut by a public hash of each record: one replaced by another may leave the private half for the public one."""
+    for command in (("select", "pub", "--eps1", "0.1"), ("train", "pub@2", "--steps", "2", "--noise-multiplier", "3")):
+        said = refused(*command, *PRIVATE, "--adjacency", "replace-one")
+        assert "the same records cannot be private here" in said
 
 
 def test_evaluate(cli):
     trained = cli("train", "pub@1", *PRIVATE, "--steps", "2", "--noise-multiplier", "3", "--out", "r", "--json").json
     body = cli("evaluate", "r", "--dataset", "digits", "--json").json
-    assert body == {"run": "r", "dataset": "digits", "records": 359, "accuracy": trained["accuracy"]}
+    assert body == {"run": "r", "dataset": "digits", "records": 359, "accuracy": trained["accuracy"], "notes": []}
 
 
 def test_datasets_ls(cli, monkeypatch, tmp_path):

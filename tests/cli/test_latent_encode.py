@@ -143,7 +143,7 @@ def test_a_scheme_from_public_images(cli):
     assert body["values"] == 9 * 2 * 2
     found = json.loads(Path("t/scheme.json").read_text())["feature_map"]
     assert found["statistics"]
-    assert (found["source"]["name"], found["source"]["start"], found["source"]["stop"]) == ("pub", 0, 700)
+    assert (found["source"]["name"], found["source"]["cut"]) == ("pub", "whole")
 
 
 LABELS = ("--label-epsilon", "1")
@@ -213,7 +213,7 @@ def test_what_is_sent_and_what_is_said(cli, events):
         0,
     )
     assert event["epsilon"] == pytest.approx(132)
-    assert (event["dataset"]["name"], event["dataset"]["start"], event["dataset"]["stop"]) == ("pri", 0, 897)
+    assert (event["dataset"]["name"], event["dataset"]["cut"]) == ("pri", "whole")
     header, rows = read("m")
     assert set(header) == {"format", "schema", "scheme", "records", "record_bytes"}, (
         "nothing else is known of the records"
@@ -273,10 +273,32 @@ def test_how_many_values_saturated_is_told_to_nobody(cli):
     assert "│ saturated" not in shown
 
 
-def test_a_part_of_the_records(cli, events):
-    body = cli(*ENCODE, "--subset", "0:100", "--out", "m", "--json").json
+@pytest.fixture
+def digits(cli) -> tuple[str, ...]:
+    """Encodes the digits, whose published file fixes who stands where, by a scheme from images of nothing."""
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 255, (200, 8, 8)).astype(np.uint8), np.arange(200) % 10
+    np.savez("noise.npz", x_train=x, y_train=y)
+    assert cli("latent", "scheme", *UNIT, *SETTING, "--public", "noise.npz", "--out", "t", "--quiet").code == 0
+    return ("latent", "encode", "t", "--dataset", "digits", "--bounds", "0,255")
+
+
+def test_a_part_of_the_records(cli, events, digits):
+    body = cli(*digits, "--subset", "0:100", "--out", "m", "--json").json
     assert body["records"] == len(read("m")[1]) == 100
-    assert events("m.ledger.jsonl")[0]["dataset"]["stop"] == 100
+    (event,) = events("m.ledger.jsonl")
+    assert [event["dataset"][key] for key in ("cut", "start", "stop")] == ["places", 0, 100]
+
+
+def test_parts_that_would_tell_of_owners_are_refused(refused, digits):
+    """Of a file of the owner's nothing fixes the places, and who is in a part by hashes tells what they hold."""
+    assert refused(*ENCODE, "--subset", "0:100", "--out", "m").startswith(
+        "--subset 0:100: places count only where a published file fixes who stands at which, and nothing fixes them in pri: "
+    )
+    for command in (ENCODE, digits):
+        assert refused(*command, "--subset", "0.0:0.5", "--out", "m").startswith(
+            "--subset: a fraction picks owners by a hash of what they hold, "
+        )
 
 
 # --- the ledger ---
@@ -332,11 +354,11 @@ def test_encoding_again_adds_up(cli, events):
     assert certified(told) == pytest.approx(264)
 
 
-def test_other_records_in_a_ledger_are_counted_apart(cli):
-    cli(*ENCODE, "--subset", "0:400", "--out", "m", "--ledger", "all.jsonl", "--quiet")
-    apart = cli(*ENCODE, "--subset", "400:897", "--out", "n", "--ledger", "all.jsonl", "--json").json
+def test_other_records_in_a_ledger_are_counted_apart(cli, digits):
+    cli(*digits, "--subset", "0:400", "--out", "m", "--ledger", "all.jsonl", "--quiet")
+    apart = cli(*digits, "--subset", "400:897", "--out", "n", "--ledger", "all.jsonl", "--json").json
     assert certified(apart) == pytest.approx(132)
-    across = cli(*ENCODE, "--subset", "300:500", "--out", "o", "--ledger", "all.jsonl", "--json").json
+    across = cli(*digits, "--subset", "300:500", "--out", "o", "--ledger", "all.jsonl", "--json").json
     assert certified(across) == pytest.approx(264), "200 records were sent twice"
 
 
@@ -356,14 +378,14 @@ def test_a_budget_is_asked_before_anything_is_spent(cli, refused, events):
     for dry in ((), ("--dry-run",)):
         message = refused(*ENCODE, "--out", "n", "--ledger", "all.jsonl", *dry, code=1)
         assert message.startswith(
-            "budget: this would bring pri[0:897] to epsilon 264 at delta 1e-05, above the budget of 200"
+            "budget: this would bring pri to epsilon 264 at delta 1e-05, above the budget of 200"
         )
     assert [event["kind"] for event in events("all.jsonl")] == ["budget", "guarantee"]
 
 
 def test_a_budget_beside_the_file_holds_too(cli, refused):
     cli("privacy", "budget", "m.ledger.jsonl", "--dataset", "pri.npz", "--epsilon", "100", "--quiet")
-    assert refused(*ENCODE, "--out", "m", code=1).startswith("budget: this would bring pri[0:897] to epsilon 132")
+    assert refused(*ENCODE, "--out", "m", code=1).startswith("budget: this would bring pri to epsilon 132")
 
 
 @pytest.mark.parametrize("named", [(), ("--ledger", "all.jsonl")])
@@ -395,26 +417,24 @@ def test_a_ledger_of_another_relation_is_refused_before_anything_is_sent(cli, re
 @pytest.mark.parametrize("features", [("scatter:1,2",), ("unit", "--components", "8")])
 def test_records_declared_public_for_a_scheme_cannot_be_private(cli, refused, features):
     cli("latent", "scheme", "--public", "pub.npz", "--features", *features, *SETTING, "--out", "t", "--quiet")
-    for part in ("0:700", "650:700"):
-        message = refused("latent", "encode", "t", "--dataset", "pub.npz", "--subset", part, "--out", "m")
-        assert message == (
-            f"--dataset: pub[0:700] was declared public for t, and pub[{part}] shares records with it; take others"
-        )
+    public = np.load("pub.npz")
+    np.savez("tail.npz", x_train=public["x_train"][650:], y_train=public["y_train"][650:])
+    for name in ("pub", "tail"):
+        message = refused("latent", "encode", "t", "--dataset", f"{name}.npz", "--out", "m")
+        assert message == f"--dataset: pub was declared public for t, and {name} shares records with it; take others"
     assert cli("latent", "encode", "t", "--dataset", "pri.npz", "--out", "m", "--quiet").code == 0
 
 
 def test_neither_can_those_that_statistics_of_features_are_of(refused):
     message = refused("latent", "encode", "s", "--dataset", "pub.npz", "--out", "m")
-    assert message.startswith("--dataset: pub[0:700] was declared public for s")
+    assert message.startswith("--dataset: pub was declared public for s")
 
 
 def test_records_that_a_ledger_has_down_as_public(cli, refused):
     little = ("--model", "mlp", "--rounds", "1", "--prune", "0.3", "--iterations", "1", "--batch-size", "32")
     cli("generate", "--dataset", "pri.npz", *little, "--provenance", "public", "--out", "set", "--quiet")
     message = refused(*ENCODE, "--out", "m", "--ledger", "set/ledger.jsonl")
-    assert message.startswith(
-        "--dataset: the ledger has pri[0:897] down as public, and pri[0:897] shares records with it"
-    )
+    assert message.startswith("--dataset: the ledger has pri down as public, and pri shares records with it")
 
 
 def test_no_declared_number_hides_how_many_messages_there_are(cli):

@@ -283,7 +283,7 @@ def test_test_records_of_another_kind(refused):
         x_test=public["x_test"][few[1]],
         y_test=public["y_test"][few[1]],
     )
-    wide = {"x_train": np.zeros((50, 9, 8), np.uint8), "x_test": np.zeros((5, 9, 8), np.uint8)}
+    wide = {"x_train": np.zeros((50, 9, 8), np.uint8), "x_test": np.ones((5, 9, 8), np.uint8)}
     np.savez("wide.npz", **wide, y_train=public["y_train"][:50], y_test=public["y_test"][:5])
     assert refused(*QUICK, "--test", "few.npz", "--out", "r") == (
         "--classes: classes of few are 5, and the scheme was made for 10"

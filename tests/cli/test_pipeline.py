@@ -21,6 +21,7 @@ PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
 FEW = ("--steps", "3", "--json")
+HALF = 500_000_000  # of the public hashes of records
 
 
 def read_safetensors(path):
@@ -59,7 +60,7 @@ def test_the_budget_covers_selection_and_training(cli, events):
         "source": "DPLTM Theorem 3",
     }
     assert (made["kind"], made["provenance"], made["dataset"]["start"], made["dataset"]["stop"]) == (
-        *("provenance", "public", 0, 719),
+        *("provenance", "public", 0, HALF),
     )
     assert {
         key: selection[key] for key in ("kind", "mechanism", "score", "eps1", "sensitivity_rule", "candidates")
@@ -77,12 +78,16 @@ def test_the_budget_covers_selection_and_training(cli, events):
         assert training[key] == trained[key]
     for event in (selection, training):
         assert (event["adjacency"], event["unit"]) == ("add-remove", "record")
-        assert (event["dataset"]["name"], event["dataset"]["start"], event["dataset"]["stop"]) == ("digits", 719, 1438)
+        assert (event["dataset"]["name"], event["dataset"]["start"], event["dataset"]["stop"]) == (
+            "digits",
+            HALF,
+            2 * HALF,
+        )
     assert {event["ticket_set"] for event in (made, selection)} == {
         json.loads(Path("pub/tickets.json").read_text())["id"]
     }
-    # the run carries the events on its own records, and anyone can recompute the figure from either file
-    assert events("r/ledger.jsonl") == [selection, training]
+    # the run carries the events on its own records, and on those of its ticket: anyone can recompute the figure from it
+    assert events("r/ledger.jsonl") == [made, selection, training]
     assert epsilon(open_ledger(Path("r/ledger.jsonl")).events, 1e-5) == certified
 
 
@@ -159,7 +164,7 @@ def test_private_provenance_in_words(cli):
     )
     assert lines[at + 1].startswith("nominal epsilon = 0.999")
     assert lines[at + 1].endswith("(claimed by: DPLTM Theorem 3; not proven)")
-    assert lines[at + 2].startswith("- the tickets were made from digits[719:1438] with no mechanism")
+    assert lines[at + 2].startswith("- the tickets were made from digits[0.5:1.0] with no mechanism")
 
 
 def test_private_provenance_follows_the_set_into_another_ledger(cli, events):
@@ -214,18 +219,19 @@ def test_reveal_in_select_is_not_private(cli, events):
     body = cli("select", "pub", *PRIVATE, "--eps1", "0.1", "--reveal", "--json").json
     assert body["privacy"]["certified"]["epsilon"] == "inf"
     assert (
-        "released without protection from digits[719:1438]: scores and probabilities of the candidates"
+        "released without protection from digits[0.5:1.0]: scores and probabilities of the candidates"
         in body["privacy"]["notes"]
     )
     assert [event["kind"] for event in events("pub/ledger.jsonl")] == ["provenance", "selection", "non-private"]
     data = load("digits", subset="0.5:1.0").train
-    x = data.x.reshape(719, 64) / 16
+    x = data.x.reshape(len(data), 64) / 16
     tickets = load_ticket_set(Path("pub"))
     for row in body["revealed"]:
         p = {name: value.numpy() for name, value in tickets.ticket(row["round"]).predictor.items()}
         output = np.maximum(x @ p["fc1.weight"].T + p["fc1.bias"], 0) @ p["fc2.weight"].T + p["fc2.bias"]
         assert row["accuracy"] == (output.argmax(1) == data.y).mean()
-        assert row["score"] == pytest.approx(row["accuracy"] * (1 - 50 * row["density"]))
+        counted = row["accuracy"] * len(data) / 719  # the public number: how many hashes fall into the half is private
+        assert row["score"] == pytest.approx(counted * (1 - 50 * row["density"]))
     first, second = body["revealed"]
     odds = math.exp(0.1 / (2 * body["sensitivity"]["value"]) * (first["score"] - second["score"]))
     assert first["probability"] / second["probability"] == pytest.approx(odds)
@@ -263,10 +269,18 @@ def test_drawing_again_spends_again(cli):
         ("train", "pub@1", "--steps", "3", "--epsilon", "1"),
     ],
 )
-@pytest.mark.parametrize(("subset", "shown"), [("0.0:0.5", "0:719"), ("718:1438", "718:1438"), ("1.0", "0:1438")])
+@pytest.mark.parametrize(
+    ("subset", "shown"),
+    [
+        ("0.0:0.5", "digits[0.0:0.5]"),
+        ("0.499999999:1.0", "digits[0.499999999:1.0]"),
+        ("1428:1438", "digits[1428:1438]"),  # places cut across hashes
+        ("1.0", "digits"),
+    ],
+)
 def test_records_are_not_public_and_private_at_once(refused, command, subset, shown):
     assert refused(*command, "--dataset", "digits", "--subset", subset) == (
-        f"pub: its tickets were made from digits[0:719], declared public, and digits[{shown}] shares records with it; the"
+        f"pub: its tickets were made from digits[0.0:0.5], declared public, and {shown} shares records with it; the"
         " same records cannot be private here: take another --subset or --dataset, or generate with --provenance private"
     )
 
@@ -319,7 +333,7 @@ def test_a_shared_ledger_adds_up(cli, events):
     shared = ("--noise-multiplier", "2", "--ledger", "all.jsonl")
     first = cli("train", "pub@1", *PRIVATE, *FEW, *shared, "--out", "a").json
     second = cli("train", "--dense", "--model", "mlp:4", *PRIVATE, *FEW, *shared, "--out", "b").json
-    other = cli("train", "pub@1", "--dataset", "digits", "--subset", "719:900", *FEW, *shared, "--out", "c").json
+    other = cli("train", "pub@1", "--dataset", "digits", "--subset", "0.5:0.75", *FEW, *shared, "--out", "c").json
     figures = [body["privacy"]["certified"]["epsilon"] for body in (first, second, other)]
     assert figures[0] < figures[1]
     assert len(events("all.jsonl")) == 3
@@ -391,6 +405,8 @@ def test_same_seed_same_bits(cli, cwd):
         assert (cwd / "again" / name).read_bytes() == (cwd / "one" / name).read_bytes()
     first, second = (json.loads((cwd / name / "tickets.json").read_text()) for name in ("one", "again"))
     at = {"created": "", "digest": ""}  # what depends on the time
+    ids = [body["source"].pop("id") for body in (first, second)]
+    assert len(set(ids)) == 2  # what a set says of its records is another number each time
     assert first | at == second | at
 
 

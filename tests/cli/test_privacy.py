@@ -120,7 +120,7 @@ def test_ledger_recomputes_the_figure_from_the_file_alone(cli, spent):
     assert body["privacy"]["certified"] == spent["privacy"]["certified"]
     (dataset,) = body["datasets"]
     assert dataset["privacy"]["certified"] == spent["privacy"]["certified"]
-    assert [part["records"] for part in dataset["parts"]] == ["0:719", "719:1438"]
+    assert [part["records"] for part in dataset["parts"]] == ["0.0:0.5", "0.5:1.0"]
     assert dataset["parts"][0]["epsilon"] == 0
     copy = cli("privacy", "ledger", "r/ledger.jsonl", "--json").json  # the run carries its own copy
     assert copy["privacy"]["certified"] == spent["privacy"]["certified"]
@@ -158,7 +158,7 @@ def test_an_unprotected_release_has_no_curve(cli, refused):
 def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
     body = cli("privacy", "budget", "pub/ledger.jsonl", *PRIVATE, "--epsilon", "2.1", "--json").json
     (budget,) = body["budgets"]
-    assert (budget["dataset"], budget["epsilon"]) == ("digits[719:1438]", 2.1)
+    assert (budget["dataset"], budget["epsilon"]) == ("digits[0.5:1.0]", 2.1)
     assert budget["spent"] == spent["privacy"]["certified"]["epsilon"]
     for command in (
         ("select", "pub", *PRIVATE, "--eps1", "0.5"),
@@ -182,7 +182,7 @@ def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
         ("generate", *PRIVATE, "--provenance", "private", "--ledger", "pub/ledger.jsonl", "--out", "s"),
     ):
         message = refused(*command, code=1)
-        assert message.startswith("budget: this would bring digits[719:1438] to epsilon "), command
+        assert message.startswith("budget: this would bring digits[0.5:1.0] to epsilon "), command
         assert "above the budget of 2.1" in message
     cli("privacy", "budget", "pub/ledger.jsonl", *PRIVATE, "--epsilon", "5", "--quiet")  # the last one counts
     assert cli("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "4", "--out", "s", "--quiet").code == 0
@@ -335,7 +335,7 @@ def test_one_name_does_not_hide_what_the_same_records_went_through_under_another
 
 
 def test_a_ledger_of_two_relations_has_no_common_curve(cli, refused):
-    for half, adjacency in (("0.0:0.5", "add-remove"), ("0.5:1.0", "replace-one")):
+    for half, adjacency in (("0:719", "add-remove"), ("719:1438", "replace-one")):
         fixed = ("train", "--dense", "--dataset", "digits", "--subset", half, "--model", "mlp:4", "--quiet")
         options = ("--steps", "3", "--noise-multiplier", "2", "--ledger", "l.jsonl", "--out", adjacency)
         assert cli(*fixed, *options, "--adjacency", adjacency).code == 0

@@ -52,6 +52,7 @@ def test_ratings_are_learnt(cli, lines):
     evaluated = cli("evaluate", "r", *SMALL, "--json").json
     assert evaluated == {
         "run": "r", "dataset": "movielens-small", "records": 1211, "accuracy": body["accuracy"], "rmse": body["rmse"],
+        "notes": [],
     }  # fmt: skip
 
 

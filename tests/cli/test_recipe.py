@@ -165,10 +165,10 @@ def test_wrong_keys_contradictions_and_datasets_are_said_together(
         (DENSE + "train = { batch-size = 5000 }", "--batch-size: 5000"),
         (DENSE + 'train = { unit = "user" }', "--unit"),
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
-         "tune --dataset: digits[0:1438] is declared public and shares records with digits[719:1438]"),
+         "tune --dataset: digits is declared public and shares records with digits[0.5:1.0]"),
         ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
-         "[tickets.b] --dataset: digits[0:719] is declared public and shares records with digits[700:1438]"),
-        ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] --dataset: digits[0:719] is declared public"),
+         "[tickets.b] --dataset: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] --dataset: digits[0.0:0.5] is declared public"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "alone.npz", classes = 10, bounds = "0,16" }\n', "has no test records"),
     ],
 )  # fmt: skip

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpltm.cli.recipe import Recipe
 from dpltm.cli.recipe_account import together
+from dpltm.data import load
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import report
+from dpltm.tickets.identity import reference
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
 
@@ -20,8 +23,16 @@ RECIPE = Recipe(Path("r.toml"), "Mine", "", (), 1, "accuracy", {}, (), None, Fal
 Cost = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def on(key: str = "k", start: int = 0, fingerprint: str = "f") -> DatasetRef:
-    return DatasetRef("mine", fingerprint, key, start, start + 100)
+def on(key: str = "k", start: int = 0, number: str = "f") -> DatasetRef:
+    return DatasetRef("mine", number, key, start, start + 100, "places")
+
+
+def known(folder: Path, count: int) -> list[DatasetRef]:
+    """References to the records of so many files with no row in common, known in the configuration folder."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        np.savez(folder / f"{number}.npz", x_train=rng.normal(size=(40, 6)), y_train=np.arange(40) % 2)
+    return [reference(load(str(folder / f"{number}.npz"), bounds=(-5, 5))) for number in range(count)]
 
 
 def training(records: DatasetRef, seed: int) -> Event:
@@ -56,16 +67,19 @@ def epsilon(body: dict[str, Any]) -> float:
     return float(body["certified"]["epsilon"])
 
 
-def test_records_under_another_fingerprint_key_may_be_the_same(cost: Cost) -> None:
-    """Then all of it composes, as it does under one key; under one key other records are other records."""
-    one_key = [training(on(), seed) for seed in range(4)]
-    two_keys = [training(on(f"k{seed % 2}", fingerprint=f"f{seed % 2}"), seed) for seed in range(4)]
-    two_datasets = [training(on(fingerprint=f"f{seed % 2}"), seed) for seed in range(4)]
-    together = epsilon(cost(members(*one_key)))
-    assert together == report(one_key, 1e-5, "add-remove").certified.epsilon
-    assert epsilon(cost(members(*two_keys))) == together
-    half = report(one_key[:2], 1e-5, "add-remove").certified.epsilon
-    assert epsilon(cost(members(*two_datasets))) == half < together
+def test_records_under_another_key_may_be_the_same(cost: Cost, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Then all of it composes, as it does on one dataset; so do ids that nobody here knows. Only known ones are others."""
+    one_id = [training(on(), seed) for seed in range(4)]
+    two_keys = [training(on(f"k{seed % 2}", number=f"f{seed % 2}"), seed) for seed in range(4)]
+    two_ids = [training(on(number=f"f{seed % 2}"), seed) for seed in range(4)]
+    together = epsilon(cost(members(*one_id)))
+    assert together == report(one_id, 1e-5, "add-remove").certified.epsilon
+    assert epsilon(cost(members(*two_keys))) == epsilon(cost(members(*two_ids))) == together
+    half = report(one_id[:2], 1e-5, "add-remove").certified.epsilon
+    refs = known(tmp_path_factory.mktemp("files"), 2)
+    assert epsilon(cost(members(*(training(refs[seed % 2], seed) for seed in range(4))))) == half < together
+    ours_and_theirs = [training(on() if seed % 2 else refs[0], seed) for seed in range(4)]
+    assert epsilon(cost(members(*ours_and_theirs))) == together
 
 
 @pytest.mark.parametrize("place", ["tickets/dp-s0/ledger.jsonl", "tickets/dp-s0.ledger.jsonl"])

@@ -220,7 +220,7 @@ def test_run_refuses_shared_records_and_other_shapes(refused, config, cwd):
     text = Path("c.toml").read_text()
     Path("c.toml").write_text(text.replace('"0.5:1.0"', '"0.25:0.75"'))
     assert refused("run", "--config", "c.toml", "--out", "o") == (
-        "[generate] and [select]: digits[0:719] is declared public and shares records with digits[359:1078], which is"
+        "[generate] and [select]: digits[0.0:0.5] is declared public and shares records with digits[0.25:0.75], which is"
         " private; give them different --subset or --dataset"
     )
     np.savez(cwd / "thin.npz", x_train=np.zeros((40, 5), np.uint8), y_train=np.arange(40) % 10)

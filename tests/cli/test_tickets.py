@@ -23,7 +23,7 @@ from dpltm.generation import Tickets
 from dpltm.masks import Mask
 from dpltm.models import build
 from dpltm.privacy import events as event_module
-from dpltm.privacy.events import GaussianEvent
+from dpltm.privacy.events import DatasetRef, GaussianEvent
 from dpltm.tickets.identity import reference
 from dpltm.tickets.ticket_set import TicketSet, load_ticket_set, save_ticket_set
 
@@ -32,7 +32,6 @@ PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TRAIN = ("--steps", "3", "--noise-multiplier", "2", "--json")
 TIME = "2026-01-01T00:00:00Z"
 QUERY_NOISE = 5.0
-PUBLIC_KEY = bytes(32)  # of docs/formats.md: 32 zero bytes
 ROW = {"round", "density", "live", "accuracy"}
 
 
@@ -55,9 +54,9 @@ def write_set(path: str, provenance: str, source: object, body: Tickets | None =
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def dp_set(path: str = "dp", subset: str = "0.5:1.0", time: str = TIME, **reference_of: object) -> TicketSet:
+def dp_set(path: str = "dp", subset: str = "0.5:1.0", time: str = TIME, source: DatasetRef | None = None) -> TicketSet:
     """A set that was made by one noisy query of those records."""
-    source = reference(load("digits", subset=subset), **reference_of)  # type: ignore[arg-type]
+    source = source or reference(load("digits", subset=subset))
     spent = GaussianEvent(source, time, "add-remove", "record", "moments", 1.0, QUERY_NOISE)
     return write_set(path, "dp", source, events=[spent])
 
@@ -92,6 +91,12 @@ def kinds(found: list[dict]) -> list[str]:
     return [event["kind"] for event in found]
 
 
+def records_of(ref: DatasetRef | None) -> tuple[object, ...]:
+    """What two references to the same part of the same records have in common; their ids are random."""
+    assert ref is not None
+    return ref.name, ref.group, ref.cut, ref.start, ref.stop
+
+
 @pytest.fixture
 def others(cwd: Path) -> tuple[str, ...]:
     """Records of 30 features in the same ten classes, in a file."""
@@ -104,6 +109,19 @@ def others(cwd: Path) -> tuple[str, ...]:
         y_test=np.arange(40) % 10,
     )
     return ("--dataset", "others.npz", "--bounds", "0,16", "--classes", "10", "--records", "400")
+
+
+@pytest.fixture
+def alike(cwd: Path) -> tuple[str, ...]:
+    """Other records than the digits, of as many features in the same ten classes, in a file."""
+    rng = np.random.default_rng(2)
+    arrays = {
+        f"{name}_{split}": values
+        for split, count in (("train", 400), ("test", 40))
+        for name, values in (("x", rng.integers(0, 17, (count, 8, 8), dtype=np.uint8)), ("y", np.arange(count) % 10))
+    }
+    np.savez(cwd / "alike.npz", **arrays)
+    return ("--dataset", "alike.npz", "--bounds", "0,16", "--classes", "10", "--records", "400")
 
 
 # --- ls ---
@@ -193,7 +211,7 @@ def test_show_for_people(cli):
     assert f"id {document['id']}" in out
     assert "private: made from private records with no mechanism" in out
     assert out.count("withheld") == 3
-    assert f"digits, fingerprint {document['source']['fingerprint'][:12]}" in out
+    assert f"digits[0.5:1.0], id {document['source']['id'][:12]}" in out
 
 
 def test_show_says_what_a_dp_set_spent_and_where_it_comes_from(cli, cwd):  # noqa: ARG001
@@ -245,12 +263,12 @@ def test_a_newer_schema(cwd, refused, command):
     path.write_text(json.dumps({**document, "schema": document["schema"] + 1}))
     more = {"show": ("pub",), "export": ("pub", "--out", "new"), "transfer": ("pub", *PRIVATE, "--out", "new")}
     message = refused("tickets", command, *more.get(command, ("pub@1", "--out", "new")))
-    assert message == "pub/tickets.json: schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"
+    assert message == "pub/tickets.json: schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"
 
 
 def test_verify_names_a_newer_schema(cli, cwd):
     path = cwd / "pub" / "tickets.json"
-    path.write_text(path.read_text().replace('"schema": 2', '"schema": 3'))
+    path.write_text(path.read_text().replace('"schema": 3', '"schema": 4'))
     done = cli("tickets", "verify", "pub", "--json")
     assert done.code == 1
     assert "upgrade dpltm" in json.loads(done.out)["problems"][0]
@@ -334,7 +352,7 @@ def test_export_says_that_what_was_spent_goes_along(cli, cwd, form):  # noqa: AR
     name, out = ("dp", "new") if form == "set" else ("dp@2", "t.onnx" if form == "onnx" else "t.safetensors")
     body = cli("tickets", "export", name, "--to", form, "--out", out, "--json").json
     assert body["notes"] == [
-        "made under differential privacy from digits[719:1438]: what that spent goes with the copy"
+        "made under differential privacy from digits[0.5:1.0]: what that spent goes with the copy"
     ]
 
 
@@ -458,8 +476,11 @@ def test_import_what_others_made(cli, provenance):
     made = ("--model", "mlp:8", "--provenance", provenance, "--name", "mine", "--out", "in", "--json")
     body = cli("tickets", "import", "u.safetensors", *PRIVATE, *made).json
     assert (body["provenance"], body["name"], body["parent"], body["events"]) == (provenance, "mine", None, [])
-    expected = None if provenance == "data-free" else reference(load("digits", subset="0.5:1.0"))
-    assert load_ticket_set(Path("in")).source == expected
+    source = load_ticket_set(Path("in")).source
+    if provenance == "data-free":
+        assert source is None
+    else:
+        assert records_of(source) == records_of(reference(load("digits", subset="0.5:1.0")))
     assert not Path("in.private.json").exists()  # nothing was measured
 
 
@@ -555,8 +576,8 @@ def test_transfer_says_that_the_same_records_in_another_form_are_not_recognised(
     else:
         write_set("made", "private", reference(load("digits", subset="0.5:1.0")))
     assert cli("tickets", "transfer", "made", *others, "--out", "t", "--json").json["notes"] == [
-        "the tickets depend on digits[719:1438]: if others holds the same records in another form, dpltm cannot tell, and"
-        " would not count what the tickets cost there"
+        "the tickets depend on digits[0.5:1.0], where their cost is entered; whether others holds the same people in a form"
+        " that is not recognised (scaled, rounded, other columns) is yours to know"
     ]
 
 
@@ -804,12 +825,20 @@ def test_records_that_overlap_pay(cli, cwd, events, subset):  # noqa: ARG001
 
 
 def test_other_records_pay_nothing_and_are_told(cli, cwd, events):  # noqa: ARG001
+    """The query is entered all the same, on the records that it was made of; there it adds to what comes after it."""
     dp_set()
     body = cli("train", "dp@2", *PUBLIC, *TRAIN, "--out", "r").json
-    assert kinds(events("dp/ledger.jsonl")) == ["training"]
+    query, said, training = events("dp/ledger.jsonl")
+    assert kinds([query, said, training]) == ["gaussian", "provenance", "training"]
+    halves = [[event["dataset"][key] for key in ("start", "stop")] for event in (query, said, training)]
+    assert halves == [[500_000_000, 1_000_000_000]] * 2 + [[0, 500_000_000]]
     assert certified(body) == pytest.approx(oracle(queries=0, trainings=[body]), rel=1e-3)
-    note = "the tickets were made under differential privacy from digits[719:1438], other records than these"
+    note = "the tickets were made under differential privacy from digits[0.5:1.0], other records than these"
     assert note in body["privacy"]["notes"]
+    dense = cli(
+        "train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--ledger", "dp/ledger.jsonl", "--out", "d"
+    ).json
+    assert certified(dense) == pytest.approx(oracle(queries=1, trainings=[dense]), rel=1e-3)
 
 
 def test_under_another_key_nobody_can_tell_so_it_is_paid(cli, cwd, events, monkeypatch):
@@ -829,9 +858,10 @@ def test_two_relations_do_not_add_up(cwd, refused):  # noqa: ARG001
 
 
 def test_two_queries_are_two(cli, cwd, events):  # noqa: ARG001
-    """Made at different times, so they can be told apart."""
-    dp_set("a", time="2026-01-01T00:00:00Z")
-    dp_set("b", time="2026-01-01T00:00:01Z")
+    """Made at different times, so they can be told apart: nothing else tells them apart."""
+    source = reference(load("digits", subset="0.5:1.0"))
+    dp_set("a", time="2026-01-01T00:00:00Z", source=source)
+    dp_set("b", time="2026-01-01T00:00:01Z", source=source)
     bodies = [
         cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", name[0] + "r").json
         for name in ("a@2", "b@1")
@@ -850,8 +880,9 @@ class Frozen(datetime):
 
 def test_two_events_of_one_moment_are_two(cli, cwd, events, monkeypatch):  # noqa: ARG001
     monkeypatch.setattr(event_module, "datetime", Frozen)
-    dp_set("a", time=event_module.now())
-    dp_set("b", time=event_module.now())
+    source = reference(load("digits", subset="0.5:1.0"))
+    dp_set("a", time=event_module.now(), source=source)
+    dp_set("b", time=event_module.now(), source=source)
     bodies = [
         cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", name[0] + "r").json
         for name in ("a@2", "b@1")
@@ -876,8 +907,8 @@ def test_equal_events_are_one_release(cli, cwd, events):  # noqa: ARG001
 
 def test_two_queries_within_one_second_are_two(cli, cwd, events, monkeypatch):  # noqa: ARG001
     """Two sets that `dpltm generate` starts on the same records in one tick of the clock (a parallel sweep over seeds)
-    have equal events but for their time, as the calibrated noise is the same; a ledger that both are trained into charges
-    both."""
+    have equal events but for their time and the random id of the records, as the calibrated noise is the same; a ledger
+    that both are trained into charges both."""
     monkeypatch.setattr(event_module, "datetime", Frozen)
     small = (
         "--model",
@@ -897,7 +928,9 @@ def test_two_queries_within_one_second_are_two(cli, cwd, events, monkeypatch):  
     first, second = (load_ticket_set(Path(name)) for name in ("s1", "s2"))
     assert first.id != second.id  # two draws of noise, two different sets
     ((one,), (other,)) = first.events, second.events
-    assert one != other == replace(one, time=other.time)
+    assert one.time != other.time
+    assert replace(one, time=other.time, dataset=other.dataset) == other
+    assert records_of(one.dataset) == records_of(other.dataset)
     assert one.time[:20] == other.time[:20] == "2026-01-02T03:04:00."
     for name in ("s1", "s2"):
         assert cli("train", f"{name}@1", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", f"r{name}").code == 0
@@ -918,6 +951,9 @@ def test_no_copy_of_a_private_set_is_ever_certified(cli, cwd, copy):  # noqa: AR
     elsewhere = cli("train", name, *PUBLIC, *TRAIN, "--ledger", "l.jsonl", "--out", "o").json
     assert certified(elsewhere) == pytest.approx(oracle(queries=0, trainings=[elsewhere]), rel=1e-3)
     assert any("nothing is certified for those records" in note for note in elsewhere["privacy"]["notes"])
+    # it is on the bill of the records that it was made of
+    dense = ("train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--dry-run")
+    assert certified(cli(*dense).json) == "inf"
 
 
 def test_copies_of_a_private_set_hold_no_accuracies(cli, cwd):
@@ -1035,30 +1071,47 @@ def test_a_whole_set_transferred_pays_for_the_draw_in_every_round(cli, cwd, even
 
 @pytest.mark.parametrize("key", ["mine", "another"])
 @pytest.mark.parametrize("copy", ["itself", "exported", "imported", "random", "compacted"])
-def test_a_public_source_under_the_public_key_is_known_to_everyone(cli, cwd, refused, monkeypatch, key, copy):
-    write_set("shared", "public", reference(load("digits", subset="0.0:0.5"), key=PUBLIC_KEY))
+def test_a_public_source_under_the_public_key_is_known_to_everyone(
+    cli, tmp_path, refused, monkeypatch, alike, key, copy
+):
+    """Records that are public all through."""
+    write_set("shared", "public", reference(load("digits"), public=True))
     name = COPIES[copy](cli, "shared")
     if key == "another":
-        monkeypatch.setenv("DPLTM_KEY", str(cwd / "another.key"))
+        monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another" / "key"))
         cli("train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--out", "d")  # which makes the key
-    for subset in ("0.0:0.5", "0.25:0.75"):
+    for subset in ("0.0:0.5", "0.25:0.75", "0:100", "0:1438"):
         message = refused("train", name, "--dataset", "digits", "--subset", subset, *TRAIN, "--out", "r")
         assert "declared public" in message
         assert "cannot be private here" in message
-    body = cli("train", name, *PRIVATE, *TRAIN, "--out", "r").json
+    body = cli("train", name, *alike, *TRAIN, "--out", "r").json
     assert certified(body) == pytest.approx(oracle(queries=0, trainings=[body]), rel=1e-3)
     assert not any("cannot be checked here" in note for note in body["privacy"]["notes"])
 
 
+def test_a_public_part_is_known_to_its_owner_alone(cli, tmp_path, refused, monkeypatch):
+    """A fingerprint of the file would tell of the rest of it, which is private: so elsewhere the declaration is taken."""
+    source = reference(load("digits", subset="0.0:0.5"), public=True)
+    assert source.id != reference(load("digits"), public=True).id
+    write_set("shared", "public", source)
+    assert "declared public" in refused("train", "shared@2", *PUBLIC, *TRAIN, "--out", "r")
+    own = cli("train", "shared@2", *PRIVATE, *TRAIN, "--out", "r").json
+    assert not any("cannot be checked here" in note for note in own["privacy"]["notes"])
+    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another" / "key"))
+    body = cli("train", "shared@2", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "o").json
+    assert certified(body) == pytest.approx(oracle(queries=0, trainings=[body]), rel=1e-3)
+    assert any("cannot be checked here; their provenance, public" in note for note in body["privacy"]["notes"])
+
+
 def test_selection_refuses_the_same_records_too(cwd, refused):  # noqa: ARG001
-    write_set("shared", "public", reference(load("digits", subset="0.0:0.5"), key=PUBLIC_KEY))
+    write_set("shared", "public", reference(load("digits"), public=True))
     assert "declared public" in refused("select", "shared", *PUBLIC, "--eps1", "0.1")
 
 
-def test_a_dp_set_under_the_public_key(cli, cwd, events):  # noqa: ARG001
-    dp_set(key=PUBLIC_KEY)
+def test_a_dp_set_under_the_public_key(cli, cwd, events, alike):  # noqa: ARG001
+    dp_set(source=reference(load("digits"), public=True))
     body = cli("train", "dp@2", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json
     assert certified(body) == pytest.approx(oracle(queries=1, trainings=[body]), rel=1e-3)
-    elsewhere = cli("train", "dp@2", *PUBLIC, *TRAIN, "--ledger", "m.jsonl", "--out", "o").json
-    assert kinds(events("m.jsonl")) == ["training"]
+    elsewhere = cli("train", "dp@2", *alike, *TRAIN, "--ledger", "m.jsonl", "--out", "o").json
+    assert kinds(events("m.jsonl")) == ["gaussian", "provenance", "training"]
     assert certified(elsewhere) == pytest.approx(oracle(queries=0, trainings=[elsewhere]), rel=1e-3)

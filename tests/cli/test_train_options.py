@@ -192,7 +192,7 @@ def read(path: str) -> dict[str, Any]:
 def test_the_convolutional_network_from_tickets_to_a_run(cli, images, events):
     """The size of the images comes from the records, once; from then on it is part of the network's name."""
     tiny = ("--model", "cnn", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "15")
-    public, private = (*images, "--subset", "0:45"), (*images, "--subset", "45:90")
+    public, private = (*images, "--subset", "0.0:0.5"), (*images, "--subset", "0.5:1.0")
     made = cli("generate", *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
     weights, biases = 16 * 64 + 32 * 16 * 16 + 32 * 512 + 3 * 32, 16 + 32 + 32 + 3
     assert [row["live"] for row in made["tickets"]] == [weights + biases, weights // 2 + biases]

@@ -28,7 +28,7 @@ COLUMNS = {
 def cost(row, records, delta=1e-5, accountant="pld"):
     """What the private run with the settings of a row costs, by the accountant alone."""
     rate = row["batch_size"] / records
-    touched = DatasetRef("private", "0" * 32, "0" * 8, 0, records)
+    touched = DatasetRef("private", "0" * 32, "0" * 8, 0, records, "places")
     sigma = row["noise_multiplier"]
     event = TrainingEvent(
         touched, now(), "add-remove", "record", rate, row["steps"], sigma, row["clip_norm"], None, "clip", 1
@@ -269,7 +269,7 @@ def test_the_configuration_trains(cli, cwd, scores, monkeypatch):
     run = cli("train", *PRIVATE, "--config", "best.toml", "--out", "r", "--json").json
     told = json.loads(Path("r/ledger.jsonl").read_text(encoding="utf-8").splitlines()[1])["event"]
     assert (told["provenance"], told["ticket_set"]) == ("public", "settings of dpltm tune")
-    assert source == " ".join(str(told["dataset"][key]) for key in ("name", "fingerprint", "key_id", "start", "stop"))
+    assert source == " ".join(str(told["dataset"][key]) for key in ("name", "id", "key_id", "cut", "start", "stop"))
     again = cli("train", *PUBLIC, "--config", "best.toml", "--out", "s", "--quiet")
     assert again.code == 2
     assert again.err.startswith("error: --tuned-on: settings were searched on ")

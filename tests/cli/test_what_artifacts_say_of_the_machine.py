@@ -199,7 +199,7 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli: Callable[..
     assert json.loads(Path("a.run/result.json").read_text()) == {
         **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
     }  # fmt: skip
-    shown = cli(*given, "--out", "b.run").out
+    shown = cli(*given, "--ledger", "b.jsonl", "--out", "b.run").out
     assert re.search(r"│ seconds +│ 98765 +│", shown)
 
 

@@ -29,7 +29,7 @@ from dpltm.sampling import Records
 from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy, train
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
-MINE = DatasetRef("mine", "aa", "key", 0, 40)
+MINE = DatasetRef("mine", "aa", "key", 0, 40, "places")
 
 
 def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
@@ -393,7 +393,7 @@ def test_a_spent_budget_trains_no_noise():
 
 
 def test_other_records_in_the_ledger_do_not_count():
-    elsewhere = DatasetRef("other", "bb", "key", 0, 40)
+    elsewhere = DatasetRef("other", "bb", "key", 0, 40, "places")
     ledger = Ledger([other_release(dataset=elsewhere)])
     apart = make(noise_multiplier=None, epsilon=1.0, ledger=ledger, dataset=MINE)
     alone = make(noise_multiplier=None, epsilon=1.0, dataset=MINE)

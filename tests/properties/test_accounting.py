@@ -25,7 +25,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.mechanisms import BoundedRange, Gaussian, SampledGaussian
 
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 
 GRID = 1e-3
 """What two figures may differ by, relatively, for having been composed on grids of different width (pld.FINE)."""

@@ -39,6 +39,9 @@ PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 SHORT: Command = ("--steps", "5", "--batch-size", "8")
 NOISE: Command = ("--noise-multiplier", "1")
 TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
+PARTED = (LOUD, TWIN, FLAT)
+"""Records whose hashes fall into several parts."""
+
 SMALL: Command = ("--clip-norm", "0.1")
 """Below the norm of most gradients of these networks, so that clipping shows."""
 
@@ -348,6 +351,25 @@ def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
     return {"weights": weights, "report": repr(loop.report()).encode()}
 
 
+def part_cases() -> Iterator[Case]:
+    """Parts by a public hash of each record: the one in question is in one of them, or in the other, and moves nobody.
+
+    Two releases on two parts have two events, and cost what the costlier one does. No single one is sure to see the record.
+    """
+    given: dict[Kind, Command] = {"table": TABLE, "csv": CSV}
+    for (kind, data), cut in itertools.product(given.items(), ("0.6", "0.4:1.0", "0.2:0.8")):
+        options = (*data, "--subset", cut, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", "--ledger", "l.jsonl")
+        yield Case(f"train --subset {cut} {kind}", (("train", "--dense", *options, "--out", "r"),), kind, odd=PARTED)
+    both = tuple(
+        ("train", "--dense", *TABLE, "--subset", cut, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", *where)
+        for cut, where in (
+            ("0.0:0.5", ("--ledger", "l.jsonl", "--out", "r")),
+            ("0.5:1.0", ("--ledger", "l.jsonl", "--out", "q")),
+        )
+    )
+    yield Case("train on both halves", both, odd=PARTED)
+
+
 FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "pairs": pair_cases,
     "train": train_cases,
@@ -356,6 +378,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "dry": dry_cases,
     "sweeps": sweep_cases,
     "loops": loop_cases,
+    "parts": part_cases,
 }
 
 

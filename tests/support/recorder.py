@@ -18,7 +18,6 @@ import hashlib
 import importlib
 import pkgutil
 import random
-import secrets
 import sys
 import time
 from collections import Counter, defaultdict
@@ -50,7 +49,7 @@ for _found in pkgutil.walk_packages(dpltm.__path__, "dpltm."):
 EXTRA = -1
 """What the record is called that only one of two neighbours has."""
 
-NOBODYS = DatasetRef("public", "none", "none", 0, 1)
+NOBODYS = DatasetRef("public", "none", "none")
 """What a query is of where the private records were never read."""
 
 COIN = 2**32
@@ -251,8 +250,6 @@ class Recorder:
         self._around(SecureSource, "random_bytes", serve)
         self._around(FastSource, "__init__", fast)
         self._around(FastSource, "random_bytes", serve_fast)
-        self._set(secrets, "token_hex", lambda count=32: self._turn("secret", count).hex())
-        self._set(secrets, "token_bytes", lambda count=32: self._turn("secret", count))
         for module in (
             noise,
             training,

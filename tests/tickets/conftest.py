@@ -22,7 +22,7 @@ from dpltm.tickets.ticket_set import TicketSet, save_ticket_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
+SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 
 
 def make(seed: int = 5) -> Tickets:

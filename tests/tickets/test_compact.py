@@ -36,7 +36,7 @@ from dpltm.tickets.winner import save_winner
 from dpltm.training import TrainingConfig, cross_entropy, train
 
 TIME = "2026-01-01T00:00:00Z"
-SOURCE = DatasetRef("records", "ab" * 32, "01234567", 0, 60)
+SOURCE = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
 SPENT = GaussianEvent(SOURCE, TIME, "add-remove", "record", "moments", 1.0, 20.0)
 MLP, CNN = ModelSpec("mlp:12,9", 10, 4), ModelSpec("cnn:14x14x1:5,6,7", 196, 4)
 SPECS = {"mlp": MLP, "cnn": CNN}

@@ -37,7 +37,7 @@ from dpltm.tickets.ticket_set import Origin, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 
 TIME = "2026-01-01T00:00:00Z"
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
+SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 SPENT = GaussianEvent(SOURCE, TIME, "add-remove", "record", "moments", 1.0, 20.0)
 DRAWN = SelectionEvent(
     replace(SOURCE, start=719, stop=1438), TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5,
@@ -454,7 +454,7 @@ def test_the_origin_by_the_letter():
         "id": "cd" * 32,
         "name": 'Größe "数字"',
         "provenance": "dp",
-        "source": {"name": "digits", "fingerprint": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719},
+        "source": {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"},
         "events": [to_json(event) for event in ORIGINS["dp"].events],
         "draws": [],
         "feature_map": None,
@@ -583,7 +583,7 @@ def test_metadata_of_others_beside_the_tensors(tmp_path, state):
 @pytest.mark.parametrize("form", ["state-dict", "torch-prune"])
 def test_whatever_is_exported_can_be_read_again(tmp_path, save, form):
     """The longest texts that a set may have, in several events."""
-    source = replace(SOURCE, name="ü" * 200, fingerprint="ü" * 200, key_id="ü" * 200)
+    source = replace(SOURCE, name="ü" * 200, id="ü" * 200, key_id="ü" * 200, cut="positions")
     events = [
         GuaranteeEvent(source, f"{number:0300d}", "add-remove", "record", "ü" * 1000, 1.0, 0.0) for number in range(2)
     ]

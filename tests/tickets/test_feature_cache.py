@@ -100,7 +100,7 @@ def test_readable_by_its_owner_alone(digits):
 def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch, tmp_path):
     name = cache_path(digits, digits.train, FOUND).name
     assert len(name) == 44
-    for secret in (digits.source_digest, digits.test_digest, FOUND.id):
+    for secret in (digits.rows.digest, digits.test_rows.digest, digits.fingerprint(b"k"), FOUND.id):
         assert secret[:12] not in name
     assert name == cache_path(digits, digits.train, FOUND).name
     monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "other"))
@@ -110,15 +110,18 @@ def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch
 
 def test_what_differs_has_a_cache_of_its_own(home, digits):
     whole = load("digits")
-    theirs = load("digits", subset="600:1200")
+    theirs, hashed = load("digits", subset="600:1200"), load("digits", subset="0.0:0.4")
     maps = [FOUND, FeatureMap("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
     paths = [
-        cache_path(data, split, found) for data in (whole, digits, theirs) for split in (data.train,) for found in maps
+        cache_path(data, split, found)
+        for data in (whole, digits, theirs, hashed)
+        for split in (data.train,)
+        for found in maps
     ]
     paths += [cache_path(digits, digits.test, found) for found in maps]
     assert len(set(paths)) == len(paths)
     assert cache_path(whole, whole.test, FOUND) == cache_path(digits, digits.test, FOUND)  # the same test records
-    changed = replace(digits, source_digest="ab" * 32)
+    changed = replace(digits, rows=replace(digits.rows, y=digits.rows.y[::-1]))
     assert cache_path(changed, changed.train, FOUND) not in paths
     for data, split in ((digits, digits.train), (theirs, theirs.train), (digits, digits.test)):
         values = features_of(data, split, FOUND)

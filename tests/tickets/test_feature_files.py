@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +17,13 @@ from dpltm.features import FeatureMap
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, TrainingEvent
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
 
-SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500)
+SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
 TIME = "2026-01-02T03:04:05Z"
 EVENTS = (
     GuaranteeEvent(SOURCE, TIME, "add-remove", "record", "count of right answers", 0.1, 0.0),
@@ -282,8 +283,9 @@ BAD = {
         *([0, math.inf], [-math.inf, 0], [0, 10**400]),
     ],
     "source": [
-        *({}, [], "other", 7, {"name": "a"}, {**asdict(SOURCE), "more": 1}),
-        *({**asdict(SOURCE), "start": "3"}, {**asdict(SOURCE), "stop": None}),
+        *({**ref_to_json(SOURCE), "cut": cut} for cut in (None, "", "hash", 7, ["places"])),
+        *({}, [], "other", 7, {"name": "a"}, {**ref_to_json(SOURCE), "more": 1}),
+        *({**ref_to_json(SOURCE), "start": "3"}, {**ref_to_json(SOURCE), "stop": None}),
     ],
     "events": [None, {}, "x", 7],
     "network": [
@@ -311,7 +313,10 @@ def test_hostile_values(there, kind, key):
         if body[key] == value and type(body[key]) is type(value):
             continue
         message = refused({**body, key: value})
-        assert message in (NO_MAP, NO_MATCH) or message.startswith(f"x/{NAME}: "), value
+        told = (
+            (f"x/{NAME}: ", f"{WHERE}: feature_map: reference to records: ") if key == "source" else (f"x/{NAME}: ",)
+        )
+        assert message in (NO_MAP, NO_MATCH) or message.startswith(told), value
 
 
 @pytest.mark.parametrize("text", ["none", "network:x"])
@@ -325,7 +330,10 @@ def test_texts_of_another_kind(there, text):
     ("key", "value"),
     [
         *(("events", value) for value in ([7], [{}], [None], [{"kind": "os"}], [{"kind": "training"}])),
-        *(("source", {**asdict(SOURCE), **range_}) for range_ in ({"start": 500}, {"stop": -1})),
+        *(
+            ("source", {**ref_to_json(SOURCE), **change})
+            for change in ({"start": 500}, {"stop": -1}, {"cut": "whole"}, {"cut": "values", "stop": 2**40})
+        ),
     ],
 )
 def test_a_refusal_names_the_file(there, key, value):
@@ -335,7 +343,7 @@ def test_a_refusal_names_the_file(there, key, value):
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("plain", {"source": asdict(SOURCE)}),
+        ("plain", {"source": ref_to_json(SOURCE)}),
         ("plain", {"statistics": True}),
         ("statistics", {"source": None}),
         ("statistics", {"statistics": False}),

@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError, BudgetError
+from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import KINDS, to_json
 from dpltm.privacy.events import (
+    OPEN_END,
     BudgetEvent,
     DatasetRef,
     GaussianEvent,
@@ -31,7 +33,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 
-REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438)
+REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 COMMON = (REF, "2026-01-02T03:04:05Z", "add-remove", "record")
 EVENTS = (
     ProvenanceEvent(*COMMON, "private", "12" * 32),
@@ -68,9 +70,9 @@ def rewrite(path, lines):
     path.write_text("".join(line + "\n" for line in lines))
 
 
-def chain(bodies):
+def chain(bodies, schema=3):
     """Entries with digests by docs/formats.md."""
-    digest, entries = "", [json.dumps({"format": "dpltm-ledger", "schema": 2})]
+    digest, entries = "", [json.dumps({"format": "dpltm-ledger", "schema": schema})]
     for sequence, body in enumerate(bodies, start=1):
         text = digest + json.dumps(body, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -145,9 +147,60 @@ def test_a_draw_of_an_older_version(path):
     assert open_ledger(path).events == (*EVENTS, EVENTS[4])
 
 
+def before(body):
+    """An entry as versions before 0.2 wrote it."""
+    ref = body["dataset"]
+    old = {"name": ref["name"], "fingerprint": ref["id"], "key_id": ref["key_id"], "start": ref["start"]}
+    return {**body, "dataset": {**old, "stop": ref["stop"]}}
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(path, schema):
+    """Its ranges moved, and its fingerprints told apart what was the same; docs/formats.md."""
+    ranges = [replace(REF, start=0, stop=719), REF]
+    released = [GuaranteeEvent(ref, *COMMON[1:], "a count", 0.5, 0.0) for ref in ranges]
+    there = path.with_name("there.jsonl")
+    for event in released:
+        open_ledger(there).append(event)
+    now_ = open_ledger(there).events
+    rewrite(there, chain([before(to_json(event)) for event in released], schema))
+    then = open_ledger(there).events
+    assert [(event.dataset.cut, event.dataset.start, event.dataset.stop) for event in then] == [
+        ("positions", 0, OPEN_END),
+        ("positions", 0, OPEN_END),
+    ]
+    assert epsilon(now_, 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert epsilon(then, 1e-12) == pytest.approx(2.0, abs=1e-6)
+    # It goes on as it is: what is entered now stands beside, and may be about the same people.
+    open_ledger(there).append(
+        GuaranteeEvent(DatasetRef("n", "ef" * 16, "89abcdef"), *COMMON[1:], "another", 0.25, 0.0)
+    )
+    assert json.loads(lines_of(there)[0])["schema"] == schema
+    assert epsilon(open_ledger(there).events, 1e-12) == pytest.approx(2.25, abs=1e-6)
+
+
+def test_the_whole_of_a_dataset_stays_the_whole(path):
+    """Written with an open end, it was no range."""
+    there = path.with_name("there.jsonl")
+    body = to_json(GuaranteeEvent(replace(REF, start=0, stop=2**63 - 1), *COMMON[1:], "a count", 0.5, 0.0))
+    rewrite(there, chain([before(body)], 2))
+    (event,) = open_ledger(there).events
+    assert (event.dataset.cut, str(event.dataset)) == ("whole", "digits")
+    assert epsilon([event], 1e-12) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_what_an_id_stands_for_is_not_in_the_file(path):
+    """And not known from it alone: whoever opens it elsewhere adds everything up."""
+    known = replace(REF, content="01234567:" + "9" * 32, shares=frozenset({"01234567:" + "8" * 32}))
+    open_ledger(path).append(GuaranteeEvent(known, *COMMON[1:], "a count", 0.5, 0.0))
+    assert "9" * 32 not in path.read_text()
+    assert "8" * 32 not in path.read_text()
+    assert open_ledger(path).events[-1].dataset.content == ""
+
+
 def test_lines_by_the_document(path):
     header, *lines = lines_of(path)
-    assert json.loads(header) == {"format": "dpltm-ledger", "schema": 2}
+    assert json.loads(header) == {"format": "dpltm-ledger", "schema": 3}
     digest = ""
     for number, (line, event) in enumerate(zip(lines, EVENTS, strict=True), start=1):
         entry = json.loads(line)
@@ -361,8 +414,8 @@ def test_bytes_that_are_no_text(path):
         ({"steps": True}, "training event: field steps: bad value True, expected int"),
         ({"adjacency": "zero-out"}, "training event: field adjacency: bad value 'zero-out', expected Adjacency"),
         ({"live": None}, "training event: field live: bad value None, expected int"),
-        ({"dataset": "digits"}, "event field dataset: expected an object"),
-        ({"dataset": {"name": "digits"}}, "dataset event: unknown or missing field 'fingerprint'"),
+        ({"dataset": "digits"}, "reference to records: expected an object"),
+        ({"dataset": {"name": "digits"}}, "reference to records: unknown or missing field 'cut'"),
         ({"noise_multiplier": -1.0}, "Expected finite noise_multiplier=-1.0 >= 0"),
         ({"sampling_rate": 2.0}, "Expected 0 < sampling_rate=2.0 <= 1"),
     ],
@@ -390,8 +443,8 @@ def test_a_missing_field(path):
     ("header", "message"),
     [
         (
-            '{"format": "dpltm-ledger", "schema": 3}',
-            "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm",
+            '{"format": "dpltm-ledger", "schema": 4}',
+            "schema 4 is newer than this version of dpltm reads (3); upgrade dpltm",
         ),
         ('{"format": "dpltm-ledger", "schema": 0}', "schema 0 is not a positive whole number"),
         ('{"format": "dpltm-run", "schema": 1}', "not a document of format 'dpltm-ledger'"),

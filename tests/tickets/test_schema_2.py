@@ -17,6 +17,7 @@ from dpltm.generation import GenerationConfig, without_data
 from dpltm.models import ModelSpec
 from dpltm.privacy.event_json import KINDS, to_json
 from dpltm.privacy.events import (
+    OPEN_END,
     BudgetEvent,
     DatasetRef,
     GaussianEvent,
@@ -31,7 +32,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.tickets.ticket_set import Parent, card_is_as_written, load_ticket_set, save_ticket_set
 
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
+SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 TIME = "2026-01-02T03:04:05Z"
 EVENTS = (
     TrainingEvent(SOURCE, TIME, "add-remove", "record", 0.25, 60, 3.5, 1.0, None, "clip(C=1)", 610),
@@ -115,7 +116,7 @@ def test_a_set_from_releases_and_a_parent(cwd, tickets):
     }
     assert document["events"][1] == {
         "kind": "gaussian",
-        "dataset": {"name": "digits", "fingerprint": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719},
+        "dataset": {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"},
         "time": TIME,
         "adjacency": "add-remove",
         "unit": "record",
@@ -188,7 +189,12 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
     make_schema_1(cwd / "dp", raw, provenance=provenance)
     loaded = load_ticket_set(cwd / "dp")
     assert (loaded.name, loaded.criterion, loaded.provenance) == ("of old", "magnitude", provenance)
-    assert (loaded.source, loaded.events, loaded.parent) == (SOURCE, (), None)
+    assert (loaded.source, loaded.events, loaded.parent) == (
+        replace(SOURCE, cut="positions", start=0, stop=OPEN_END),
+        (),
+        None,
+    )
+    assert loaded.source.content == ""  # its fingerprint knew the file, not the people
     assert loaded.config["prune"] == [0.3, 0.4]
     assert same(loaded.body.theta0, tickets.theta0)
     for back, ticket in zip(loaded.body.tickets, tickets.tickets, strict=True):
@@ -227,9 +233,33 @@ def test_schema_1_always_had_predictors(cwd, raw, refused, there):
     assert refused("dp") == OLD
 
 
+def test_schema_2_gives_the_same_content(cwd, raw):
+    """Before 0.2: references had a fingerprint, and ranges were of positions."""
+    path = cwd / "dp/tickets.json"
+    document = json.loads(path.read_text())
+
+    def before(ref):
+        return {**{key: ref[key] for key in ("name", "key_id", "start", "stop")}, "fingerprint": ref["id"]}
+
+    old = document | {
+        "schema": 2,
+        "source": before(document["source"]),
+        "events": [{**event, "dataset": before(event["dataset"])} for event in document["events"]],
+    }
+    path.write_text(json.dumps({**old, "digest": raw.digest(old)}))
+    loaded = load_ticket_set(cwd / "dp")
+    assert loaded.id == document["id"]
+    assert loaded.source == replace(SOURCE, cut="positions", start=0, stop=OPEN_END)
+    assert loaded.events == tuple(replace(event, dataset=loaded.source) for event in EVENTS)
+    assert {event.dataset.content for event in loaded.events} == {loaded.source.content} == {""}
+    assert (loaded.provenance, loaded.parent) == ("dp", PARENT)
+    assert card_is_as_written(cwd / "dp")
+
+
 # --- what does not agree ---
 
-BODY = {"name": "digits", "fingerprint": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719}
+REFERENCE = "reference to records"
+BODY = {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"}
 
 
 @pytest.mark.parametrize(
@@ -250,10 +280,31 @@ BODY = {"name": "digits", "fingerprint": "ab" * 16, "key_id": "01234567", "start
         ("dp", {"source": {**BODY, "name": "mnist"}}, "events: one is on other records than the source"),
         ("dp", {"source": {**BODY, "key_id": "89abcdef"}}, "events: one is on other records than the source"),
         ("dp", {"source": {**BODY, "stop": 720}}, "events: one is on other records than the source"),
-        ("dp", {"source": {**BODY, "start": 0.0}}, "source is not a reference to records"),
-        ("dp", {"source": {**BODY, "start": False}}, "source is not a reference to records"),
-        ("dp", {"source": {**BODY, "more": 1}}, "source is not a reference to records"),
-        ("dp", {"source": [BODY]}, "source is not a reference to records"),
+        ("dp", {"source": {**BODY, "start": 0.0}}, f"source: {REFERENCE}: field start: bad value 0.0, expected int"),
+        (
+            "dp",
+            {"source": {**BODY, "start": False}},
+            f"source: {REFERENCE}: field start: bad value False, expected int",
+        ),
+        ("dp", {"source": {**BODY, "more": 1}}, f"source: {REFERENCE}: unknown or missing field 'more'"),
+        ("dp", {"source": [BODY]}, f"source: {REFERENCE}: expected an object"),
+        ("dp", {"source": {**BODY, "cut": "hash"}}, f"source: {REFERENCE}: field cut: bad value 'hash', expected Cut"),
+        ("dp", {"source": {**BODY, "cut": "positions"}}, "events: one is on other records than the source"),
+        (
+            "dp",
+            {"source": {**BODY, "fingerprint": "ab" * 16}},
+            f"source: {REFERENCE}: unknown or missing field 'fingerprint'",
+        ),
+        (
+            "dp",
+            {"source": {**BODY, "cut": "whole"}},
+            "source: dataset reference digits: the whole of it has no range 0:719",
+        ),
+        (
+            "dp",
+            {"source": {**BODY, "cut": "values", "stop": 2**40}},
+            f"source: dataset reference digits: records 0:{2**40} are not a range",
+        ),
         ("free", {"source": BODY}, "provenance data-free and source do not go together"),
         ("free", {"provenance": "public"}, "provenance public and source do not go together"),
         ("free", {"provenance": "private"}, "provenance private and source do not go together"),
@@ -290,7 +341,7 @@ def test_an_edit_that_agrees_is_read(cwd, edit):
         ({"noise_multiplier": -1.0}, "events: "),
         ({"noise_multiplier": "7.5"}, "events: gaussian event: field noise_multiplier: bad value '7.5'"),
         ({"dataset": {**BODY, "start": 1}}, "events: one is on other records than the source"),
-        ({"dataset": {**BODY, "fingerprint": "cd" * 16}}, "events: one is on other records than the source"),
+        ({"dataset": {**BODY, "id": "cd" * 16}}, "events: one is on other records than the source"),
         ({"dataset": None}, "events: "),
     ],
 )
@@ -429,11 +480,16 @@ def test_texts_of_the_description(cwd, edit, refused, key):
         assert len(load_ticket_set(cwd / "dp").body.tickets) == 4
 
 
-@pytest.mark.parametrize("key", ["name", "fingerprint", "key_id"])
+@pytest.mark.parametrize("key", ["name", "id", "key_id"])
 def test_texts_of_the_source(edit, refused, key):
     for text in BAD:
         edit("dp", provenance="private", events=[], source={**BODY, key: text})
-        assert refused("dp") == f"source: {key}: {TEXT}"
+        message = refused("dp")
+        # Texts of a reference may be longer in a ledger than in a set.
+        assert message in (
+            f"source: {key}: {TEXT}",
+            f"source: {REFERENCE}: field {key}: bad value {text!r:.60}, expected str",
+        )
 
 
 @pytest.mark.parametrize("key", ["id", "name", "how"])
@@ -548,7 +604,7 @@ def test_the_card_tells_where_the_set_comes_from(cwd):
     text = (cwd / "dp/README.md").read_text()
     assert "provenance: **dp**" in text
     assert "- from: the set its parent (`cdcdcdcdcdcd`, round 2) by transfer to other records\n" in text
-    assert "`digits`, records 0 to 719" in text
+    assert "pruning from `digits[0:719]`" in text
     free = (cwd / "free/README.md").read_text()
     assert "random pruning from no data" in free
     assert "- from:" not in free

@@ -26,7 +26,7 @@ from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.events import DatasetRef
 from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
 
-SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500)
+SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy.event_json import from_json
 from dpltm.privacy.events import DatasetRef, SelectionEvent
 from dpltm.tickets import ticket_set
 from dpltm.tickets.store import listing
 from dpltm.tickets.ticket_set import Parent, load_ticket_set
 
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
+SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 DRAWN = SelectionEvent(
     SOURCE,
     "2026-01-01T00:00:00Z",
@@ -89,7 +90,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path, save, monkeypatch):
 def test_texts_of_source_and_parent_are_checked_on_saving(tmp_path, save, text):
     parent = Parent("cd" * 32, "p", 1, "compaction")
     for changes in (
-        *({"source": replace(SOURCE, **{key: text})} for key in ("name", "fingerprint", "key_id")),
+        *({"source": replace(SOURCE, **{key: text})} for key in ("name", "id", "key_id")),
         *({"parent": replace(parent, **{key: text})} for key in ("id", "name", "how")),
     ):
         with pytest.raises(ArtifactError, match="not a printable text"):
@@ -102,7 +103,7 @@ def test_draws_round_trip_and_nothing_else_is_saved_as_one(tmp_path, save, raw):
     found = load_ticket_set(tmp_path / "s")
     assert saved.draws == found.draws == found.origin.draws == (DRAWN,)
     assert found.id == save(tmp_path / "t").id  # what was paid is no content
-    budget = ticket_set.from_json(
+    budget = from_json(
         {
             "kind": "budget", "dataset": json.loads((tmp_path / "s/tickets.json").read_text())["source"],
             "time": DRAWN.time, "adjacency": "add-remove", "unit": "record", "epsilon": 1e9, "delta": 0.5,

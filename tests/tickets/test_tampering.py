@@ -29,7 +29,7 @@ def original(tmp_path_factory, tickets):
     from dpltm.tickets.ticket_set import save_ticket_set
 
     folder = tmp_path_factory.mktemp("original") / "s"
-    source = DatasetRef("digits", "ab" * 16, "01234567", 0, 719)
+    source = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
     save_ticket_set(
         folder,
         tickets,
@@ -406,7 +406,7 @@ def test_rows(folder, edit, rows):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 3}, "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
+        ({"schema": 4}, "schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"),
         ({"schema": 1}, "unknown or missing key 'card'"),
         ({"schema": 0}, "schema 0 is not a positive whole number"),
         ({"schema": "1"}, "schema '1' is not a positive whole number"),
@@ -428,7 +428,7 @@ def test_rows(folder, edit, rows):
         ({"config": []}, "config is not an object"),
         ({"provenance": "secret"}, "provenance 'secret' is none of data-free, public, dp, private"),
         ({"provenance": ["public"]}, "provenance ['public'] is none of data-free, public, dp, private"),
-        ({"source": {"name": "digits"}}, "source is not a reference to records"),
+        ({"source": {"name": "digits"}}, "source: reference to records: unknown or missing field 'cut'"),
     ],
 )
 def test_keys(folder, edit, changes, message):

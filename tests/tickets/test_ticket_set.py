@@ -48,7 +48,7 @@ def test_document(tmp_path, tickets, save, raw):
         *("criterion", "provenance", "source", "events", "draws", "parent", "config", "card", "tickets", "digest"),
         "feature_map",
     }
-    assert (document["format"], document["schema"], document["name"]) == ("dpltm-ticket-set", 2, "a name")
+    assert (document["format"], document["schema"], document["name"]) == ("dpltm-ticket-set", 3, "a name")
     assert (document["events"], document["draws"], document["parent"]) == ([], [], None)
     assert document["feature_map"] is None
     assert document["card"] == hashlib.sha256((tmp_path / "s/README.md").read_bytes()).hexdigest()
@@ -57,10 +57,11 @@ def test_document(tmp_path, tickets, save, raw):
     assert (document["criterion"], document["provenance"]) == ("magnitude", "public")
     assert document["source"] == {
         "name": "digits",
-        "fingerprint": "ab" * 16,
+        "id": "ab" * 16,
         "key_id": "01234567",
         "start": 0,
         "stop": 719,
+        "cut": "places",
     }
     assert document["config"]["prune"] == [0.3, 0.4]
     for row, ticket in zip(document["tickets"], tickets.tickets, strict=True):
@@ -216,7 +217,7 @@ def test_fifteen_rounds_of_the_papers_network_take_little_room(tmp_path):
     config = GenerationConfig(criterion="init-magnitude")
     made = without_data(spec, config)
     rounds = [replace(ticket, accuracy=0.5) for ticket in made.tickets]
-    source = DatasetRef("mnist", "ab" * 16, "01234567", 0, 60000)
+    source = DatasetRef("mnist", "ab" * 16, "01234567", 0, 60000, "places")
     save_ticket_set(
         tmp_path / "s",
         replace(made, tickets=tuple(rounds)),

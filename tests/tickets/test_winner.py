@@ -22,7 +22,7 @@ from dpltm.privacy.events import (
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import Winner, draws_behind, load_winner, save_winner
 
-PRIVATE = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438)
+PRIVATE = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
 
 
@@ -64,7 +64,7 @@ def test_round_trip(drawn, raw):
     assert load_winner(drawn) == Winner(2, (event_for(drawn),))
     body = read(drawn)
     assert set(body) == {"format", "schema", "ticket_set", "round", "how", "events", "earlier", "time", "digest"}
-    assert (body["format"], body["schema"], body["ticket_set"]) == ("dpltm-selection", 2, drawn.id)
+    assert (body["format"], body["schema"], body["ticket_set"]) == ("dpltm-selection", 3, drawn.id)
     assert (body["round"], body["how"]) == (2, "exponential")
     assert body["digest"] == raw.digest(body)
 
@@ -120,7 +120,7 @@ def test_a_draw_made_cheaper_is_refused(drawn):
         ({"round": -1}, "s@-1: no such round; it has rounds 0 to 3"),
         ({"events": None}, "does not belong to this ticket set; run dpltm select s again"),
         ({"events": [5]}, "an event must be a JSON object"),
-        ({"schema": 3}, "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
+        ({"schema": 4}, "schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"),
         ({"format": "dpltm-run"}, "not a document of format 'dpltm-selection'"),
     ],
     ids=repr,

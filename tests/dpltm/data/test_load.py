@@ -1,5 +1,7 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,12 @@ from hypothesis import strategies as st
 
 from dpltm.data import data_home as default_home
 from dpltm.data import kept, load
+from dpltm.data.subset import WHOLE, Part
 from dpltm.errors import DataError
+from dpltm.privacy.events import HASHES
+
+GOLDEN = "318ab11ae501e5aaf293c6f32f78da91"
+"""Of all rows of the digits in every view, under a key that everybody has."""
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -43,7 +50,8 @@ def test_digits():
     assert digits.train.x.dtype == np.uint8
     assert np.bincount(digits.train.y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
     assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
-    assert (digits.classes_origin, digits.records_origin, digits.subset) == ("described", "described", (0, 1438))
+    assert (digits.classes_origin, digits.records_origin) == ("described", "described")
+    assert (digits.part, digits.published, str(digits.reference())) == (WHOLE, True, "digits")
 
 
 def test_digits_test_split_is_every_fifth_record():
@@ -55,9 +63,17 @@ def test_digits_test_split_is_every_fifth_record():
     assert np.array_equal(digits.train.x[:5], everything.images[[0, 1, 2, 3, 5]])
 
 
-def test_digest_golden():
-    """Ledgers name datasets by this digest: it must stay the same across versions and machines."""
-    assert load("digits").source_digest == "56c027311e6bfa87466d159cec71e4a7d8fa84d536e9ddb48381c33008776b60"
+def test_hashes_golden():
+    """Parts are named by them, in ledgers and in what people write down: the same across versions and machines."""
+    digits = load("digits")
+    expected = [
+        int.from_bytes(hashlib.blake2b(image.ravel().astype("<f4").tobytes(), digest_size=8).digest(), "little")
+        % 10**9
+        for image in digits.train.x
+    ]
+    assert digits.rows.public_hashes().tolist() == expected
+    assert expected[:4] == [825122987, 345804538, 840601051, 43289652]
+    assert digits.fingerprint(bytes(32)) == GOLDEN
 
 
 @pytest.mark.parametrize(
@@ -220,74 +236,137 @@ def test_impossible_declarations(options, message):
 
 def test_subset():
     whole, part = load("digits"), load("digits", subset="100:400")
-    assert part.subset == (100, 400)
+    assert part.part == Part("places", 100, 400)
     assert np.array_equal(part.train.x, whole.train.x[100:400])
     assert np.array_equal(part.train.y, whole.train.y[100:400])
     assert (part.records, part.records_origin) == (300, "described")
-    assert part.source_digest == whole.source_digest
+    assert part.fingerprint(b"k") == whole.fingerprint(b"k")
     assert len(part.test) == 359
+
+
+def test_a_part_by_hash():
+    """Of what the publication has, the share is public; how many hashes fall into it is not."""
+    whole, part = load("digits"), load("digits", subset="0.25:0.75")
+    hashes = whole.rows.public_hashes()
+    inside = (hashes >= HASHES // 4) & (hashes < 3 * HASHES // 4)
+    assert part.part == Part("values", HASHES // 4, 3 * HASHES // 4)
+    assert np.array_equal(part.train.x, whole.train.x[inside])
+    assert np.array_equal(part.train.y, whole.train.y[inside])
+    assert (part.records, part.records_origin) == (719, "described")
+    assert len(part.train) == inside.sum() != 719
+    assert len(part.test) == 359
+
+
+def test_all_of_it_is_no_part():
+    assert load("digits", subset="1").reference().cut == load("digits", subset="0.0:1.0").reference().cut == "whole"
+    assert load("digits", subset="0:1438").reference().cut == "places"
 
 
 def test_declared_size_is_that_of_the_subset():
     part = load("digits", subset="0.5", records=700)
-    assert (len(part.train), part.records, part.records_origin) == (719, 700, "declared")
+    assert (len(part.train), part.records, part.records_origin) == (734, 700, "declared")
 
 
-def test_halves_of_a_dataset_are_disjoint_and_cover():
-    first, second = load("digits", subset=":0.5"), load("digits", subset="0.5:1.0")
+@pytest.mark.parametrize("halves", [(":0.5", "0.5:1.0"), (":719", "719:")])
+def test_halves_of_a_dataset_are_disjoint_and_cover(halves):
+    first, second = (load("digits", subset=half).train for half in halves)
     whole = load("digits").train
-    assert np.array_equal(np.concatenate([first.train.x, second.train.x]), whole.x)
-    assert np.array_equal(np.concatenate([first.train.y, second.train.y]), whole.y)
+
+    def sorted_rows(x, y):
+        rows = np.column_stack([x.reshape(len(x), -1), y])
+        return rows[np.lexsort(rows.T)]
+
+    both = sorted_rows(np.concatenate([first.x, second.x]), np.concatenate([first.y, second.y]))
+    assert np.array_equal(both, sorted_rows(whole.x, whole.y))
 
 
 def test_subset_errors(write):
-    assert refused("digits", subset="x").startswith("--subset 'x': expected FRACTION in (0, 1] such as 0.1, or")
+    assert refused("digits", subset="x").startswith(
+        "--subset 'x': expected FRACTION in (0, 1] such as 0.1, START:STOP"
+    )
     assert refused("digits", subset="0:1439") == (
         "--subset 0:1439: means records 0 to 1439, but digits has records 0 to 1438; "
         "give a range inside that is not empty"
     )
-    path = write(y_train=np.array([0, 0, 0, 0, 1, 1]))
-    assert refused(path, subset="0:4") == (
-        "--subset 0:4: t has label 0 in all of its 4 records; "
+    path = write(y_train=np.array([0, 0, 1, 0, 1, 0]))  # hashes 0.85, 0.86, 0.64, 0.98, 0.79 and 0.42
+    assert refused(path, subset="0.85:1.0") == (
+        "--subset 0.85:1.0: t has label 0 in all of its 3 records; "
         "rows may be grouped by label: shuffle the file or take a wider subset"
     )
-    assert refused(path, subset="0:1") == (
-        "--subset 0:1: t has 1 records for 2 classes; give as many records as classes or more"
+    assert refused(path, subset="0.5") == (
+        "--subset 0.5: t has 1 records for 2 classes; give as many records as classes or more"
     )
+    assert refused(path, subset="0.4") == "--subset: no record of t falls into that part; take a wider one"
+    assert len(load(path, subset="0.4:0.8").train) == 3
 
 
 # --- identity ---
 
 
-def test_digest_is_of_the_content(write):
-    digest = load(write()).source_digest
-    assert load(write("again")).source_digest == digest
-    assert load(write(x_train=X.astype(">i4")), bounds=(0, 1)).source_digest == (
-        load(write(x_train=X.astype("<i4")), bounds=(0, 1)).source_digest
+def test_identity_is_of_the_content(write):
+    """Of who is there: not of the file, its order, its types, its shape, or what it is tested on."""
+    known = load(write()).fingerprint(b"k")
+    order = [3, 1, 5, 0, 2, 4]
+    for same in (
+        {},
+        {"x_train": np.asfortranarray(X)},
+        {"x_train": X[order], "y_train": Y[order]},
+        {"x_train": X.reshape(6, 4)},
+        {"y_train": Y.astype(np.float32)},
+        {"x_test": X + 100, "y_test": Y},
+        *({"x_train": X.astype(dtype)} for dtype in (">i4", "<i4", np.int64, np.float64)),
+    ):
+        assert load(write(**same), bounds=(0, 255)).fingerprint(b"k") == known
+
+
+@pytest.mark.parametrize("extra", [0, 1, 5])
+@pytest.mark.parametrize("shared", [1, 3, 6])
+def test_training_records_are_in_no_test_split(write, shared, extra):
+    """Some of them are enough, among whatever else: accuracy there would be a look at them."""
+    x, y = np.concatenate([X[:shared], X[:extra] + 100]), np.concatenate([Y[:shared], Y[:extra]])
+    held_out = write("held-out", x_train=x, y_train=y) if extra + shared >= 3 and len(set(y)) == 3 else None
+    path = write(x_test=x, y_test=y)
+    told = (
+        "training records of {}, so accuracy there would show private records; take them out, or measure with"
+        " --eval-private"
     )
-    assert load(write(x_train=np.asfortranarray(X))).source_digest == digest
-    assert load(write(y_train=Y.astype(np.float32))).source_digest == digest
-    assert load(write(x_test=X[::-1], y_test=Y[::-1])).source_digest == digest
+    assert refused(path) == f"--test: t: {shared} of the {len(x)} records of {path} are " + told.format(path)
+    if held_out is not None:
+        alone = write()
+        assert refused(alone, test=held_out) == (
+            f"--test: t: {shared} of the {len(x)} records of {held_out} are " + told.format(alone)
+        )
 
 
-def test_training_records_are_no_test_split(write):
-    with pytest.raises(DataError) as caught:
-        load(write(x_test=X, y_test=Y))
-    assert str(caught.value).endswith(": the test split is the training split; name records that were held out")
+def test_training_records_outside_of_the_part_are_private_too(write):
+    """Whichever part is trained on."""
+    for subset in ("0.8", "0.8:1.0"):
+        assert ": t: 1 of the 1 records of " in refused(write(x_test=X[:1], y_test=Y[:1]), subset=subset)
+
+
+def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
+    """Who is in both was published so; a test split of the user's own is looked at."""
+    x = np.arange(7011 * 2).reshape(-1, 2)
+    write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10, x_test=x[:4], y_test=np.arange(4))
+    assert len(load("kmnist-7k", home=tmp_path).test) == 4
+    write("kmnist-7k", x_train=x[1:], y_train=np.arange(1, 7011) % 10, x_test=x[:4], y_test=np.arange(4))
+    assert "--test: kmnist-7k: 3 of the 4 records" in refused("kmnist-7k", home=tmp_path)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"x_train": X + np.eye(6, 4, dtype=np.uint8).reshape(6, 2, 2)},
-        {"x_train": X.reshape(6, 4)},
-        {"x_train": X.astype(np.int16)},
+        {"x_train": X + np.eye(1, 4, dtype=np.uint8).reshape(2, 2)},
         {"y_train": Y[::-1]},
         {"x_train": X[:5], "y_train": Y[:5]},
+        {"x_train": np.concatenate([X, X[:1]]), "y_train": np.append(Y, Y[0])},
+        {"x_train": X[:, ::-1]},
     ],
 )
-def test_digest_sees_every_change(write, changes):
-    assert load(write(**changes), bounds=(0, 1)).source_digest != load(write(), bounds=(0, 1)).source_digest
+def test_identity_sees_every_change(write, changes):
+    assert load(write(**changes)).fingerprint(b"k") != load(write()).fingerprint(b"k")
+    assert load(write(**changes)).rows.digest != load(write()).rows.digest
 
 
 # --- checks of the records ---
@@ -493,7 +572,7 @@ def test_test_split_with_other_columns(table):
 
 
 def test_npz_with_test_option(write):
-    path, test = write(), write("held-out", x_train=X[:2], y_train=Y[:2])
+    path, test = write(), write("held-out", x_train=X[:2] + 100, y_train=Y[:2])
     assert len(load(path, test=test).test) == 2
     both = write("both", x_test=X, y_test=Y)
     assert refused(both, test=test) == f"--test {test}: {both} has a test split of its own; drop --test"
@@ -520,14 +599,14 @@ def test_parquet_with_bytes_needs_nothing_more(tmp_path):
 def test_kept_reads_a_file_once_and_nobody_can_write_to_it(write):
     path = write(x_test=X + 100, y_test=Y)
     with kept():
-        first, part = load(path), load(path, subset="1:5")
-        assert np.shares_memory(first.train.x, part.train.x)
+        first, part = load(path), load(path, subset="0.4:0.9")
         assert np.shares_memory(first.test.x, load(path).test.x)
-        for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.train.x):
+        assert part.rows is first.rows  # hashed once
+        for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
             with pytest.raises(ValueError, match="read-only"):
                 array[:1] = 0
         assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30)).train.x)  # another question
-        assert load(path, subset="1:5").fingerprint(b"k") == part.fingerprint(b"k")
+        assert load(path, subset="0.4:0.9").fingerprint(b"k") == part.fingerprint(b"k")
     again = load(path)
     assert not np.shares_memory(first.train.x, again.train.x)
     again.train.x[:1] = 0

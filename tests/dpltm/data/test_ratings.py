@@ -195,7 +195,7 @@ def test_the_order_of_the_file_changes_no_row_of_a_user(tmp_path_factory, seed, 
 
 def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp_path):
     """Nor is what a ledger says of them; where only a file is known the number is counted, and noted."""
-    from dpltm.privacy.events import OPEN_END
+    from dpltm.privacy.event_json import ref_to_json
     from dpltm.tickets.identity import reference
 
     lines = as_text(made_up(20, 15, 103, 0)).splitlines(keepends=True)
@@ -203,12 +203,16 @@ def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp
         written("".join(lines[:count]))
         found = load("movielens", home=tmp_path)
         assert (found.records, found.records_origin) == (round(0.8 * 1_000_209), "described")
-        assert reference(found, key=b"k").stop == OPEN_END
+        assert ref_to_json(reference(found)) | {"id": "", "key_id": ""} == {
+            "name": "movielens", "id": "", "key_id": "", "start": 0, "stop": 2**63 - 1, "cut": "whole"
+        }  # fmt: skip
         users = by_user(found, 4)
         assert (users.records, users.records_origin) == (4832, "described")
-        part = load("movielens", home=tmp_path, subset="0:40")
-        assert (part.records, part.records_origin) == (40, "counted")
-        assert reference(part, key=b"k").stop == 40
+        part = load("movielens", home=tmp_path, subset="0.5")
+        assert (part.records, part.records_origin) == (round(0.8 * 1_000_209) // 2, "described")
+        assert (reference(part).start, reference(part).stop) == (0, 5 * 10**8)
+        with pytest.raises(DataError, match="places count only where a published file fixes who stands at which"):
+            load("movielens", home=tmp_path, subset="0:40")
     assert load(str(tmp_path / "ratings.dat")).records_origin == "counted"
 
 
@@ -217,7 +221,9 @@ def test_movielens_is_found_in_the_data_home(written, tmp_path):
     written(text, "ml-1m/ratings.dat")
     found = load("movielens", home=tmp_path)
     assert (found.name, found.tables, found.tables_origin) == ("movielens", (6040, 3952), "described")
-    assert found.source_digest == load(str(written(text, "ml-1m/other.dat"))).source_digest, "whatever the tables"
+    other = load(str(written(text, "ml-1m/other.dat")))
+    assert other.tables != found.tables
+    assert other.fingerprint(b"k") == found.fingerprint(b"k"), "whatever the tables"
 
 
 def test_movielens_is_fetched_by_whoever_wants_it(tmp_path):
@@ -320,9 +326,10 @@ def test_what_is_public_of_users():
     users = by_user(ratings, 16)
     assert (users.unit, users.records, users.records_origin) == ("user", 160, "described")
     assert (users.features, users.input_shape) == (2, (2,))
-    assert users.source_digest == ratings.source_digest, (
+    assert users.fingerprint(b"k") == ratings.fingerprint(b"k"), (
         "the same data, so that a ledger adds up what both units spend"
     )
+    assert users.reference().may_overlap(ratings.reference())
     assert users.train.x.shape == (160, 16, 2)
 
 

@@ -1,102 +1,151 @@
-"""--subset: its forms, exact fractions, and ranges that partition."""
+"""--subset: its forms, exact fractions of a public hash, and places where a published file fixes them."""
 
 from fractions import Fraction
 from itertools import pairwise
-from math import floor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.data.subset import parse_subset
+from dpltm.data.subset import WHOLE, Part, parse_subset
 from dpltm.errors import DataError
+from dpltm.privacy.events import HASHES, OPEN_END
 
 counts = st.integers(1, 10**6)
-fractions = st.decimals(0, 1, places=4).map(lambda d: f"{d:.4f}")
+fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
+
+
+def refused(text, **options):
+    with pytest.raises(DataError) as caught:
+        parse_subset(text, "mine", **options)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "start", "stop"),
     [
-        ("1", (0, 100)),
-        ("1.0", (0, 100)),
-        ("1.", (0, 100)),
-        ("0.1", (0, 10)),
-        (".1", (0, 10)),
+        ("0.1", 0, 10**8),
+        (".1", 0, 10**8),
         # In binary floating point 0.29 * 100 is just below 29.
-        ("0.29", (0, 29)),
-        ("0.999", (0, 99)),
-        ("10:20", (10, 20)),
-        ("0:1", (0, 1)),
-        (":20", (0, 20)),
-        ("20:", (20, 100)),
-        (":", (0, 100)),
-        ("0.5:1.0", (50, 100)),
-        ("0.5:", (50, 100)),
-        (":0.5", (0, 50)),
-        ("0:0.5", (0, 50)),
+        ("0.29", 0, 290_000_000),
+        ("0.999999999", 0, 999_999_999),
+        ("0.000000001", 0, 1),
+        ("0.5:1.0", 5 * 10**8, 10**9),
+        ("0.5:1.", 5 * 10**8, 10**9),
+        ("0.5:1", 5 * 10**8, 10**9),
+        ("0.5:", 5 * 10**8, 10**9),
+        (":0.5", 0, 5 * 10**8),
+        ("0:0.5", 0, 5 * 10**8),
+        ("0.0:0.5", 0, 5 * 10**8),
+        ("0.25:0.5", 25 * 10**7, 5 * 10**8),
     ],
 )
-def test_forms(text, expected):
-    assert parse_subset(text, 100, "mine") == expected
+@pytest.mark.parametrize("hashed", ["values", "columns"])
+@pytest.mark.parametrize("places", [None, 100])
+def test_fractions_are_of_the_hashes(text, start, stop, hashed, places):
+    """Whatever the file fixes, and however many records it has."""
+    assert parse_subset(text, "mine", hashed=hashed, places=places) == Part(hashed, start, stop)
+
+
+@pytest.mark.parametrize("text", ["1", "1.0", "1.", "0.0:1.0", "0:1.0", "0.:1", ":1.0", "0.0:"])
+@pytest.mark.parametrize("places", [None, 100])
+def test_all_of_it(text, places):
+    """The whole has no range, so that no number of records is written down."""
+    assert parse_subset(text, "mine", places=places) == WHOLE == Part("whole", 0, OPEN_END)
+    assert WHOLE.share == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "stop"),
+    [("10:20", 10, 20), ("0:1", 0, 1), (":20", 0, 20), ("20:", 20, 100), (":", 0, 100), ("0:100", 0, 100)],
+)
+def test_places_of_a_published_file(text, start, stop):
+    found = parse_subset(text, "mine", hashed="values", places=100)
+    assert found == Part("places", start, stop)
+    assert found.share == 1  # how many are there is counted, and no matter of chance
+
+
+@pytest.mark.parametrize("text", ["10:20", "0:1", ":20", "20:", ":", "0:100", "0:101", "7:7"])
+@pytest.mark.parametrize("hashed", ["values", "columns"])
+def test_places_that_nothing_fixes(text, hashed):
+    """A record more or less would move all that follow it, and whoever falls over the edge is in another part."""
+    assert refused(text, hashed=hashed) == (
+        f"--subset {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
+        " mine: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public hash"
+        " of each record decides"
+    )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "abc", "0", "2", "500", "1.5", "-0.1", "1e-1", "50%", ".", "1/3", "nan", "\u0661.\u0660"),
-        *("1:2:3", "a:b", "-5:", "0.5:1.5", "0 : 5", ".:", "5,7", "9" * 5000 + ":", "0.1\n"),
+        *("", "abc", "0", "2", "500", "-0.1", "1e-1", "50%", ".", "1/3", "nan", "\u0661.\u0660"),
+        *("1:2:3", "a:b", "-5:", "0 : 5", ".:", "5,7", "9" * 5000 + ":", "0.1\n"),
+        *("0.5:5", "5:0.5", "2:0.5", "0.0000000001", "0.1:0.1234567891"),
     ],
 )
-def test_malformed(text):
-    with pytest.raises(DataError) as caught:
-        parse_subset(text, 100, "mine")
-    assert str(caught.value) == (
-        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, or START:STOP in records such as 0:5000 "
-        "or in fractions such as 0.5:1.0"
+@pytest.mark.parametrize("places", [None, 100])
+def test_malformed(text, places):
+    assert refused(text, places=places) == (
+        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
+        " of a named dataset such as 0:5000"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "stop"),
-    [("0:101", 0, 101), ("7:7", 7, 7), ("9:3", 9, 3), ("0.001", 0, 0), ("0.5:1", 50, 1), ("100:", 100, 100)],
+    ("text", "start", "stop"), [("0:101", 0, 101), ("7:7", 7, 7), ("9:3", 9, 3), ("100:", 100, 100), (":0", 0, 0)]
 )
-def test_nothing_or_too_much(text, start, stop):
-    with pytest.raises(DataError) as caught:
-        parse_subset(text, 100, "mine")
-    assert str(caught.value) == (
+def test_no_places_or_too_many(text, start, stop):
+    assert refused(text, places=100) == (
         f"--subset {text}: means records {start} to {stop}, but mine has records 0 to 100; "
         "give a range inside that is not empty"
     )
 
 
-@given(counts, st.lists(fractions, min_size=1, max_size=5))
-def test_neighbouring_ranges_are_disjoint_and_cover(records, cuts):
+@pytest.mark.parametrize(
+    ("text", "start", "stop"),
+    [
+        ("0.0", "0", "0"),
+        ("1.5", "0", "1.5"),
+        ("0.5:0.5", "0.5", "0.5"),
+        ("0.9:0.2", "0.9", "0.2"),
+        ("0.5:1.5", "0.5", "1.5"),
+        ("1:1.0", "1", "1"),
+        ("1.0:", "1", "1"),
+        ("0.5:0", "0.5", "0"),
+    ],
+)
+@pytest.mark.parametrize("places", [None, 100])
+def test_no_hashes_or_too_many(text, start, stop, places):
+    assert refused(text, places=places) == (
+        f"--subset {text}: means the part from {start} to {stop} of mine; give fractions between 0 and 1, the smaller one"
+        " first"
+    )
+
+
+@given(st.lists(fractions, min_size=1, max_size=5))
+def test_neighbouring_fractions_are_disjoint_and_cover(cuts):
     ends = ["", *sorted(cuts, key=Fraction), ""]
-    position = 0
+    position = Fraction(0)
     for start, stop in pairwise(ends):
-        if floor(Fraction(start or 0) * records) == floor(Fraction(stop or 1) * records):
-            with pytest.raises(DataError, match="not empty"):
-                parse_subset(f"{start}:{stop}", records, "mine")
-            continue
-        first, last = parse_subset(f"{start}:{stop}", records, "mine")
-        assert first == position
-        position = last
-    assert position == records
+        if Fraction(start or 0) == Fraction(stop or 1) or not (start or stop):
+            continue  # refused, as others show
+        part = parse_subset(f"{start}:{stop}", "mine")
+        first, last = (0, HASHES) if part == WHOLE else (part.start, part.stop)
+        assert Fraction(first, HASHES) == position
+        position = Fraction(last, HASHES)
+        assert part.share == pytest.approx((last - first) / HASHES)
+    assert position == 1
 
 
 @given(counts, st.data())
-def test_records_are_taken_as_they_are(records, data):
+def test_places_are_taken_as_they_are(records, data):
     start = data.draw(st.integers(0, records - 1))
     stop = data.draw(st.integers(start + 1, records))
-    assert parse_subset(f"{start}:{stop}", records, "mine") == (start, stop)
+    assert parse_subset(f"{start}:{stop}", "mine", places=records) == Part("places", start, stop)
 
 
-@given(counts, fractions.filter(lambda f: Fraction(f) > 0))
-def test_a_fraction_is_its_first_part_rounded_down(records, fraction):
-    expected = floor(Fraction(fraction) * records)
-    if expected == 0:
-        with pytest.raises(DataError, match="not empty"):
-            parse_subset(fraction, records, "mine")
-    else:
-        assert parse_subset(fraction, records, "mine") == (0, expected)
+@given(fractions.filter(lambda f: 0 < Fraction(f) < 1))
+def test_a_fraction_is_the_first_hashes(fraction):
+    part = parse_subset(fraction, "mine")
+    assert (part.start, Fraction(part.stop, HASHES)) == (0, Fraction(fraction))

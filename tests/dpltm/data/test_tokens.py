@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +18,8 @@ TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
 VALUES = np.array([word for text in TEXTS for word in text], dtype=np.uint32)
 OFFSETS = np.cumsum([0, *map(len, TEXTS)])
 Y = np.array([0, 1, 0, 1, 1])
+OTHER = {"values_test": np.array([3, 3, 3, 5]), "offsets_test": np.array([0, 3, 4]), "y_test": np.array([1, 0])}
+"""A test split: two texts that nobody wrote for training."""
 
 
 @pytest.fixture
@@ -89,36 +94,56 @@ def test_more_than_are_made_at_a_time():
 
 def test_other_words_or_lengths_are_the_same_records(write):
     """Else what a ledger holds for them would not add up."""
-    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=1 - Y)
+    path = write(**OTHER)
     found = [load(path), load(path, words=9), load(path, length=2)]
-    assert len({each.source_digest for each in found}) == len({each.test_digest for each in found}) == 1
-    assert found[0].source_digest != found[0].test_digest
-    assert found[0].source_digest != load(write(values_train=VALUES[::-1].copy())).source_digest
+    assert len({each.fingerprint(b"k") for each in found}) == 1
+    for rows in ([each.rows for each in found], [each.test_rows for each in found]):
+        assert len({each.digest for each in rows}) == 1
+        assert len({tuple(each.public_hashes()) for each in rows}) == 1
+    assert found[0].rows.digest != found[0].test_rows.digest
+    assert found[0].fingerprint(b"k") != load(write(values_train=VALUES[::-1].copy())).fingerprint(b"k")
 
 
 def test_a_test_split_of_its_own_and_one_by_itself(write):
-    part = {"values_test": VALUES, "offsets_test": OFFSETS, "y_test": 1 - Y}
-    assert load(write(**part)).test.y.tolist() == (1 - Y).tolist()
-    other = write("other.npz", y_train=1 - Y)
-    assert len(load(write(), test=other).test) == 5
+    assert load(write(**OTHER)).test.y.tolist() == [1, 0]
+    other = write("other.npz", **{key.replace("test", "train"): value for key, value in OTHER.items()})
+    assert len(load(write(), test=other).test) == 2
     assert (
-        refused(write(**part), test=other)
-        == f"--test {other}: {write(**part)} has a test split of its own; drop --test"
+        refused(write(**OTHER), test=other)
+        == f"--test {other}: {write(**OTHER)} has a test split of its own; drop --test"
     )
 
 
-def test_the_test_split_is_the_training_split(write):
-    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=Y)
-    assert refused(path) == "--test: t: the test split is the training split; name records that were held out"
+@pytest.mark.parametrize("labels", [Y, 1 - Y], ids=["as they were", "others"])
+def test_training_texts_are_no_test_split(write, labels):
+    """Whatever labels they come with: whoever wrote a text is known by it."""
+    separate = "so accuracy there would show private records; take them out, or measure with --eval-private"
+    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
+    assert refused(path) == f"--test: t: 5 of the 5 records of {path} are training records of {path}, {separate}"
+    path = write(values_test=np.array([3, 3, 3, 4]), offsets_test=np.array([0, 3, 4]), y_test=labels[:2])
+    assert refused(path) == f"--test: t: 1 of the 2 records of {path} are training records of {path}, {separate}"
 
 
 def test_subset_of_texts(write):
-    found = load(write(), subset="2:5", length=3)
-    assert found.train.x.tolist() == one_by_one(TEXTS[2:], 10_000, 3)
-    assert refused(write(), subset="3:5") == (
-        "--subset 3:5: t has label 1 in all of its 2 records; rows may be grouped by label: shuffle the file or take a wider"
-        " subset"
+    """By a hash of the words in the file, whatever is kept of them: as float32, little-endian."""
+    hashes = [
+        int.from_bytes(hashlib.blake2b(struct.pack(f"<{len(text)}f", *text), digest_size=8).digest(), "little") % 10**9
+        for text in TEXTS
+    ]
+    first = [place for place, value in enumerate(hashes) if value < 5 * 10**8]
+    assert 2 <= len(first) <= 4  # both parts can be learnt from
+    for options in ({"length": 3}, {"length": 2, "words": 8}):
+        found = load(write(), subset="0.5", **options)
+        expected = one_by_one([TEXTS[place] for place in first], options.get("words", 10_000), options["length"])
+        assert found.train.x.tolist() == expected
+        assert found.train.y.tolist() == Y[first].tolist()
+        assert str(found.reference()) == "t[0.0:0.5]"
+    (seven,) = [place for place in range(5) if hashes[place] == max(hashes)]
+    assert seven == 2
+    assert refused(write(), subset="0.9:1.0") == (
+        "--subset 0.9:1.0: t has 1 records for 2 classes; give as many records as classes or more"
     )
+    assert refused(write(), subset="2:5").startswith("--subset 2:5: places count only where a published file fixes")
 
 
 WRONG = {
@@ -284,4 +309,4 @@ def test_imdb(data_home):
     for record in (0, 77, 24_999):
         text = values[offsets[record] : offsets[record + 1]].tolist()
         assert found.test.x[record].tolist() == one_by_one([text], 10_000, 256)[0]
-    assert load("imdb", home=data_home, length=8).source_digest == found.source_digest
+    assert load("imdb", home=data_home, length=8).rows.digest == found.rows.digest

@@ -12,7 +12,7 @@ from dpltm.errors import InputError
 from dpltm.features import NORM, FeatureMap, principal_components
 from dpltm.privacy.events import DatasetRef
 
-SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100)
+SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100, "places")
 
 
 @pytest.mark.parametrize("records", [60, 12], ids=["more records than features", "fewer"])

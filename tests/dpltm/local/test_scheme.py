@@ -74,7 +74,9 @@ def test_the_id_is_another_with_anything_that_changes_messages():
 
 def test_where_public_records_lie_is_no_part_of_the_id():
     """The same statistics make the same messages, whoever names their source."""
-    assert made(feature_map=replace(MAP, source=DatasetRef("a", "ab" * 16, "01234567", 0, 5))).id == made().id
+    assert (
+        made(feature_map=replace(MAP, source=DatasetRef("a", "ab" * 16, "01234567", 0, 5, "places"))).id == made().id
+    )
 
 
 # --- statistics ---

@@ -35,7 +35,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.mechanisms import BoundedRange, Gaussian
 
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 DELTA = 1e-5
 Q = 256 / 60000
 
@@ -380,13 +380,13 @@ def test_what_is_too_large_is_added(event, accountant):
 # Parts.
 
 
-def statistic(start, stop, eps, fingerprint="a", key="k1"):
-    ref = DatasetRef("d", fingerprint, key, start, stop)
+def statistic(start, stop, eps, name="a", key="k1", cut="places"):
+    ref = DatasetRef("d", name, key, start, stop, cut)
     return GuaranteeEvent(ref, "t", "add-remove", "record", f"{start}", eps, 0.0)
 
 
 def layout(events):
-    return [(ref.fingerprint, ref.start, ref.stop, {event.epsilon for event in part}) for ref, part in parts(events)]
+    return [(ref.id, ref.start, ref.stop, {event.epsilon for event in part}) for ref, part in parts(events)]
 
 
 def test_disjoint_ranges_compose_in_parallel():
@@ -413,7 +413,7 @@ def test_gaps_and_other_data_are_kept_apart():
 
 
 def test_other_keys_count_everywhere():
-    """Their fingerprints cannot be compared, so that they may be the same records."""
+    """What their ids stand for cannot be compared, so that they may be the same records."""
     events = [statistic(0, 10, 0.5), statistic(20, 30, 0.3), statistic(0, 5, 0.2, "b", "k2")]
     assert layout(events) == [
         ("a", 0, 10, {0.5, 0.2}),
@@ -424,7 +424,7 @@ def test_other_keys_count_everywhere():
 
 
 def test_neighbouring_ranges_that_were_treated_alike_are_one_part():
-    events = [statistic(0, 30, 0.5), replace(statistic(10, 20, 0.5), dataset=DatasetRef("d", "b", "k1", 10, 20))]
+    events = [statistic(0, 30, 0.5), statistic(10, 20, 0.5, "b")]
     assert [(ref.start, ref.stop) for ref, _ in parts(events)] == [(0, 30), (10, 20)]
     assert parts([]) == []
 
@@ -446,12 +446,12 @@ def test_parts_cover_every_record(ranges):
     for event in events:
         own = event.dataset
         for record in range(own.start, own.stop):
-            one = DatasetRef("d", own.fingerprint, own.key_id, record, record + 1)
+            one = DatasetRef("d", own.id, own.key_id, record, record + 1, "places")
             touching = {e for e in events if e.dataset.may_overlap(one)}
             assert any(touching <= set(part) for _, part in found)
     for _, part in found:  # and no part adds up ranges of one dataset that share no record
-        for key in {(e.dataset.key_id, e.dataset.fingerprint) for e in part}:
-            same = [e.dataset for e in part if (e.dataset.key_id, e.dataset.fingerprint) == key]
+        for key in {(e.dataset.key_id, e.dataset.id) for e in part}:
+            same = [e.dataset for e in part if (e.dataset.key_id, e.dataset.id) == key]
             keys = {e.dataset.key_id for e in part}
             assert len(keys) > 1 or max(ref.start for ref in same) < min(ref.stop for ref in same)
 

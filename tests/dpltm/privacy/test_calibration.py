@@ -38,7 +38,7 @@ REMEDY = (
     " this one"
 )
 
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 DELTA = 1e-5
 
 

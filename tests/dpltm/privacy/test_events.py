@@ -14,6 +14,7 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy import events as event_module
 from dpltm.privacy.event_json import KINDS, from_json, to_json
 from dpltm.privacy.events import (
+    HASHES,
     OPEN_END,
     BudgetEvent,
     DatasetRef,
@@ -31,10 +32,19 @@ from dpltm.privacy.events import (
 texts = st.text(st.characters().filter(str.isprintable), max_size=40) | st.just("x" * 1000)
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 adjacencies = st.sampled_from(["add-remove", "replace-one"])
-refs = st.tuples(st.integers(0, 10**9), st.integers(1, 10**9)).flatmap(
-    lambda at: st.builds(DatasetRef, texts, texts, texts, st.just(at[0]), st.just(at[0] + at[1]))
+wholes = st.builds(DatasetRef, texts, texts, texts)
+by_place = st.tuples(st.integers(0, 10**9), st.integers(1, 10**9), st.sampled_from(["places", "positions"])).flatmap(
+    lambda at: st.builds(DatasetRef, texts, texts, texts, st.just(at[0]), st.just(at[0] + at[1]), st.just(at[2]))
 )
-common = {"dataset": refs, "time": texts, "adjacency": adjacencies, "unit": st.just("record")}
+by_hash = st.tuples(
+    st.lists(st.integers(0, HASHES), min_size=2, max_size=2, unique=True).map(sorted),
+    st.sampled_from(["values", "columns"]),
+).flatmap(lambda at: st.builds(DatasetRef, texts, texts, texts, st.just(at[0][0]), st.just(at[0][1]), st.just(at[1])))
+touched = st.one_of(
+    st.tuples(wholes | by_place | by_hash, st.just("add-remove")),
+    st.tuples(wholes | by_place, st.just("replace-one")),  # of parts by hash nothing is stated under it
+)
+common = {"dataset": wholes | by_place, "time": texts, "adjacency": adjacencies, "unit": st.just("record")}
 by_kind = {
     "provenance": st.builds(
         ProvenanceEvent,
@@ -84,7 +94,7 @@ by_kind = {
     ),
 }
 
-REF = DatasetRef("mnist", "f1", "k1", 0, 10)
+REF = DatasetRef("mnist", "f1", "k1", 0, 10, "places")
 TRAINING = TrainingEvent(REF, "t", "add-remove", "record", 0.5, 3, 1.1, 2.0, None, "clip 2", 7)
 SELECTION = SelectionEvent(
     REF, "t", "add-remove", "record", "exponential", "product", 0.1, "exact", 0.005, 0.1, 15, "set"
@@ -111,7 +121,7 @@ EXAMPLES = {
 # Written out by hand, keys in order: a ledger of today must be readable by every later version. Change a line here only
 # if ledgers that are on disk already keep their meaning.
 HEAD = {
-    "dataset": {"name": "mnist", "fingerprint": "f1", "key_id": "k1", "start": 0, "stop": 10},
+    "dataset": {"name": "mnist", "id": "f1", "key_id": "k1", "start": 0, "stop": 10, "cut": "places"},
     "time": "t",
     "adjacency": "add-remove",
     "unit": "record",
@@ -174,6 +184,9 @@ def refusal(body):
 def test_round_trip(kind, data):
     """Through strict JSON text (no Infinity, no NaN) and back: the same event, hence the same cost tomorrow."""
     event = data.draw(by_kind[kind])
+    records, adjacency = data.draw(touched)
+    if kind != "randomized-response":
+        event = replace(event, dataset=records, adjacency=adjacency)
     text = json.dumps(to_json(event), allow_nan=False)
     back = from_json(json.loads(text))
     assert back == event
@@ -189,7 +202,7 @@ TEXTS = [
     for name, value in asdict(example).items()
     if isinstance(value, str) and name in {"time", "ticket_set", "filter", "what"}
 ]
-NAMES = ["name", "fingerprint", "key_id"]
+NAMES = ["name", "id", "key_id"]
 
 
 def unwritable(event):
@@ -226,7 +239,7 @@ def test_texts_of_the_dataset_that_no_terminal_shows_as_they_are(kind, name, tex
     )
     body = to_json(event)
     assert refusal(body | {"dataset": body["dataset"] | {name: text}}) == (
-        f"dataset event: field {name}: bad value {text!r:.60}, expected str"
+        f"reference to records: field {name}: bad value {text!r:.60}, expected str"
     )
 
 
@@ -234,7 +247,7 @@ def test_texts_of_the_dataset_that_no_terminal_shows_as_they_are(kind, name, tex
 @pytest.mark.parametrize(("kind", "name"), TEXTS)
 def test_every_other_text_is_as_good_as_any(kind, name, text):
     event = replace(EXAMPLES[kind], **{name: text})
-    event = replace(event, dataset=replace(event.dataset, name=text, fingerprint=text, key_id=text))
+    event = replace(event, dataset=replace(event.dataset, name=text, id=text, key_id=text))
     assert from_json(json.loads(json.dumps(to_json(event)))) == event
 
 
@@ -343,7 +356,7 @@ def test_every_field_is_needed(kind):
         body = to_json(EXAMPLES[kind])
         del body[name]
         if name == "dataset":
-            assert refusal(body) == "event field dataset: expected an object"
+            assert refusal(body) == "reference to records: expected an object"
         else:
             assert refusal(body) == f"{kind} event: unknown or missing field {name!r}"
 
@@ -354,16 +367,16 @@ def test_unknown_field(kind):
     assert refusal(to_json(EXAMPLES[kind]) | {"extra": 1}) == f"{kind} event: unknown or missing field 'extra'"
 
 
-@pytest.mark.parametrize("name", ["name", "fingerprint", "key_id", "start", "stop"])
+@pytest.mark.parametrize("name", ["name", "id", "key_id", "start", "stop", "cut"])
 def test_every_field_of_the_dataset_is_needed(name):
     body = to_json(TRAINING)
     del body["dataset"][name]
-    assert refusal(body) == f"dataset event: unknown or missing field {name!r}"
+    assert refusal(body) == f"reference to records: unknown or missing field {name!r}"
 
 
 @pytest.mark.parametrize("value", [None, "mnist", 3, []])
 def test_dataset_must_be_an_object(value):
-    assert refusal(to_json(TRAINING) | {"dataset": value}) == "event field dataset: expected an object"
+    assert refusal(to_json(TRAINING) | {"dataset": value}) == "reference to records: expected an object"
 
 
 @pytest.mark.parametrize(
@@ -435,12 +448,12 @@ def test_wrong_choice(kind, name, value):
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("start", True, "int"), ("stop", 2.5, "int"), ("name", None, "str"), ("fingerprint", 1, "str")],
+    [("start", True, "int"), ("stop", 2.5, "int"), ("name", None, "str"), ("id", 1, "str"), ("cut", "hash", "Cut")],
 )
 def test_wrong_type_in_the_dataset(name, value, expected):
     body = to_json(TRAINING)
     body["dataset"][name] = value
-    assert refusal(body) == f"dataset event: field {name}: bad value {value!r}, expected {expected}"
+    assert refusal(body) == f"reference to records: field {name}: bad value {value!r}, expected {expected}"
 
 
 @pytest.mark.parametrize(
@@ -499,7 +512,7 @@ def test_out_of_range(kind, name, value, message):
 @pytest.mark.parametrize(("start", "stop"), [(0, 0), (5, 5), (6, 5), (-1, 5)])
 def test_dataset_range(start, stop):
     with pytest.raises(ArtifactError) as caught:
-        DatasetRef("mnist", "f", "k", start, stop)
+        DatasetRef("mnist", "f", "k", start, stop, "places")
     assert str(caught.value) == f"dataset reference mnist: records {start}:{stop} are not a range"
 
 
@@ -548,19 +561,19 @@ def test_a_number_beyond_float64(name):
     ("change", "expected"),
     [
         ({}, True),  # the same records
-        ({"name": "other"}, True),  # the name is the user's; only the fingerprint speaks
+        ({"name": "other"}, True),  # the name is the user's; only the id speaks
         ({"start": 9, "stop": 20}, True),  # one record shared
         ({"start": 10, "stop": 20}, False),  # half-open: adjacent ranges share none
         ({"start": 3, "stop": 4}, True),  # inside
-        ({"fingerprint": "f2"}, False),  # other data under the same key
-        ({"fingerprint": "f2", "start": 10, "stop": 20}, False),
+        ({"id": "f2"}, False),  # other data under the same key
+        ({"id": "f2", "start": 10, "stop": 20}, False),
         ({"key_id": "k2"}, True),  # keys that cannot tell
-        ({"key_id": "k2", "fingerprint": "f2"}, True),
-        ({"key_id": "k2", "fingerprint": "f2", "start": 10, "stop": 20}, True),
+        ({"key_id": "k2", "id": "f2"}, True),
+        ({"key_id": "k2", "id": "f2", "start": 10, "stop": 20}, True),
     ],
 )
 def test_may_overlap(change, expected):
-    other = replace(REF, **change)
+    other = replace(REF, content=None, **change)
     assert REF.may_overlap(other) is expected
     assert other.may_overlap(REF) is expected
 
@@ -576,7 +589,11 @@ def test_ranges_cross_as_sets_do(first, second):
 def test_reference_as_text():
     """Where the number of records is private, no end is printed."""
     assert str(REF) == "mnist[0:10]"
-    assert str(replace(REF, stop=OPEN_END)) == "mnist"
+    assert str(REF.all) == "mnist"
+    assert str(replace(REF, stop=OPEN_END)) == "mnist[0:]"
+    assert str(replace(REF, cut="positions")) == "mnist[0:10]"
+    assert str(replace(REF, cut="values", start=25 * 10**7, stop=HASHES)) == "mnist[0.25:1.0]"
+    assert str(replace(REF, cut="columns", start=0, stop=1)) == "mnist[0.0:0.000000001]"
 
 
 def test_a_guarantee_without_a_chance_of_failure():

@@ -14,7 +14,7 @@ from dpltm.privacy.calibration import slack_noise
 from dpltm.privacy.events import DatasetRef, TrainingEvent
 
 Q = 256 / 60000
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 
 
 @pytest.mark.parametrize(

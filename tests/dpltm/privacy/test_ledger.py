@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import (
+    UNKNOWN,
     BudgetEvent,
     DatasetRef,
     GaussianEvent,
@@ -32,14 +33,17 @@ from dpltm.privacy.ledger import (
     Ledger,
     Nominal,
     PrivacyReport,
+    budgets_in,
     check_budgets,
     compare_central_limit,
+    if_overlapping,
     merge,
     missing,
+    overlap_note,
     report,
 )
 
-DATA = DatasetRef("mnist", "f1", "k1", 0, 60000)
+DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
 DELTA = 1e-5
 TRAINING = TrainingEvent(DATA, "t", "add-remove", "record", 256 / 60000, 3515, 1.1, 1.0, None, "clip 1", 10)
 SELECTION = SelectionEvent(
@@ -54,7 +58,16 @@ GAUSSIAN = GaussianEvent(DATA, "t", "add-remove", "record", "a sum", 1.0, 4.0)
 RANDOMIZED = RandomizedResponseEvent(DATA, "t", "replace-one", "record", "labels", 0.5, 10)
 GUARANTEE = GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", 0.5, 1e-7)
 BUDGET = BudgetEvent(DATA, "2026-01-02T03:04:05Z", "add-remove", "record", 1.2, DELTA)
+PLACED = (
+    "parts of mnist are cut by its places, which its published file fixes: the neighbour is that file with one place"
+    " empty"
+)
 TWO_DRAWS = "earlier releases from these records are on record, so Expected adaptive=True"
+
+
+def renamed(ref, **changes):
+    """Another reference, of which nothing is known but what it says: ``replace`` alone would keep what was known."""
+    return replace(ref, content=None, **changes)
 
 
 def gdp_epsilon(mu, delta):
@@ -132,7 +145,7 @@ def test_nothing_can_be_removed():
 def test_datasets_are_kept_apart():
     """Other data, and a disjoint split of the same data, cost these records nothing; a foreign key might be them."""
     first, second = replace(DATA, stop=30000), replace(DATA, start=30000)
-    other, foreign = replace(DATA, fingerprint="f2"), replace(DATA, fingerprint="x", key_id="k2")
+    other, foreign = renamed(DATA, id="f2"), renamed(DATA, id="x", key_id="k2")
     places = [first, second, other, foreign, DATA]
     events = [replace(TRAINING, dataset=ref) for ref in places]
     ledger = Ledger(events)
@@ -225,12 +238,12 @@ def test_what_is_no_release_may_come_before_a_first_draw(earlier):
     [
         ({"start": 30000}, False),  # declared disjoint
         ({"start": 29999}, True),  # one record in both
-        ({"fingerprint": "f2"}, False),
-        ({"fingerprint": "f2", "key_id": "k2"}, True),  # cannot be told apart
+        ({"id": "f2"}, False),
+        ({"id": "f2", "key_id": "k2"}, True),  # cannot be told apart
     ],
 )
 def test_only_releases_that_may_share_records_count(where, refused):
-    ledger = Ledger([replace(TRAINING, dataset=replace(DATA, **where))])
+    ledger = Ledger([replace(TRAINING, dataset=renamed(DATA, **where))])
     first = replace(FIRST, dataset=replace(DATA, stop=30000))
     if refused:
         with pytest.raises(ArtifactError, match=TWO_DRAWS):
@@ -299,12 +312,12 @@ def test_the_last_budget_for_the_same_records_counts():
     [
         ({"name": "other"}, True),
         ({"start": 30000, "stop": 30001}, True),
-        ({"fingerprint": "f2"}, False),
-        ({"fingerprint": "f2", "key_id": "k2"}, True),
+        ({"id": "f2"}, False),
+        ({"id": "f2", "key_id": "k2"}, True),
     ],
 )
 def test_a_budget_holds_for_every_record_it_may_share(where, counts):
-    there = replace(DATA, **where)
+    there = renamed(DATA, **where)
     ledger = Ledger([replace(BUDGET, epsilon=0.3)])
     event = replace(pure(0.5), dataset=there)
     if counts:
@@ -378,6 +391,124 @@ def test_the_last_budget_counts_whatever_the_data_are_called():
     assert ledger.events[-1] == pure(0.5)
 
 
+def test_the_last_budget_counts_whatever_id_the_records_had_that_time():
+    """Ids are random: what they stand for is what a budget was set on."""
+    again = replace(DATA, id="another")
+    assert again.content == DATA.content
+    ledger = Ledger([replace(BUDGET, epsilon=0.3), replace(BUDGET, dataset=again, epsilon=0.8)])
+    assert budgets_in(ledger.events) == [replace(BUDGET, dataset=again, epsilon=0.8)]
+    ledger.append(pure(0.5))
+    assert ledger.events[-1] == pure(0.5)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        renamed(DATA, id="another"),
+        replace(DATA, id="another", content=UNKNOWN),
+        replace(DATA, stop=30000),
+        replace(DATA, cut="positions"),
+        DATA.all,
+    ],
+)
+def test_budgets_on_what_is_not_known_to_be_the_same_stand_beside_each_other(other):
+    lower, higher = replace(BUDGET, epsilon=0.3), replace(BUDGET, dataset=other, epsilon=0.8)
+    assert budgets_in([lower, higher]) == [lower, higher]
+    with pytest.raises(BudgetError, match=r"above the budget of 0\.3"):
+        Ledger([lower, higher]).append(pure(0.5))
+
+
+def test_a_budget_holds_for_another_file_with_common_rows():
+    """One row more is another content, of the same people."""
+    more = replace(renamed(DATA, id="more", name="one row more").all, shares=frozenset({DATA.content}))
+    with pytest.raises(BudgetError, match=r"bring mnist\[0:60000\] to epsilon 0\.[5-9]"):
+        Ledger([replace(BUDGET, epsilon=0.3)]).append(replace(pure(0.6), dataset=more))
+
+
+# Several datasets: were they the same people.
+
+
+OTHER = DatasetRef("other", "o1", "k1")
+
+
+def test_if_overlapping_everything_adds_up():
+    apart = [pure(0.5), replace(pure(0.3), dataset=OTHER)]
+    assert epsilon(apart, 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert if_overlapping(apart, 1e-12) == pytest.approx(0.8, abs=1e-6)
+    third = replace(pure(0.1), dataset=renamed(OTHER, id="o2"))
+    assert if_overlapping([*apart, third], 1e-12) == pytest.approx(0.9, abs=1e-6)
+    assert if_overlapping([], DELTA) == 0
+    assert if_overlapping(apart[:1], 1e-12) == epsilon(apart[:1], 1e-12)
+    trainings = [TRAINING, replace(TRAINING, dataset=OTHER)]
+    assert if_overlapping(trainings, DELTA) == epsilon([TRAINING, TRAINING], DELTA) > epsilon(trainings, DELTA)
+    assert if_overlapping(trainings, DELTA, "rdp") == epsilon([TRAINING, TRAINING], DELTA, "rdp")
+    assert if_overlapping(trainings, DELTA, "clt") == if_overlapping(trainings, DELTA)  # certified all the same
+
+
+def test_parts_of_one_dataset_stay_parts():
+    """Each record is in one of them. Ids of one content are one dataset. Beside others, who may be in any, they add up."""
+    half, rest = replace(DATA, stop=30000), replace(DATA, id="again", start=30000)
+    events = [replace(pure(0.5), dataset=half), replace(pure(0.4), dataset=rest)]
+    assert if_overlapping(events, 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert if_overlapping([*events, replace(pure(0.3), dataset=OTHER)], 1e-12) == pytest.approx(1.2, abs=1e-6)
+
+
+def test_if_overlapping_never_below_what_is_certified():
+    events = [
+        replace(pure(0.1 * (place + 1)), dataset=ref)
+        for place, ref in enumerate(
+            [
+                DATA,
+                OTHER,
+                replace(DATA, start=60000, stop=70000),
+                replace(OTHER, id="x", content=UNKNOWN),
+                replace(OTHER, id="p", cut="positions", stop=10, content=UNKNOWN),
+            ]
+        )
+    ]
+    for number in range(1, len(events) + 1):
+        assert if_overlapping(events[:number], DELTA) >= epsilon(events[:number], DELTA)
+
+
+def test_the_note_that_several_datasets_call_for():
+    events = [pure(0.5), replace(pure(0.3), dataset=OTHER)]
+    total = if_overlapping(events, DELTA)
+    assert overlap_note(events, DELTA, epsilon(events, DELTA)) == [
+        "the ledger holds releases from 2 datasets (mnist, other), told apart by what their rows hold; if these overlap:"
+        f" epsilon {total:.4g}"
+    ]
+    assert overlap_note(events, DELTA, total) == []  # said already
+    one_more = [*events, replace(pure(0.1), dataset=renamed(OTHER, id="o2"))]
+    assert "from 3 datasets (mnist, other), told apart" in overlap_note(one_more, DELTA, 0.5)[0]  # a name is said once
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        replace(BUDGET, dataset=OTHER),
+        replace(DATA_FREE, dataset=OTHER),
+        replace(DATA_FREE, dataset=OTHER, provenance="public"),
+        replace(pure(0.5), dataset=replace(DATA, start=60000, stop=70000)),
+        replace(pure(0.5), dataset=replace(DATA, id="again", stop=9)),
+    ],
+    ids=["budget", "data-free", "public", "another part", "another id"],
+)
+def test_one_dataset_calls_for_no_note(free):
+    assert overlap_note([pure(0.5), free], DELTA, 0.0) == []
+    assert overlap_note([], DELTA, 0.0) == []
+
+
+def test_the_note_where_nothing_is_common():
+    events = [pure(0.5), replace(RANDOMIZED, dataset=OTHER)]
+    assert overlap_note(events, DELTA, 0.5) == [
+        "the ledger holds releases from 2 datasets; if these overlap, nothing is certified: adjacency: the ledger holds"
+        " events under add-remove and under replace-one, which have no common guarantee; use one relation throughout, or"
+        " separate ledgers"
+    ]
+    private = [pure(0.5), replace(PRIVATE, dataset=OTHER)]
+    assert overlap_note(private, DELTA, 0.5)[0].endswith("if these overlap: epsilon inf")
+
+
 # Both figures.
 
 
@@ -426,7 +557,7 @@ def test_golden_report(training_delta):
     assert found.nominal.epsilon == pytest.approx(1.634, abs=5e-4)
     assert found.nominal == Nominal(found.nominal.epsilon, DELTA, "DPLTM Theorem 3")
     assert replace(found.certified, epsilon=0) == Certified(0, DELTA, "pld", "add-remove", "record", "poisson")
-    assert found.notes == (SEARCH_NOTE,)
+    assert found.notes == (PLACED, SEARCH_NOTE)
 
 
 def test_permute_and_flip_is_pure_and_no_more():
@@ -456,7 +587,7 @@ def test_golden_accountants(sigma, steps, clt, ma, pld):
     for name in ("pld", "rdp", "ma"):
         assert found[name].certified.accountant == name
         assert found[name].nominal is None
-        assert found[name].notes == (SEARCH_NOTE,)
+        assert found[name].notes == (PLACED, SEARCH_NOTE)
     assert found["clt"].certified == found["pld"].certified  # nothing certified comes from it
     nominal = found["clt"].nominal
     assert nominal == Nominal(nominal.epsilon, DELTA, "GDP central limit theorem, an approximation")
@@ -472,6 +603,7 @@ def test_the_central_limit_says_by_how_much_it_misses(sigma, steps, side, gap):
     nominal, certified = found.nominal.epsilon, found.certified.epsilon
     assert abs(nominal - certified) == pytest.approx(gap, abs=0.02)
     assert found.notes == (
+        PLACED,
         f"the central limit figure {nominal:.4g} is {abs(nominal - certified):.2g}"
         f" ({100 * abs(nominal - certified) / certified:.1f}%) {side} the certified one: it is an approximation and"
         " promises nothing",
@@ -510,7 +642,7 @@ def test_the_central_limit_of_private_tickets_certifies_nothing():
     found = report([PRIVATE, replace(TRAINING, steps=14062)], DELTA, "add-remove", accountant="clt")
     assert found.certified.epsilon == math.inf
     assert found.nominal.epsilon == pytest.approx(2.324, abs=1e-3)
-    assert found.notes[1:] == ("the central limit figure is an approximation and promises nothing", SEARCH_NOTE)
+    assert found.notes[2:] == ("the central limit figure is an approximation and promises nothing", SEARCH_NOTE)
 
 
 def test_an_accountant_that_nobody_knows():
@@ -533,6 +665,7 @@ def test_private_tickets_are_infinite_with_the_nominal_beside():
     assert found.nominal.epsilon == pytest.approx(1.634, abs=5e-4)
     assert found.nominal.source == "DPLTM Theorem 3"
     assert found.notes == (
+        PLACED,
         "the tickets were made from mnist[0:60000] with no mechanism (provenance private): their masks may reveal the"
         " records, their predictors even more, so nothing is certified",
         SEARCH_NOTE,
@@ -601,13 +734,13 @@ def test_events_are_read_once():
 def test_revealed_scores():
     found = report([REVEALED], DELTA, "add-remove")
     assert found.certified.epsilon == math.inf
-    assert found.notes == ("released without protection from mnist[0:60000]: every ticket's score",)
+    assert found.notes == (PLACED, "released without protection from mnist[0:60000]: every ticket's score")
 
 
 def test_training_without_noise():
     found = report([replace(TRAINING, noise_multiplier=0.0)], DELTA, "add-remove")
     assert found.certified.epsilon == math.inf
-    assert found.notes == ("training at noise multiplier 0: nothing is certified", SEARCH_NOTE)
+    assert found.notes == (PLACED, "training at noise multiplier 0: nothing is certified", SEARCH_NOTE)
 
 
 def test_a_draw_below_the_true_sensitivity():
@@ -618,6 +751,7 @@ def test_a_draw_below_the_true_sensitivity():
     assert 0.39 < exact <= found.certified.epsilon <= exact + 1e-4
     assert found.nominal.epsilon == pytest.approx(0.1)
     assert found.notes == (
+        PLACED,
         "the paper sensitivity 0.25 is below the true one: the selection at eps1 0.1 is certified as 0.4",
         SEARCH_NOTE,
     )
@@ -626,6 +760,7 @@ def test_a_draw_below_the_true_sensitivity():
 def test_notes_of_the_caller_come_after_the_events_and_repeats_are_dropped():
     found = report([REVEALED, REVEALED, SELECTION], DELTA, "add-remove", notes=["mine", SEARCH_NOTE, "mine"])
     assert found.notes == (
+        PLACED,
         "released without protection from mnist[0:60000]: every ticket's score",
         "mine",
         SEARCH_NOTE,
@@ -647,7 +782,7 @@ def test_json_of_an_infinite_figure():
         "sampling": "poisson",
     }
     assert body["nominal"] == {"epsilon": "inf", "delta": DELTA, "source": "DPLTM Theorem 3"}
-    assert len(body["notes"]) == 3
+    assert len(body["notes"]) == 4
 
 
 def test_json_without_a_nominal_figure():
@@ -677,7 +812,7 @@ def test_the_printed_relation_is_the_one_of_the_events(events_for, asked):
 
 
 def test_the_relation_stated_is_that_of_the_figure():
-    elsewhere = replace(DATA, fingerprint="f2", name="other")
+    elsewhere = renamed(DATA, id="f2", name="other")
     worse = replace(TRAINING, dataset=elsewhere, adjacency="replace-one", noise_multiplier=0.5)
     for events in ((TRAINING, worse), (worse, TRAINING)):
         found = report(events, DELTA, "add-remove")
@@ -687,7 +822,7 @@ def test_the_relation_stated_is_that_of_the_figure():
 
 
 @pytest.mark.parametrize(
-    "other", [replace(DATA, fingerprint="f2"), replace(DATA, start=60000, stop=70000)], ids=["dataset", "range"]
+    "other", [renamed(DATA, id="f2"), replace(DATA, start=60000, stop=70000)], ids=["dataset", "range"]
 )
 def test_claims_do_not_add_up_over_different_records(other):
     """Theorem 3 adds what one record goes through."""

@@ -14,7 +14,7 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, NonPrivateEvent, SelectionEvent, TrainingEvent
 from dpltm.privacy.odometer import Odometer
 
-DATA = DatasetRef("mnist", "f1", "k1", 0, 60000)
+DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
 DELTA = 1e-5
 COMMON = (DATA, "t", "add-remove", "record")
 FIRST = SelectionEvent(*COMMON, "exponential", "additive", 0.5, "exact", 0.1, 0.5, 15, "s", False)

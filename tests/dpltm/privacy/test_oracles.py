@@ -18,7 +18,7 @@ from dpltm.privacy.events import DatasetRef, TrainingEvent
 
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the")  # Opacus's PRV asks its RDP for a domain size
 
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000)
+DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 
 
 def training(sigma, rate, steps):

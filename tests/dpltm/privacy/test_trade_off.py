@@ -26,7 +26,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.trade_off import curves, sentence
 
-DATA = DatasetRef("mnist", "f1", "k1", 0, 60000)
+DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
 COMMON = (DATA, "t", "add-remove", "record")
 FIRST = SelectionEvent(*COMMON, "exponential", "additive", 0.5, "exact", 0.1, 0.5, 15, "s", False)
 LAPLACE = LaplaceEvent(*COMMON, "a mean", 1.5, 1.0)

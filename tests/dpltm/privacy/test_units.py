@@ -31,8 +31,8 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.units import unit_of
 from dpltm.privacy.words import describe
 
-DATA = DatasetRef("movielens", "a" * 64, "k1", 0, 800167)
-OTHER = replace(DATA, name="imdb", fingerprint="b" * 64)
+DATA = DatasetRef("movielens", "a" * 64, "k1", 0, 800167, "places")
+OTHER = DatasetRef("imdb", "b" * 64, "k1")
 DELTA = 1e-5
 RECORD = TrainingEvent(DATA, "t", "add-remove", "record", 0.01, 100, 1.0, 1.0, None, "clip 1", 10)
 USER = replace(RECORD, unit="user", dataset=replace(DATA, stop=2**63 - 1))
@@ -188,7 +188,7 @@ def test_one_unit_for_all_datasets_of_a_figure():
 def test_a_report_states_the_unit_and_says_what_it_does_not_cover():
     both = report([RECORD, USER], DELTA, "add-remove")
     assert (both.certified.unit, both.certified.epsilon) == ("record", epsilon([RECORD, USER], DELTA))
-    assert both.notes[0] == (
+    assert both.notes[1] == (
         "there are releases for users, which count at twice their sensitivity here: one record more or less changes what its"
         " user contributes from one bounded value to another; nothing is certified for a user"
     )
@@ -197,7 +197,7 @@ def test_a_report_states_the_unit_and_says_what_it_does_not_cover():
     assert not any("releases for" in note for note in users.notes)
     asked = report([RECORD, USER], DELTA, "add-remove", unit="user")
     assert (asked.certified.unit, asked.certified.epsilon) == ("user", math.inf)
-    assert asked.notes[0] == (
+    assert asked.notes[1] == (
         "there are releases for single records, which certify nothing for a user, who may have many; for one record"
         f" everything together is certified at epsilon {epsilon([RECORD, USER], DELTA):.4g}"
     )

@@ -1,0 +1,237 @@
+"""What tells one record from another: public hashes that cut parts out of a dataset, and keyed ones that identify its rows.
+
+A **public hash** looks at one record and at nothing else, so that a record more or less changes the part that it falls into
+and no other (PRIVACY.md section 1). It is the same for everybody, and does not depend on the order of the file, on how wide
+its numbers are, or on which column is the label.
+
+**Keyed hashes** answer whether two datasets have rows in common. They are private, stay in the user's configuration folder,
+and are taken in up to three *views* of a row, so that the same people are recognised in files of another form:
+
+- *values*: the features in their order, without the label. Knows an array again under other labels.
+- *columns*: every value, the label too, under the name of its column. Knows a table again whichever column is the label,
+  whatever their order.
+- *bag*: every value, the label too, in any order. Knows an array as a table, and a table under other names. Left out where
+  it tells rows apart badly, as it does where all values are zeros and ones.
+
+Numbers count as float32, so 1 is 1.0 and True; a table stored with fewer digits, scaled, or without some of its columns is
+not recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from dpltm.privacy.events import HASHES
+
+ROWS = 4096
+"""Rows that are hashed at once."""
+
+DISTINCT = 0.9
+"""Of rows that differ in their values, the part that must differ as bags for bags to be of use."""
+
+_U, _STEP = np.uint64, 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The records of one split as they were read, for their hashes.
+
+    Attributes:
+        x: features, ``(n, ...)``, as stored.
+        y: labels, ``(n,)``.
+        columns: names of the columns of ``x``, where a table has them.
+        label: name of the label's column.
+        ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then ``x`` is not looked at.
+        kin: rows of another kin are never the same: those of made-up records are nobody's.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    columns: tuple[str, ...] | None = None
+    label: str | None = None
+    ragged: tuple[np.ndarray, np.ndarray] | None = None
+    kin: str = ""
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of exactly this file's content, order and types too: private, and a name for what is kept of it."""
+        content = hashlib.sha256(repr((self.columns, self.label, self.kin)).encode())
+        for part in (*(self.ragged or (self.x,)), self.y):
+            plain = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
+            content.update(f"{plain.dtype.name} {plain.shape}\n".encode())
+            content.update(plain.data if plain.ndim else plain.tobytes())
+        return content.hexdigest()
+
+    @property
+    def cut(self) -> Literal["values", "columns"]:
+        """How a part is cut out of these records: ``columns`` of a table with names, else ``values``."""
+        return "values" if self._names is None else "columns"
+
+    def public_hashes(self) -> np.ndarray:
+        """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.
+
+        The first 8 bytes of BLAKE2b over its values as little-endian float32, modulo ``HASHES``: the features in their
+        order, or, of a table, all columns with the label in the order of their names.
+
+        Guarantees:
+            Depends on no other record. Equal records have equal hashes, so all copies of one are in the same part.
+        """
+        found = [
+            int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little") % HASHES for row in self._plain()
+        ]
+        return np.array(found, dtype=np.int64)
+
+    def keyed_hashes(self, key: bytes) -> np.ndarray:
+        """Hashes of all rows in every view, sorted, ``(m,)`` uint64, m up to three times n: what rows are recognised by.
+
+        Args:
+            key: secret; without it the hashes confirm no guess of a row.
+        """
+        key = key + self.kin.encode()
+        if self.ragged is not None:
+            return np.sort(np.concatenate([_hash(rows, key, "values") for rows in self._mixed_texts(key)]))
+        views: dict[str, list[np.ndarray]] = {"values": [], "bag": [], "columns": []}
+        names = self._names
+        for rows in self._chunks(self.x, label=True):
+            mixed = _mixed(rows, key)
+            views["values"].append(_hash(mixed[:, :-1], key, "values"))
+            views["bag"].append(_hash_bag(mixed, key))
+            if names is not None:
+                views["columns"].append(_hash(mixed[:, names[0]], key, "columns " + "\0".join(names[1])))
+        found = {view: np.concatenate(parts) for view, parts in views.items() if parts}
+        if len(np.unique(found["bag"])) < DISTINCT * len(np.unique(found["values"])):
+            del found["bag"]
+        return np.sort(np.concatenate(list(found.values())))
+
+    def value_hashes(self, key: bytes) -> np.ndarray:
+        """The view *values* alone, a hash for each row in its order, ``(n,)`` uint64."""
+        key = key + self.kin.encode()
+        if self.ragged is not None:
+            return np.concatenate([_hash(rows, key, "values") for rows in self._mixed_texts(key)])
+        return np.concatenate([_hash(_mixed(rows, key), key, "values") for rows in self._chunks(self.x)])
+
+    def labelled_hashes(self, key: bytes) -> np.ndarray:
+        """One hash a row, ``(n,)`` uint64: its features in their order, then its label; to find one split in another."""
+        if self.ragged is not None:
+            return np.concatenate([_hash(rows, key, "labelled") for rows in self._mixed_texts(key)])
+        return np.concatenate([_hash(_mixed(rows, key), key, "labelled") for rows in self._chunks(self.x, label=True)])
+
+    @property
+    def _names(self) -> tuple[np.ndarray, list[str]] | None:
+        """The order of all columns, the label's last one too, by their names; None where they have none of their own."""
+        if self.columns is None or self.label is None or len({*self.columns, self.label}) <= len(self.columns):
+            return None
+        names = [*self.columns, self.label]
+        return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
+
+    def _plain(self) -> Iterator[bytes]:
+        """The bytes of each record that its public hash is taken over."""
+        if self.ragged is not None:
+            values, offsets = self.ragged
+            for start, stop in itertools.pairwise(offsets):
+                yield _float32(values[start:stop]).tobytes()
+            return
+        names = self._names
+        for rows in self._chunks(self.x, label=names is not None):
+            for row in rows if names is None else rows[:, names[0]]:
+                yield row.tobytes()
+
+    def _chunks(self, x: np.ndarray, label: bool = False) -> Iterator[np.ndarray]:
+        """Rows as float32, some at a time; with the label behind the features if asked."""
+        for start in range(0, len(self), ROWS):
+            rows = _float32(x[start : start + ROWS]).reshape(min(ROWS, len(self) - start), -1)
+            yield np.column_stack([rows, _float32(self.y[start : start + ROWS])]) if label else rows
+
+    def _mixed_texts(self, key: bytes) -> Iterator[np.ndarray]:
+        """Every text as one row of its own length, mixed."""
+        assert self.ragged is not None
+        values, offsets = self.ragged
+        for start, stop in itertools.pairwise(offsets):
+            yield _mixed(_float32(values[start:stop]).reshape(1, -1), key)
+
+
+def share_rows(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two sorted arrays of hashes have one in common."""
+    small, large = sorted((one, other), key=len)
+    return bool(len(small)) and bool(_found(small, large).any())
+
+
+def count_shared(train: np.ndarray, test: np.ndarray) -> int:
+    """How many test rows are training rows too, and not by coincidence; 0 where coincidence explains them.
+
+    Rows that several training records share identify nobody, and neither do those that a further record would be expected to
+    share with a single one: by Good and Turing, out of N records of which N2 values occur twice, about 2 N2 / N of new ones
+    equal a record that was alone. More than that, by four standard deviations, is no coincidence. Copies of a whole file
+    count as one; where nobody is alone even so, coincidence explains everything but the very same rows.
+
+    Args:
+        train, test: hashes of their rows, one a row (see :meth:`Rows.labelled_hashes`).
+    """
+    if len(train) == len(test) and np.array_equal(np.sort(train), np.sort(test)):
+        return len(test)
+    values, counts = np.unique(train, return_counts=True)
+    counts = counts // np.gcd.reduce(counts)
+    alone = values[counts == 1]
+    if not len(alone):
+        return 0
+    hits = int(_found(test, alone).sum())
+    expected = len(test) * 2 * int((counts == 2).sum()) / int(counts.sum())
+    return int(_found(test, values).sum()) if hits > expected + 4 * math.sqrt(expected) else 0
+
+
+def _found(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Which of ``wanted`` are among the sorted ``values``."""
+    place = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.asarray(values[place] == wanted)
+
+
+def _float32(values: np.ndarray) -> np.ndarray:
+    """Little-endian float32, with one zero instead of two; what is too large for it is infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.astype("<f4") + np.float32(0))
+
+
+def _secrets(key: bytes, view: str) -> tuple[np.uint64, np.uint64]:
+    """Two secret numbers for a view."""
+    found = hmac.new(key, view.encode(), hashlib.sha256).digest()
+    return _U(int.from_bytes(found[:8], "little")), _U(int.from_bytes(found[8:16], "little"))
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: every bit of the result depends on every bit of the argument."""
+    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
+    return value ^ (value >> _U(31))
+
+
+def _mixed(rows: np.ndarray, key: bytes) -> np.ndarray:
+    """A secret number for each value of some rows, float32 to uint64."""
+    first, second = _secrets(key, "value")
+    with np.errstate(over="ignore"):
+        return _mix((rows.view("<u4").astype(np.uint64) + first) * _U(_STEP) ^ second)
+
+
+def _hash(mixed: np.ndarray, key: bytes, view: str) -> np.ndarray:
+    """A hash of each row, ``(r, d)`` to ``(r,)``, in which the place of a value counts: a sum with secret odd weights."""
+    first, second = _secrets(key, view)
+    with np.errstate(over="ignore"):
+        weights = _mix(np.arange(1, mixed.shape[1] + 1, dtype=np.uint64) * _U(_STEP) ^ first) | _U(1)
+        return _mix(mixed @ weights + second + _U(mixed.shape[1]))
+
+
+def _hash_bag(mixed: np.ndarray, key: bytes) -> np.ndarray:
+    """The same where the place of a value does not count."""
+    with np.errstate(over="ignore"):
+        return _mix(mixed.sum(axis=1, dtype=np.uint64) ^ _secrets(key, "bag")[0])

@@ -1,0 +1,353 @@
+"""Neighbours, for every loader and every form of ``--subset``.
+
+Deleting or adding one record changes the training records of the part that it is in by that record alone, those of every
+other part by none, and nothing else of what a dataset says, once its public inputs are declared.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpltm.data import Dataset, Split, catalogue, load
+from dpltm.data.catalogue import Description
+from dpltm.data.rows import Rows
+from dpltm.errors import DataError
+
+N = 41
+"""Records that there are in all; the first, one in the middle and the last of them come and go."""
+
+GONE = (0, 20, N - 1)
+PARTITIONS = [
+    ("1",),
+    ("0.5", "0.5:1.0"),
+    (":0.25", "0.25:0.75", "0.75:"),
+    ("0:0.3", "0.3:1"),
+    ("0.0:0.123456789", "0.123456789:"),
+]
+GENERATOR = np.random.default_rng(3)
+X = GENERATOR.integers(0, 100, (N, 4)).astype(np.float64)
+Y = GENERATOR.integers(0, 2, N)
+X_TEST, Y_TEST = GENERATOR.integers(100, 200, (5, 4)).astype(np.float64), np.array([0, 1, 0, 1, 1])
+LENGTHS = GENERATOR.integers(0, 6, N)
+TEXTS = [[place, *GENERATOR.integers(0, 30, size).tolist()] for place, size in enumerate(LENGTHS)]
+RATINGS = [(1 + place % 9, 1 + place, 1 + place % 5) for place in range(N)]
+DECLARED = {"bounds": (0.0, 255.0), "classes": 2, "records": 30}
+
+load_module = importlib.import_module("dpltm.data.load")
+"""The module: the package has a function of that name."""
+
+Made = Callable[[Path, list[int]], Callable[..., Dataset]]
+
+
+def npz(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    np.savez(folder / "t.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
+    return lambda **options: load(str(folder / "t.npz"), **DECLARED, **options)
+
+
+def own_npz_by_name(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    """In the data home, where no description says how many there are."""
+    np.savez(folder / "t.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
+    return lambda **options: load("t", home=folder, **DECLARED, **options)
+
+
+def csv(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    for name, x, y in (("t.csv", X[there], Y[there]), ("test.csv", X_TEST, Y_TEST)):
+        lines = ["b,a,label,d,c"]
+        lines += [f"{row[0]},{row[1]},{label},{row[2]},{row[3]}" for row, label in zip(x, y, strict=True)]
+        (folder / name).write_text("\n".join(lines) + "\n")
+    test = str(folder / "test.csv")
+    return lambda **options: load(str(folder / "t.csv"), label="label", test=test, **DECLARED, **options)
+
+
+def parquet(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
+    import pyarrow.parquet as pq
+
+    columns = {name: X[there, place] for place, name in enumerate("bacd")}
+    pq.write_table(pa.table({**columns, "label": Y[there]}), folder / "t.parquet")
+    return lambda **options: load(str(folder / "t.parquet"), label="label", **DECLARED, **options)
+
+
+def texts(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    kept = [TEXTS[place] for place in there]
+    np.savez(
+        folder / "t.npz",
+        values_train=np.array([word for text in kept for word in text]),
+        offsets_train=np.cumsum([0, *map(len, kept)]),
+        y_train=Y[there],
+    )
+    return lambda **options: load(str(folder / "t.npz"), words=60, length=3, classes=2, records=30, **options)
+
+
+def ratings(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    text = "".join("::".join(map(str, (*RATINGS[place], 978300760))) + "\n" for place in there)
+    (folder / "t.dat").write_text(text)
+    return lambda **options: load(str(folder / "t.dat"), users=9, items=N, records=30, **options)
+
+
+def movielens(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    """Known ratings: how many there are was published, whatever the file holds."""
+    text = "".join("::".join(map(str, (*RATINGS[place], 978300760))) + "\n" for place in there)
+    (folder / "ratings.dat").write_text(text)
+    return lambda **options: load("movielens", home=folder, **options)
+
+
+def named_too_long_or_short(folder: Path, there: list[int]) -> Callable[..., Dataset]:
+    """A known dataset whose file is not the published one: nothing fixes its places."""
+    np.savez(folder / "isolet.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
+    return lambda **options: load("isolet", home=folder, **DECLARED, **options)
+
+
+OWN: dict[str, Made] = {
+    made.__name__: made
+    for made in (npz, own_npz_by_name, csv, parquet, texts, ratings, movielens, named_too_long_or_short)
+}
+
+
+def records(split: Split | None) -> list[tuple[bytes, int]]:
+    """What is in a split, in order."""
+    if split is None:
+        return []
+    return [(x.tobytes(), int(y)) for x, y in zip(split.x, split.y, strict=True)]
+
+
+def joined(parts: Iterable[list[tuple[bytes, int]]]) -> list[tuple[bytes, int]]:
+    return list(chain.from_iterable(parts))
+
+
+def public(dataset: Dataset) -> dict[str, object]:
+    """All that a dataset says but for its training records and their hashes, which stay in memory."""
+    said: dict[str, object] = {}
+    for field in fields(dataset):
+        value = getattr(dataset, field.name)
+        if field.name in ("train", "rows"):
+            continue
+        said[field.name] = records(value) if isinstance(value, Split) else value
+        if isinstance(value, Rows):
+            said[field.name] = value.digest
+    shape = dataset.train.x.shape[1:], dataset.train.x.dtype, dataset.train.y.dtype
+    return {**said, "shape": shape, "reference": str(dataset.reference())}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What the records of a part lost to a neighbour."""
+
+    lost: list[tuple[bytes, int]]
+    gained: list[tuple[bytes, int]]
+
+
+def change(more: Dataset, less: Dataset) -> Change:
+    before, after = records(more.train), records(less.train)
+    lost = [record for record in before if record not in after]
+    assert [record for record in before if record not in lost] == after  # nobody else came, or moved
+    return Change(lost, [record for record in after if record not in before])
+
+
+def test_records_are_told_apart():
+    """Else nothing below would be seen."""
+    assert len({tuple(row) for row in X.tolist()}) == len({tuple(text) for text in TEXTS}) == len(set(RATINGS)) == N
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("gone", GONE, ids=["first", "middle", "last"])
+def test_one_record_more_or_less_changes_one_part_by_itself(tmp_path, kind, gone):
+    everybody = list(range(N))
+    folders = [tmp_path / "more", tmp_path / "less"]
+    for folder in folders:
+        folder.mkdir()
+    more = OWN[kind](folders[0], everybody)
+    less = OWN[kind](folders[1], [place for place in everybody if place != gone])
+    whole = change(more(for_training=False), less(for_training=False))
+    tested = [records(data(for_training=False).test) for data in (more, less)]
+    held_out = len(tested[0]) - len(tested[1])  # a rating may be one that is public, as a test rating
+    assert len(whole.lost) + held_out == 1
+    assert held_out == 0 or kind in ("ratings", "movielens")
+    for partition in PARTITIONS:
+        found = []
+        for subset in partition:
+            one, other = (data(subset=subset, for_training=False) for data in (more, less))
+            found.append(change(one, other))
+            assert held_out or public(one) == public(other)
+        assert joined(each.lost for each in found) == whole.lost  # in one of them, and in no other
+        assert not any(each.gained for each in found)
+        parts = [records(more(subset=subset, for_training=False).train) for subset in partition]
+        assert sorted(joined(parts)) == sorted(records(more(for_training=False).train))  # disjoint, and all of them
+    assert held_out or public(more(for_training=False)) == public(less(for_training=False))
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_the_parts_are_cut_at_all(tmp_path, kind):
+    """The control: there is somebody in either half, and it is not the half of the file."""
+    made = OWN[kind](tmp_path, list(range(N)))
+    first, whole = records(made(subset="0.5").train), records(made().train)
+    assert 8 < len(first) < len(whole) - 8
+    assert first != whole[: len(first)]
+
+
+@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("subset", ["0:20", "20:", ":", ":1"])
+def test_places_of_such_files_are_refused(tmp_path, kind, subset):
+    """There one record more or less would move all that follow it."""
+    made = OWN[kind](tmp_path, list(range(N)))
+    with pytest.raises(DataError, match=f"^--subset {subset}: places count only where a published file"):
+        made(subset=subset)
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "texts"])
+def test_what_is_not_declared_is_counted_on_the_part_alone(tmp_path, kind):
+    """And said to be: nobody outside of the part has a say in its size."""
+    folders = [tmp_path / "more", tmp_path / "less"]
+    for folder in folders:
+        folder.mkdir()
+    more, less = (OWN[kind](folder, list(range(N - place))) for place, folder in enumerate(folders))
+    (lost,) = change(more(), less()).lost
+    for subset in ("0.5", "0.5:1.0"):
+        options = {"records": None} | ({"label": "label"} if kind == "csv" else {})
+        options |= {"words": 60, "length": 3, "classes": 2} if kind == "texts" else {"bounds": (0, 255), "classes": 2}
+        paths = [next(folder.glob("t.*")) for folder in folders]
+        found = [load(str(path), subset=subset, **options) for path in paths]
+        assert [data.records_origin for data in found] == ["counted", "counted"]
+        assert [data.records for data in found] == [len(data.train) for data in found]
+        assert found[0].records - found[1].records == int(lost in records(found[0].train))
+
+
+# --- places of a published file ---
+
+PLACES = [
+    *PARTITIONS,
+    ("0:1", "1:20", "20:21", "21:40", "40:41"),
+    (":20", "20:"),
+    (":",),
+]
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch) -> Callable[..., Callable[..., Dataset]]:
+    """A known dataset of N records, with some places emptied; what the file still holds there is ``left``."""
+    described = Description("tiny", "for tests", "vector", (4,), (0.0, 255.0), 2, N)
+    monkeypatch.setattr(load_module, "catalogue", lambda: {**catalogue(), "tiny": described})
+
+    def make(*empty: int, left: float | None = 0.0, dtype: str = "i8") -> Callable[..., Dataset]:
+        folder = tmp_path / "-".join(map(str, ("home", *empty, left, dtype)))
+        folder.mkdir()
+        x, y = X.copy(), Y.astype(dtype)
+        y[list(empty)] = -1
+        if left is not None:
+            x[list(empty)] = left
+        np.savez(folder / "tiny.npz", x_train=x, y_train=y, x_test=X_TEST, y_test=Y_TEST)
+        return lambda **options: load("tiny", home=folder, for_training=False, **options)
+
+    return make
+
+
+@pytest.mark.parametrize("gone", GONE, ids=["first", "middle", "last"])
+def test_an_emptied_place_moves_nobody(published, gone):
+    """Whether all others are there or not, and with no size declared: it is that of the publication."""
+    for others in ((), (5, 33)):
+        more, less = published(*others), published(*others, gone)
+        for partition in PLACES:
+            found = []
+            for subset in partition:
+                one = more(subset=subset)
+                if subset == f"{gone}:{gone + 1}":  # there was nobody else
+                    with pytest.raises(
+                        DataError, match=r"^--subset: no record of tiny falls into that part; take a wider"
+                    ):
+                        less(subset=subset)
+                    other = replace(one, train=Split(one.train.x[:0], one.train.y[:0]))
+                else:
+                    other = less(subset=subset)
+                found.append(change(one, other))
+                assert public(one) == public(other)
+                assert one.records_origin == "described"
+            assert joined(each.lost for each in found) == [(X[gone].tobytes(), int(Y[gone]))]
+            assert not any(each.gained for each in found)
+            parts = [records(more(subset=subset).train) for subset in partition]
+            assert sorted(joined(parts)) == sorted(records(more().train))
+        assert public(more()) == public(less())
+
+
+def test_what_lies_at_an_empty_place_has_no_say(published):
+    """Nobody knows who stood there: neither what was left nor how it was written down."""
+    made = [published(7, left=left, dtype=dtype) for left in (0.0, None, 77.0) for dtype in ("i8", "i2", "f4", "f8")]
+    for subset in (None, "0.5", "3:30"):
+        found = [data(subset=subset) for data in made]
+        assert len({tuple(records(data.train)) for data in found}) == 1
+        assert len({data.fingerprint(b"k") for data in found}) == 1
+        assert all(public(data) == public(found[0]) for data in found)
+    assert len(made[0]().train) == len(made[0]().rows) == N - 1
+    assert (made[0]().records, made[0](subset="3:30").records) == (N, 27)
+
+
+def test_the_size_of_a_part_by_hash_is_public_too(published):
+    """Half of what was published: how many hashes fall into it is private."""
+    whole = published()
+    part = whole(subset="0.5")
+    assert (part.records, part.records_origin) == (N // 2, "described")
+    assert len(part.train) != N // 2
+    assert whole(subset="0.000000001:1.0").records == N - 1
+    assert whole(subset="0.1").records == 4
+
+
+@pytest.mark.parametrize("empty", [(), (3,), GONE], ids=str)
+def test_places_are_those_of_the_publication(published, empty):
+    data = published(*empty)
+    for start, stop in ((0, 10), (3, 4), (10, N)):
+        expected = [(X[place].tobytes(), int(Y[place])) for place in range(start, stop) if place not in empty]
+        if not expected:
+            with pytest.raises(DataError, match="no record of tiny falls into that part"):
+                data(subset=f"{start}:{stop}")
+            continue
+        found = data(subset=f"{start}:{stop}")
+        assert records(found.train) == expected
+        assert found.records == stop - start
+        assert str(found.reference()) == f"tiny[{start}:{stop}]"
+
+
+@pytest.mark.parametrize("value", [-2, -1.5, np.nan])
+def test_other_labels_are_no_empty_places(tmp_path, published, value):
+    published()
+    labels = Y.astype(np.float64)
+    labels[3] = value
+    np.savez(tmp_path / "tiny.npz", x_train=X, y_train=labels)
+    with pytest.raises(DataError, match=rf"y_train has label {value:.1f} at record 3"):
+        load("tiny", home=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "own_npz_by_name", "named_too_long_or_short"])
+def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
+    monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))
+    with pytest.raises(DataError, match="y_train has label -1 at record 3; labels must be integers 0 to K-1"):
+        OWN[kind](tmp_path, list(range(N)))()
+
+
+# --- digits ---
+
+
+@pytest.mark.parametrize("gone", [0, 700, 1437], ids=["first", "middle", "last"])
+def test_digits(monkeypatch, gone):
+    """Inside scikit-learn nobody can be taken out: the neighbour is what the loader would make of an empty place."""
+    train, test = load_module._digits()
+    emptied = train.y.copy()
+    emptied[gone] = -1
+    whole = {subset: load("digits", subset=subset) for subset in (None, "0.5", "0.5:1.0", "0:719", "719:")}
+    monkeypatch.setattr(load_module, "_digits", lambda: (replace(train, y=emptied), test))
+    lost = {}
+    for subset, more in whole.items():
+        less = load("digits", subset=subset)
+        before, after = records(more.train), records(less.train)
+        lost[subset] = len(before) - len(after)
+        same = [one == other for one, other in zip(before, after, strict=False)]
+        at = same.index(False) if False in same else len(after)
+        assert before[:at] + before[at + lost[subset] :] == after
+        assert public(more) == public(less)
+    assert lost[None] == lost["0.5"] + lost["0.5:1.0"] == lost["0:719"] + lost["719:"] == 1
+    assert (lost["0:719"], lost["719:"]) == ((1, 0) if gone < 719 else (0, 1))
