@@ -286,10 +286,15 @@ def check_delta(delta: float, dataset: Dataset) -> None:
         raise InputError(
             f"--delta: {delta:g} is below {LEAST_DELTA:g}, which the accountant does not resolve; take a larger one"
         )
-    if not 0 < delta < 1 / records:
+    if not 0 < delta < 1 / dataset.records:
         raise InputError(
-            f"--delta: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {dataset.unit}s; take one well"
-            " below it"
+            f"--delta: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} {dataset.unit}s;"
+            " take one well below it"
+        )
+    if not delta < 1 / records:  # whose number is private: what is refused may be kept in a log
+        raise InputError(
+            f"--delta: {delta:g} is not between 0 and 1/n, since there are more {dataset.unit}s than the {dataset.records}"
+            " declared; take one well below it"
         )
 
 

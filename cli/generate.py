@@ -298,7 +298,8 @@ def _config(
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
     if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > most:
-        raise InputError(f"--batch-size: {batch} is more than the {most} records of {dataset.name}")
+        many = f"the {most} records of" if most == dataset.records else "there are records in"
+        raise InputError(f"--batch-size: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
     return replace(config, prune=tuple(pruning_rates(spec, config).values()), threads=threads)
 

@@ -264,7 +264,7 @@ MISSING = (
          " weights dropped"),
         (
             ("--provenance", "public", "--batch-size", "1000"),
-            "--batch-size: 1000 is more than the 704 records of digits",
+            "--batch-size: 1000 is more than there are records in digits",
         ),
         (("--provenance", "public", "--batch-size", "0"), "--batch-size: 0 is not a positive whole number"),
         (("--provenance", "public", "--iterations", "-3"), "--iterations: -3 is not a positive whole number"),

@@ -204,6 +204,21 @@ def _without_random(text):
     return re.sub(r"\d+\.\d+(e-?\d+)?", "", text)
 
 
+def test_how_many_records_fall_into_a_part_of_a_known_dataset_is_private(cli, refused):
+    """Rates take a part of the published number; the true one is in no artifact, and in no message."""
+    from dpltm.data import load
+
+    hidden = str(len(load("digits", subset="0.5:1.0").train))
+    assert hidden != "719"
+    cli("generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "half", "--quiet")
+    cli("train", "pub@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "9", "--out", "run", "--quiet")
+    for folder in ("half", "run"):
+        for path in Path(folder).rglob("*"):
+            if path.is_file() and path.suffix != ".safetensors":
+                assert hidden not in _without_random(path.read_text()), path
+    assert hidden not in refused("generate", *PRIVATE, "--provenance", "private", "--batch-size", "718", "--out", "x")
+
+
 # Findings 6 and 12: the same people in other files
 
 
