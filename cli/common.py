@@ -328,10 +328,12 @@ def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -
     relation = source_relation(tickets, dataset, reference)
     if tickets.provenance == "public":
         if relation == "same":
+            why = "the same records cannot be private here: take"
+            if dataset.part.cut != reference.cut:  # entered on the whole
+                why = "under replace-one a record may leave one part by hash for another: take places for both, or"
             raise InputError(
                 f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {reference} shares"
-                " records with it; the same records cannot be private here: take another --subset or --dataset, or"
-                " generate with --provenance private"
+                f" records with it; {why} another --subset or --dataset, or generate with --provenance private"
             )
         return ()
     if tickets.source is None:

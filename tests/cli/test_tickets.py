@@ -1096,11 +1096,13 @@ def test_a_public_part_is_known_to_its_owner_alone(cli, tmp_path, refused, monke
     write_set("shared", "public", source)
     assert "declared public" in refused("train", "shared@2", *PUBLIC, *TRAIN, "--out", "r")
     own = cli("train", "shared@2", *PRIVATE, *TRAIN, "--out", "r").json
-    assert not any("cannot be checked here" in note for note in own["privacy"]["notes"])
+    assert not any("cannot be told here" in note for note in own["privacy"]["notes"])
     monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another" / "key"))
     body = cli("train", "shared@2", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "o").json
     assert certified(body) == pytest.approx(oracle(queries=0, trainings=[body]), rel=1e-3)
-    assert any("cannot be checked here; their provenance, public" in note for note in body["privacy"]["notes"])
+    assert any(
+        "cannot be told here" in note and "their provenance, public" in note for note in body["privacy"]["notes"]
+    )
 
 
 def test_selection_refuses_the_same_records_too(cwd, refused):  # noqa: ARG001

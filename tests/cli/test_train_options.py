@@ -100,9 +100,9 @@ def test_optimizers_have_the_same_guarantee(train, optimizer):
     assert values.keys() == mask.keys()
 
 
-def test_replace_one_doubles_the_sensitivity(train):
-    one = train("--epsilon", "1", out="a")
-    two = train("--epsilon", "1", "--adjacency", "replace-one", out="b")
+def test_replace_one_doubles_the_sensitivity(train, by_places):
+    one = train(*by_places, "--epsilon", "1", out="a")
+    two = train(*by_places, "--epsilon", "1", "--adjacency", "replace-one", out="b")
     assert two["sensitivity"] == 2 * one["sensitivity"]
     assert two["noise_std"] > one["noise_std"]
     assert two["privacy"]["certified"]["adjacency"] == "replace-one"
