@@ -268,8 +268,8 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[s
         ]
     if found.network is None and not resolve(found.source).content:
         return [
-            f"features are normalised by {found.source}, under another fingerprint key, so whether it shares records with"
-            f" {dataset.name} cannot be checked here; it is taken as public, as declared"
+            f"features are normalised by {found.source}, which is not known here, so whether it shares records with"
+            f" {dataset.name} cannot be told; it is taken as public, as declared"
         ]
     return []
 
