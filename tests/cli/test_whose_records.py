@@ -457,7 +457,9 @@ def test_a_ledger_from_before_is_read_as_the_costlier_case(cli, cwd):
         True,
     ]  # by itself, at twice its sensitivity
     more = cli("train", *PRIVATE, *QUICK, "--ledger", "old.jsonl", "--out", "r", "--json").json
-    assert "719" not in Path("r/ledger.jsonl").read_text()  # the end of a range may be the true number of records
+    assert "719" not in _without_random(
+        Path("r/ledger.jsonl").read_text()
+    )  # the end of a range may be the true number of records
     assert epsilon(more) > epsilon(body)
 
 
