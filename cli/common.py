@@ -352,7 +352,9 @@ def records_of(dataset: Dataset, adjacency: str, make_key: bool) -> DatasetRef:
 
 def relation_notes(dataset: Dataset, adjacency: str) -> list[str]:
     """Where a release under replace-one from a part by hash is entered, and why."""
-    if adjacency == "add-remove" or dataset.part.cut not in ("values", "columns"):
+    from dpltm.privacy.events import HASHED
+
+    if adjacency == "add-remove" or dataset.part.cut not in HASHED:
         return []
     return [
         f"under replace-one a record may leave this part of {dataset.name} and enter another, so the release is entered on"
@@ -454,12 +456,12 @@ def draws_to_enter(draws: Iterable[Event], before: tuple[Event, ...]) -> tuple[E
     earlier releases may depend on them, wherever it was made.
     """
     from dpltm.privacy.accountant import stated_relations
-    from dpltm.privacy.ledger import as_adaptive, missing
+    from dpltm.privacy.ledger import as_adaptive, missing, touching
 
     entered: list[Event] = []
     for event in missing(draws, before):
         known = (*before, *entered)
-        earlier = stated_relations(old for old in known if old.dataset.may_overlap(event.dataset))
+        earlier = stated_relations(touching(known, event.dataset))
         entered.append(as_adaptive(event) if earlier else event)
     return tuple(entered)
 

@@ -243,7 +243,7 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     """Enters the release, randomises, writes the file; returns the JSON answer."""
     from dpltm.local.bit_strings import BitStrings
     from dpltm.noise import SecureSource
-    from dpltm.privacy.events import GuaranteeEvent, TrainingEvent, now
+    from dpltm.privacy.events import HASHED, GuaranteeEvent, TrainingEvent, now
     from dpltm.privacy.ledger import Nominal, check_budgets, report
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
@@ -260,7 +260,7 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     dataset = _load(options, scheme)
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
-    if dataset.part.cut in ("values", "columns"):
+    if dataset.part.cut in HASHED:
         raise InputError(
             "--subset: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"
             " by sending one; encode all records, or those at places of a named dataset"

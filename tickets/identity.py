@@ -23,8 +23,9 @@ import os
 import re
 import secrets
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -97,9 +98,10 @@ def reference(dataset: Dataset, *, public: bool = False, make_key: bool = True) 
         ArtifactError: the configuration folder cannot be read or written.
     """
     key = load_key(make=make_key)
-    content = _content(dataset.rows, key, write=make_key)
-    _remember(content, dataset.rows, key, write=make_key)
-    published = _content(dataset.rows, PUBLIC_KEY, write=make_key)
+    hashes = cache(dataset.rows.keyed_hashes)  # large data take a second; what was met before takes none
+    content = _content(dataset.rows, hashes, key, write=make_key)
+    _remember(content, hashes, key, write=make_key)
+    published = _content(dataset.rows, hashes, PUBLIC_KEY, write=make_key)
     _note(published, content, write=make_key)  # whoever names these records publicly is understood here
     part = dataset.part
     if public and dataset.whole:  # of a part, the fingerprint would tell of the rest
@@ -189,7 +191,7 @@ def rows_of(ref: DatasetRef) -> np.ndarray | None:
     return None if found is None or not len(found) else found
 
 
-def _content(rows: Rows, key: bytes, *, write: bool) -> str:
+def _content(rows: Rows, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes, *, write: bool) -> str:
     """The keyed fingerprint of all rows, whatever their order: 32 hexadecimal digits.
 
     It takes a second or two of large data, so it is looked up by the digest of the very file where that was met before.
@@ -197,18 +199,18 @@ def _content(rows: Rows, key: bytes, *, write: bool) -> str:
     asked = hmac.new(load_key(make=False), b"rows" + key + rows.digest.encode(), hashlib.sha256).hexdigest()[:32]
     found = _ids().get(asked)
     if found is None:
-        hashes = rows.keyed_hashes(key).astype("<u8")
+        hashes = keyed_hashes(key).astype("<u8")
         found = hashlib.blake2b(hashes.tobytes(), digest_size=16, key=key).hexdigest()
         _note(asked, found, write=write)
     return found
 
 
-def _remember(content: str, rows: Rows, key: bytes, *, write: bool) -> None:
+def _remember(content: str, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes, *, write: bool) -> None:
     """Writes down a content that is met for the first time, and which others it has rows in common with."""
     passing = _passing()
     if _is_written(content) or (content in passing.rows and not write):
         return
-    hashes = rows.keyed_hashes(key)
+    hashes = keyed_hashes(key)
     hashes = hashes if len(hashes) <= MOST_ROWS else hashes[:0]
     if write:  # before others are looked for: of two that are met at once, one sees the other
         if not (_folder() / f"{content}.rows").exists():

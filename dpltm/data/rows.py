@@ -116,17 +116,11 @@ class Rows:
         return np.sort(np.concatenate(list(found.values())))
 
     def value_hashes(self, key: bytes) -> np.ndarray:
-        """The view *values* alone, a hash for each row in its order, ``(n,)`` uint64."""
+        """The view *values* alone, a hash for each row in its order, ``(n,)`` uint64: to find one split in another."""
         key = key + self.kin.encode()
         if self.ragged is not None:
             return np.concatenate([_hash(rows, key, "values") for rows in self._mixed_texts(key)])
         return np.concatenate([_hash(_mixed(rows, key), key, "values") for rows in self._chunks(self.x)])
-
-    def labelled_hashes(self, key: bytes) -> np.ndarray:
-        """One hash a row, ``(n,)`` uint64: its features in their order, then its label; to find one split in another."""
-        if self.ragged is not None:
-            return np.concatenate([_hash(rows, key, "labelled") for rows in self._mixed_texts(key)])
-        return np.concatenate([_hash(_mixed(rows, key), key, "labelled") for rows in self._chunks(self.x, label=True)])
 
     @property
     def _names(self) -> tuple[np.ndarray, list[str]] | None:
@@ -177,7 +171,7 @@ def count_shared(train: np.ndarray, test: np.ndarray) -> int:
     count as one; where nobody is alone even so, coincidence explains everything but the very same rows.
 
     Args:
-        train, test: hashes of their rows, one a row (see :meth:`Rows.labelled_hashes`).
+        train, test: hashes of their rows, one a row (see :meth:`Rows.value_hashes`).
     """
     if len(train) == len(test) and np.array_equal(np.sort(train), np.sort(test)):
         return len(test)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dpltm.errors import DataError
-from dpltm.privacy.events import HASHES, OPEN_END, Cut
+from dpltm.privacy.events import HASHED, HASHES, OPEN_END, Cut
 
 _RECORD = re.compile(r"[0-9]{1,18}")
 _FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.")
@@ -30,7 +30,7 @@ class Part:
     @property
     def share(self) -> float:
         """Of the records, the part whose hashes are in range; 1 of the whole."""
-        return (self.stop - self.start) / HASHES if self.cut in ("values", "columns") else 1.0
+        return (self.stop - self.start) / HASHES if self.cut in HASHED else 1.0
 
 
 WHOLE = Part()

@@ -57,6 +57,9 @@ Cut = Literal["whole", "values", "columns", "places", "positions"]
   that follow it, so *every* such range may lose one record and gain another.
 """
 
+HASHED: tuple[Cut, ...] = ("values", "columns")
+"""Cuts by a public hash of each record."""
+
 UNKNOWN = ""
 """Content of records that cannot be told from any others here."""
 
@@ -91,7 +94,7 @@ class DatasetRef:
     same: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        end = HASHES if self.cut in ("values", "columns") else OPEN_END
+        end = HASHES if self.cut in HASHED else OPEN_END
         if not 0 <= self.start < self.stop <= end:
             raise ArtifactError(f"dataset reference {self.name}: records {self.start}:{self.stop} are not a range")
         if self.cut == "whole" and (self.start, self.stop) != (0, OPEN_END):
@@ -114,14 +117,14 @@ class DatasetRef:
         """
         if self._is_same(other):
             return self._crosses(other)
-        hashed = self.cut == other.cut and self.cut in ("values", "columns")
+        hashed = self.cut == other.cut and self.cut in HASHED
         known = self._is_known_beside(other) and self._in_common(other, self.same, other.same)
         return known and (not hashed or self._crosses(other))
 
     @property
     def widened(self) -> DatasetRef:
         """The records that replacing one may touch: of a part cut out by hashes, the whole dataset."""
-        return self.all if self.cut in ("values", "columns") else self
+        return self.all if self.cut in HASHED else self
 
     @property
     def all(self) -> DatasetRef:

@@ -184,11 +184,11 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
     before, planned = tuple(before), tuple(planned)
     for budget in budgets_in(before + planned):
         ref = budget.dataset
-        new = [event for event in planned if event.dataset.may_overlap(ref) and is_paid(event)]
-        touching = (*(event for event in before if event.dataset.may_overlap(ref)), *new)
+        new = [event for event in touching(planned, ref) if is_paid(event)]
+        both = (*touching(before, ref), *new)
         found = [
             epsilon(part, budget.delta, unit=budget.unit)
-            for _, part in parts(touching)
+            for _, part in parts(both)
             if any(event in part for event in new)
         ]
         total = max(found, default=0.0)
@@ -280,12 +280,10 @@ def check_first(event: Event, earlier: Iterable[Event]) -> None:
     Raises:
         ArtifactError: it would be composed for less than it may cost.
     """
-    if isinstance(event, SelectionEvent) and not event.adaptive:
-        touching = [old for old in earlier if old.dataset.may_overlap(event.dataset)]
-        if stated_relations(touching):
-            raise ArtifactError(
-                "selection event: earlier releases from these records are on record, so Expected adaptive=True"
-            )
+    if isinstance(event, SelectionEvent) and not event.adaptive and stated_relations(touching(earlier, event.dataset)):
+        raise ArtifactError(
+            "selection event: earlier releases from these records are on record, so Expected adaptive=True"
+        )
 
 
 def report(

@@ -147,7 +147,6 @@ def test_rows_are_hashed_some_at_a_time():
     rows, late = Rows(x, x[:, 0] % 2), Rows(x[ROWS:], x[ROWS:, 0] % 2)
     assert rows.public_hashes()[ROWS:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[ROWS:]]
     assert np.array_equal(rows.value_hashes(KEY)[ROWS:], late.value_hashes(KEY))
-    assert np.array_equal(rows.labelled_hashes(KEY)[ROWS:], late.labelled_hashes(KEY))
     assert len(rows.keyed_hashes(KEY)) == 2 * len(x)
     assert len(np.unique(rows.keyed_hashes(KEY))) == 2 * len(x)
 
@@ -281,7 +280,7 @@ def test_without_the_key_nothing_is_told():
     """Another key gives other hashes of every row, in every view: a guess of a row cannot be checked."""
     for rows in (Rows(X, Y), table()):
         for other in (bytes(32), KEY[:-1] + b"\0", KEY[::-1]):
-            for view in (Rows.keyed_hashes, Rows.value_hashes, Rows.labelled_hashes):
+            for view in (Rows.keyed_hashes, Rows.value_hashes):
                 assert not set(view(rows, KEY).tolist()) & set(view(rows, other).tolist())
         assert not set(rows.keyed_hashes(KEY).tolist()) & set(rows.public_hashes().tolist())
 
@@ -289,26 +288,22 @@ def test_without_the_key_nothing_is_told():
 def test_every_bit_of_a_keyed_hash_depends_on_every_value():
     """One value more by 1: half of the bits flip on average; a row of zeros is as good as any."""
     base = np.zeros((1, 6), dtype=np.uint8)
-    for view in (Rows.value_hashes, Rows.labelled_hashes):
-        (start,) = view(Rows(base, np.zeros(1)), KEY).tolist()
-        assert start not in (0, 1)
-        flips = []
-        for place in range(6):
-            changed = base.copy()
-            changed[0, place] = 1
-            (value,) = view(Rows(changed, np.zeros(1)), KEY).tolist()
-            flips.append((start ^ value).bit_count())
-        assert len(set(flips)) > 1
-        assert 24 <= sum(flips) / 6 <= 40
-    with_label = [Rows(base, np.array([label])).labelled_hashes(KEY)[0] for label in (0, 1)]
-    assert with_label[0] != with_label[1]
+    (start,) = Rows(base, np.zeros(1)).value_hashes(KEY).tolist()
+    assert start not in (0, 1)
+    flips = []
+    for place in range(6):
+        changed = base.copy()
+        changed[0, place] = 1
+        (value,) = Rows(changed, np.zeros(1)).value_hashes(KEY).tolist()
+        flips.append((start ^ value).bit_count())
+    assert len(set(flips)) > 1
+    assert 24 <= sum(flips) / 6 <= 40
     assert Rows(base, np.array([0])).value_hashes(KEY) == Rows(base, np.array([1])).value_hashes(KEY)
 
 
 def test_many_rows_have_as_many_hashes():
     x = np.arange(100_000).reshape(-1, 2)
-    for view in (Rows.value_hashes, Rows.labelled_hashes):
-        assert len(np.unique(view(Rows(x, np.zeros(50_000)), KEY))) == 50_000
+    assert len(np.unique(Rows(x, np.zeros(50_000)).value_hashes(KEY))) == 50_000
 
 
 def test_the_hashes_of_all_rows_tell_no_order():
@@ -346,7 +341,7 @@ def test_the_digest_is_of_the_very_file(change):
 
 
 def labelled(x, y):
-    return Rows(x, y).labelled_hashes(KEY)
+    return Rows(x, y).value_hashes(KEY)
 
 
 TRAIN, TEST = labelled(X, Y), labelled(255 - X, Y)
@@ -406,7 +401,7 @@ def test_a9a(data_home):
     if not (data_home / "a9a.npz").is_file():
         pytest.skip("a9a.npz is not in the data home")
     data = load("a9a", home=data_home)
-    train, test = data.rows.labelled_hashes(KEY), data.test_rows.labelled_hashes(KEY)
+    train, test = data.rows.value_hashes(KEY), data.test_rows.value_hashes(KEY)
     assert np.isin(test, train).sum() > 1000
     assert count_shared(train, test) == 0
     assert count_shared(train, np.append(train, test[:1])) > 32_000
