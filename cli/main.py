@@ -27,7 +27,7 @@ from dpltm.cli import (
     tune,
 )
 from dpltm.cli import run as run_all
-from dpltm.cli.options import register
+from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
@@ -105,7 +105,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
         message = error.format_message()
         return _fail(message.rstrip("."), 2) if message else 2

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
 from dpltm.cli.common import check_delta_alone
-from dpltm.cli.options import flag_of, resolve, sound
+from dpltm.cli.options import flag_of, in_flags, resolve, sound
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
 from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
@@ -81,7 +81,7 @@ def _refused(cls: type, given: Mapping[str, Any], section: Section, check: Calla
         try:
             check(options)
         except InputError as error:
-            text = str(error)
+            text = in_flags(str(error))
         else:
             break
         flags = {flag for flag in re.findall(r"--([a-z0-9-]+)", text.partition(":")[0]) if flag in names}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import PER_USER, DataOptions, model_spec
 from dpltm.cli.generate import GenerateOptions, check_schedule
-from dpltm.cli.options import resolve, section_problems, sound
+from dpltm.cli.options import in_flags, resolve, section_problems, sound
 from dpltm.cli.recipe import (
     Arm,
     Recipe,
@@ -123,7 +123,7 @@ class _Look:
                 self._loaded[name] = dataset_of(section, self.recipe.path)
             except DpltmError as error:
                 self._note(where, error)
-                if not str(error).startswith("--"):  # it is not the options: nothing of that name can be had
+                if not in_flags(str(error)).startswith("--"):  # it is not the options: nothing of that name can be had
                     self._gone.add(source)
         return self._loaded[name]
 

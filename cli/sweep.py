@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.console import Console
 from dpltm.cli.member import Busy, Maker
+from dpltm.cli.options import in_flags
 from dpltm.cli.recipe import Member, Recipe
 from dpltm.errors import DpltmError, InputError
 
@@ -161,7 +162,7 @@ def _settled(member: Member, maker: Maker, folder: SweepFolder) -> bool:
         except Busy:
             return False
         except DpltmError as error:
-            folder.fail(member.label, str(error))
+            folder.fail(member.label, in_flags(str(error)))
         except Exception as error:  # one member's fault is not the others'
             if os.environ.get("DPLTM_DEBUG"):
                 raise

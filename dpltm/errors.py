@@ -1,10 +1,19 @@
 """The errors that dpltm raises on purpose, one small tree.
 
-Every message is one line and names the culprit (an option, a file, a field), its value, what was expected and
-what to do about it. The command line maps each class to an exit code; see ``exit_code``.
+Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
+do about it. Arguments stand in backticks under their Python names, such as ```batch_size```: that is how Python users call
+them, and the command line shows its flags in their place (see :func:`named`). The command line also maps each class to an
+exit code, see ``exit_code``.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+_MARK = re.compile(r"`([a-z][a-z0-9_]*)`")
+_ABSENT = object()
 
 
 class DpltmError(Exception):
@@ -14,9 +23,30 @@ class DpltmError(Exception):
 
 
 class InputError(DpltmError):
-    """Bad usage or bad input: an option, a file or a record is not what it must be."""
+    """Bad usage or bad input: an argument, a file or a record is not what it must be.
+
+    Written as ``InputError(field, value, expected, fix)``, or as one whole sentence where the matter is another than a
+    value out of range: ``InputError("`epochs`, `steps`: give one of them")``.
+
+    Args:
+        field: name of the argument, as Python has it; or the whole sentence, if nothing else is given.
+        value: what it is.
+        expected: what it must be, as in "a positive number".
+        fix: what to do about it, if ``expected`` does not say so.
+
+    Attributes:
+        field: name of the argument that the message starts with; None where it is about something else.
+    """
 
     exit_code = 2
+
+    def __init__(self, field: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
+        if value is not _ABSENT:
+            shown = repr(value)[:80] if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
+            field = f"`{field}`: {shown} is not {expected}" + (f"; {fix}" if fix else "")
+        super().__init__(field)
+        found = _MARK.match(field)
+        self.field = found[1] if found else None
 
 
 class DataError(InputError):
@@ -33,6 +63,11 @@ class CalibrationError(InputError):
 
 class BudgetError(DpltmError):
     """The privacy budget does not allow what was asked."""
+
+
+def named(text: str, name: Callable[[str], str]) -> str:
+    """``text`` with ``name(argument)`` in the place of every argument that stands in backticks."""
+    return _MARK.sub(lambda found: name(found[1]), text)
 
 
 def first_line(error: Exception) -> str:

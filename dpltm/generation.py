@@ -80,20 +80,20 @@ class GenerationConfig:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')}: {getattr(self, name)} is not a positive whole number")
         if self.rounds > MOST_ROUNDS:
-            raise InputError(f"--rounds: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
+            raise InputError(f"`rounds`: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise InputError(f"--threads: {self.threads} is not between 1 and 1024")
+            raise InputError(f"`threads`: {self.threads} is not between 1 and 1024")
         if not 0 < self.lr < float("inf"):
-            raise InputError(f"--lr: {self.lr} is not a positive number")
+            raise InputError(f"`lr`: {self.lr} is not a positive number")
         if not 0 <= self.seed < 2**63:
-            raise InputError(f"--seed: {self.seed} is not between 0 and 2^63 - 1")
+            raise InputError(f"`seed`: {self.seed} is not between 0 and 2^63 - 1")
         if self.criterion not in CRITERIA:
-            raise InputError(f"--criterion: unknown criterion {self.criterion!r}; known: {', '.join(CRITERIA)}")
+            raise InputError(f"`criterion`: unknown criterion {self.criterion!r}; known: {', '.join(CRITERIA)}")
         if self.scope not in ("layer", "global"):
-            raise InputError(f"--scope: unknown scope {self.scope!r}; known: layer, global")
+            raise InputError(f"`scope`: unknown scope {self.scope!r}; known: layer, global")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
-                f"--rewind: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
+                f"`rewind`: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
             )
 
     @property
@@ -163,7 +163,7 @@ def generate(
         The same ``spec``, data, config, number of threads and kind of machine give the same bits. None about privacy.
     """
     if config.batch_size > len(x):
-        raise InputError(f"--batch-size: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
+        raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     schedule = make_schedule(spec, config)
     with threads(config.threads):
         return _rounds(spec, x, y, config, schedule, evaluation, progress, dropout)
@@ -198,7 +198,7 @@ def _rounds(
         theta0 = weights_of(model)
         if not all(bool(value.isfinite().all()) for value in theta0.values()):
             raise InputError(
-                f"--lr: training diverged within the {config.rewind} steps of --rewind; take a smaller one"
+                f"`lr`: training diverged within the {config.rewind} steps of `rewind`; take a smaller one"
             )
     for number, live in enumerate(schedule):
         if number:
@@ -240,10 +240,10 @@ def check_without_data(config: GenerationConfig) -> None:
     """Raises InputError for settings that need a training."""
     if config.criterion not in DATA_FREE:
         raise InputError(
-            f"--criterion: {config.criterion} looks at trained weights; without data take {', '.join(DATA_FREE)}"
+            f"`criterion`: {config.criterion} looks at trained weights; without data take {', '.join(DATA_FREE)}"
         )
     if config.rewind:
-        raise InputError("--rewind: needs a training to rewind into, and data-free tickets have none; leave it out")
+        raise InputError("`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out")
 
 
 def prune_once(
@@ -295,11 +295,11 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
         _check_units(spec, schedule)
     if config.criterion in ("init-magnitude", "synflow") and len(sizes) == 1:
         raise InputError(
-            f"--criterion: {config.criterion} ranks initial weights, and those of a single layer are zero; take random"
+            f"`criterion`: {config.criterion} ranks initial weights, and those of a single layer are zero; take random"
         )
     if config.criterion == "synflow" and _has(spec, nn.RNNBase):
         raise InputError(
-            f"--criterion: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
+            f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
             " not; take init-magnitude or random"
         )
     return schedule
@@ -311,15 +311,15 @@ def _check_units(spec: ModelSpec, schedule: Schedule) -> None:
 
     if _has(spec, nn.RNNBase, nn.Embedding):
         raise InputError(
-            f"--criterion: structured drops units of fully connected layers and of convolutions, and most weights of"
+            f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
     fewest = fewest_live(build(spec), torch.zeros(1, spec.features))
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
-                f"--rounds: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
-                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take --criterion magnitude"
+                f"`rounds`: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
+                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
             )
 
 
@@ -408,7 +408,7 @@ def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> floa
 def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
     """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it."""
     if not 0 <= share < 1:
-        raise InputError(f"--dropout: {share:g} is not at least 0 and below 1")
+        raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
 
     def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
         del layer

@@ -57,38 +57,38 @@ class SelectionPlan:
 
     def __post_init__(self) -> None:
         if not (self.eps1 > 0 and math.isfinite(self.eps1)):
-            raise InputError(f"--eps1: {self.eps1} is not a positive number; 0.1 is DPLTM's")
+            raise InputError(f"`eps1`: {self.eps1} is not a positive number; 0.1 is DPLTM's")
         if self.eps1 > LARGEST_EPS1:
             raise InputError(
-                f"--eps1: {self.eps1:g} is above {LARGEST_EPS1:g}, which protects nothing; 0.1 is DPLTM's"
+                f"`eps1`: {self.eps1:g} is above {LARGEST_EPS1:g}, which protects nothing; 0.1 is DPLTM's"
             )
         if not self.densities:
             raise InputError("select: the ticket set holds no pruned ticket to draw from")
         if any(not 0 < density <= 1 for density in self.densities):
             raise InputError("select: a density outside (0, 1]")
         if self.records < 1:
-            raise InputError(f"--records: {self.records} is not a positive whole number")
+            raise InputError(f"`records`: {self.records} is not a positive whole number")
         if not (self.nu >= 0 and math.isfinite(self.nu)):
-            raise InputError(f"--nu: {self.nu} is not a number >= 0; 50 is DPLTM's")
+            raise InputError(f"`nu`: {self.nu} is not a number >= 0; 50 is DPLTM's")
         if not (self.lam >= 0 and math.isfinite(self.lam)):
-            raise InputError(f"--lambda: {self.lam} is not a number >= 0")
+            raise InputError(f"`lam`: {self.lam} is not a number >= 0")
         for name, value, known in (
-            ("--score", self.score, ("product", "additive")),
-            ("--sensitivity", self.rule, ("exact", "paper")),
-            ("--mechanism", self.mechanism, ("exponential", "permute-and-flip")),
+            ("`score`", self.score, ("product", "additive")),
+            ("`sensitivity`", self.rule, ("exact", "paper")),
+            ("`mechanism`", self.mechanism, ("exponential", "permute-and-flip")),
         ):
             if value not in known:
                 raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.rule == "exact" and not self.fixed_predictors:
             raise InputError(
-                "--sensitivity: exact does not hold, since these tickets' predictors were trained on the records to be"
-                " scored; score on other records (--dataset, --subset), or use --sensitivity paper"
+                "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
+                " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper"
             )
         if self.rule == "paper" and self.score == "additive":
-            raise InputError("--sensitivity: paper is stated for --score product only; use --sensitivity exact")
+            raise InputError("`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact")
         if not self.sensitivity > 0:
             raise InputError(
-                f"--nu: {self.nu:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's rule),"
+                f"`nu`: {self.nu:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's rule),"
                 " which no draw can be calibrated to; use another value"
             )
 

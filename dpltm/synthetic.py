@@ -217,7 +217,7 @@ def synthetic_records(
     if records < 1:
         raise InputError(f"records: {records} is not a positive whole number")
     if not 0 <= seed < 2**63:
-        raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
+        raise InputError(f"`seed`: {seed} is not between 0 and 2^63 - 1")
     if not low <= 0 < high:
         raise InputError(f"value_range: {low:g},{high:g} does not hold 0; give the unit range, 0,1 or -1,1")
     mixture = _denoised(moments)

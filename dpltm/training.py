@@ -90,17 +90,17 @@ class TrainingConfig:
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
         if not (isinstance(self.steps, int) and self.steps >= 1):
-            raise InputError(f"--steps: {self.steps} is not a positive whole number")
+            raise InputError(f"`steps`: {self.steps} is not a positive whole number")
         if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
-            raise InputError(f"--batch-size: {self.expected_batch} is not positive")
+            raise InputError(f"`batch_size`: {self.expected_batch} is not positive")
         if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise InputError(f"--lr: {self.lr} is not a positive number")
+            raise InputError(f"`lr`: {self.lr} is not a positive number")
         if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f"--precision: unknown precision {self.precision!r}; known: float32, bfloat16")
+            raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
-            raise InputError(f"--physical-batch: {self.physical_batch} is not a positive whole number")
+            raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
         known = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
         for name, values in known.items():
             if getattr(self, name) not in values:
@@ -156,7 +156,7 @@ class NoisyGradients:
         records: private.
         config: public settings; optimizer, lr and steps are for ``descend``.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
-        noise: bits of the Gaussian noise; cryptographic outside tests and ``--noise fast``.
+        noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
 
     Attributes:
         parameters: those that are trained.
@@ -210,7 +210,7 @@ class NoisyGradients:
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
-            option = "--compile" if self.config.compile else "--precision: bfloat16"
+            option = "`compile`" if self.config.compile else "`precision`: bfloat16"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
 
     def backward(self) -> None:

@@ -112,7 +112,7 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fol
     after = compact_spec(spec, found)
     if after == spec:
         raise InputError(
-            "nothing to compact: every unit has a live weight behind it; a sparser round, or --criterion structured, leaves"
+            "nothing to compact: every unit has a live weight behind it; a sparser round, or `criterion` structured, leaves"
             " more without use"
         )
     return found, after

@@ -93,7 +93,7 @@ def export_onnx(
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"--to: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+        raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     said = {} if origin is None else {_ORIGIN: _stated(origin)}
     model = build(spec)
     model.load_state_dict(dict(values))
@@ -206,7 +206,7 @@ def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> Non
     check_free(path)
     text = _stated(origin)
     if path.suffix != ".safetensors":
-        raise ArtifactError(f"--out: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
+        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
     with new_file(path) as staging:
         write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
 

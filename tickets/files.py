@@ -70,7 +70,7 @@ def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
     except OSError as error:
         _remove_empty(missing)
         raise ArtifactError(
-            f"--out: cannot write to {target.parent}: {error.strerror}; choose another place"
+            f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
         ) from None
     try:
         yield staging
@@ -94,9 +94,9 @@ def check_free(target: Path) -> None:
     try:
         taken = target.exists() or target.is_symlink()
     except OSError as error:
-        raise ArtifactError(f"--out: {str(target)[:80]}...: {error.strerror}; choose another name") from None
+        raise ArtifactError(f"`out`: {str(target)[:80]}...: {error.strerror}; choose another name") from None
     if taken:
-        raise ArtifactError(f"--out: {target} exists already; choose another name or remove it first")
+        raise ArtifactError(f"`out`: {target} exists already; choose another name or remove it first")
 
 
 def check_writable(path: Path) -> None:

@@ -61,7 +61,7 @@ class SweepFolder:
     def __init__(self, root: Path, title: str, session: str) -> None:
         self.root, self.session = root, session
         if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file() and not _being_made(root):
-            raise ArtifactError(f"--out: {root} exists already and is not of a recipe; choose another name")
+            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
         for part in ("recipe.json", *PARTS):
             _refuse_link(root / part)
         try:
@@ -69,12 +69,12 @@ class SweepFolder:
                 (root / part).mkdir(parents=True, exist_ok=True)
             locks, members = (sorted((root / part).iterdir()) for part in ("locks", "members"))
         except OSError as error:
-            raise ArtifactError(f"--out: cannot write to {root}: {error.strerror}; choose another place") from None
+            raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
         head = {"format": FORMAT, "schema": SCHEMA, "title": title}
         if not (root / "recipe.json").exists():
             write_json(root / "recipe.json", head)
         elif (found := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
-            raise ArtifactError(f"--out: {root} is of another recipe, {found!r}; choose another name")
+            raise ArtifactError(f"`out`: {root} is of another recipe, {found!r}; choose another name")
         for path in members:  # now, rather than in the middle of the work
             _refuse_link(path)
         for path in locks:
@@ -247,7 +247,7 @@ def _reads_like(name: str, arm: str) -> bool:
 def _refuse_link(path: Path) -> None:
     """Raises ArtifactError for a link: what is written or removed there would be elsewhere."""
     if path.is_symlink():
-        raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another --out")
+        raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
 
 
 def _open_lock(path: Path) -> int:
@@ -262,8 +262,8 @@ def _open_lock(path: Path) -> int:
         why = (
             "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
         )
-        raise ArtifactError(f"{path}: {why}; remove it, or choose another --out") from None
+        raise ArtifactError(f"{path}: {why}; remove it, or choose another `out`") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ArtifactError(f"{path}: is not a plain file; remove it, or choose another --out")
+        raise ArtifactError(f"{path}: is not a plain file; remove it, or choose another `out`")
     return descriptor

@@ -214,16 +214,16 @@ def save_ticket_set(
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
-    check_text("--name", name)
+    check_text("`name`", name)
     check_text("criterion", criterion)
-    check_size("--rounds", tickets.spec, len(tickets.tickets))
+    check_size("`rounds`", tickets.spec, len(tickets.tickets))
     for key, value in ref_to_json(source).items() if source is not None else ():
         if isinstance(value, str):
-            check_text(f"--dataset: its {key}", value)
+            check_text(f"`dataset`: its {key}", value)
     for key, value in asdict(parent).items() if parent is not None else ():
         if key != "round":
             check_text(f"parent: {key}", value)
-    _check_finite("--lr", tickets.theta0)
+    _check_finite("`lr`", tickets.theta0)
     masks = {str(ticket.round): ticket.mask for ticket in tickets.tickets}
     theta0 = {key: value.numpy() for key, value in tickets.theta0.items()}
     predictors = {

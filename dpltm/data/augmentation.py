@@ -33,8 +33,8 @@ def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
         return x[:, None]
     if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] > MOST_CHANNELS):
         raise DataError(
-            f"--augment: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
-            f" {x.shape[1:]}; take --augment none"
+            f"`augment`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
+            f" {x.shape[1:]}; take `augment` none"
         )
     found = [x]
     if kind in ("shift", "shift-flip"):

@@ -19,7 +19,7 @@ class Description:
     """Public facts about one known dataset.
 
     Attributes:
-        name: what ``--dataset`` takes; ``NAME.npz`` is its file in the data home.
+        name: what ``dataset`` takes; ``NAME.npz`` is its file in the data home.
         summary: one line for a listing.
         kind: what a record is.
         shape: shape of one record; an image is (height, width) or (height, width, channels).

@@ -87,7 +87,7 @@ def check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
         record = int(np.argmax(outside))
         raise DataError(
             f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, "
-            "numbered from 0; correct the label or pass --classes"
+            "numbered from 0; correct the label or pass `classes`"
         )
 
 
@@ -102,7 +102,7 @@ def count_classes(y: np.ndarray, raw: RawSplit) -> int:
         gap = int(np.argmax(seen != np.arange(len(seen))))
         raise DataError(
             f"{raw.source}: {raw.y_name} goes up to {seen[-1]}, but no record has label {gap}; "
-            f"number the classes without gaps or pass --classes {seen[-1] + 1}"
+            f"number the classes without gaps or pass `classes` {seen[-1] + 1}"
         )
     return len(seen)
 
@@ -113,7 +113,7 @@ def check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) 
     Raises:
         DataError: there is not.
     """
-    where = name if subset is None else f"--subset {subset}: {name}"
+    where = name if subset is None else f"`subset` {subset}: {name}"
     if len(y) < classes:
         raise DataError(f"{where} has {len(y)} records for {classes} classes; give as many records as classes or more")
     if (y == y[0]).all():

@@ -53,7 +53,7 @@ class Dataset:
         test: a split declared separate from the records above, or None when there is none.
         classes: number of classes K; a public input.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
-        records: the public size of ``train`` (after ``--subset``); sampling rates and score denominators use it. Where it
+        records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
             was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin: where those public inputs come from.
         part: how it is cut out of the full training split.

@@ -45,7 +45,7 @@ class RawSplit:
 
 
 def read_file(
-    path: Path, label: str | None, option: str = "--dataset", layout: Layout | None = None
+    path: Path, label: str | None, option: str = "`dataset`", layout: Layout | None = None
 ) -> tuple[RawSplit, RawSplit | None]:
     """The training split of a file and, where the file has one, its test split.
 
@@ -60,13 +60,13 @@ def read_file(
     """
     with _reading(path, option) as suffix:
         if suffix == ".npz" and label is not None:
-            raise DataError(f"--label {label}: {path} is .npz and names its labels y_train; drop --label")
+            raise DataError(f"`label` {label}: {path} is .npz and names its labels y_train; drop `label`")
         if suffix == ".npz":
             return _read_npz(path, layout or Layout())
         return (_read_csv if suffix == ".csv" else _read_parquet)(path, label), None
 
 
-def read_records(path: Path, label: str | None, option: str = "--input", layout: Layout | None = None) -> RawSplit:
+def read_records(path: Path, label: str | None, option: str = "`input`", layout: Layout | None = None) -> RawSplit:
     """The records of a file that needs no labels: ``x`` or ``x_test`` of an ``.npz``, else every column but ``label``.
 
     Texts of an ``.npz`` are ``values`` and ``offsets``, or ``values_test`` and ``offsets_test``.
@@ -82,7 +82,7 @@ def read_records(path: Path, label: str | None, option: str = "--input", layout:
     """
     with _reading(path, option) as suffix:
         if suffix == ".npz" and label is not None:
-            raise DataError(f"--label {label}: {path} is .npz and has no columns; drop --label")
+            raise DataError(f"`label` {label}: {path} is .npz and has no columns; drop `label`")
         if suffix == ".npz":
             return _read_npz_records(path, layout)
         return (_read_csv if suffix == ".csv" else _read_parquet)(path, label, labelled=False)
@@ -105,12 +105,12 @@ def _reading(path: Path, option: str) -> Iterator[str]:
 
 
 def read_test(path: Path, label: str | None, layout: Layout | None = None) -> RawSplit:
-    """The test split that the file of ``--test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
+    """The test split that the file of ``test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
 
     Raises:
         DataError: as for ``read_file``.
     """
-    whole, part = read_file(path, label, "--test", layout)
+    whole, part = read_file(path, label, "`test`", layout)
     return part or whole
 
 
@@ -297,12 +297,12 @@ def _label_position(path: Path, header: list[str], label: str | None, needed: bo
     if label is None and not needed:
         return None
     if label is None:
-        raise DataError(f"{path}: needs --label COLUMN to name the label column; it has {shown(header)}")
+        raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
     if header.count(label) != 1:
         what = "has no such column" if label not in header else "has that column more than once"
-        raise DataError(f"--label {label}: {path} {what}; it has {shown(header)}")
+        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}")
     if header == [label] and not needed:
-        raise DataError(f"--label {label}: {path} has no other column; give one that has the features")
+        raise DataError(f"`label` {label}: {path} has no other column; give one that has the features")
     return header.index(label)
 
 

@@ -85,7 +85,7 @@ def load(
         whole = _rated(dataset, home or data_home(), users, items, flags)
         return _part(whole, subset, records, for_training)
     if users is not None or items is not None:
-        raise DataError(f"--users, --items: are for ratings (.dat), and {dataset} is none; drop them")
+        raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
     home, keeper = home or data_home(), _keeper.get()
     asked = (dataset, label, bounds, classes, test, words, length, home)
     if keeper is None:
@@ -217,7 +217,7 @@ def _cut(whole: Dataset, part: Part) -> Dataset:
     if not taken.all():
         x, y = x[taken], y[taken]
     if not len(y):
-        raise DataError(f"--subset: no record of {whole.name} falls into that part; take a wider one")
+        raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
     return replace(whole, train=Split(x, y), part=part, records=records)
 
 
@@ -286,9 +286,9 @@ def _check_declared(bounds: tuple[float, float] | None, classes: int | None, rec
     if bounds is not None:
         affine(bounds)
     if classes is not None and classes < 2:
-        raise DataError(f"--classes {classes}: must be 2 or more; pass the number of classes K")
+        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
     if records is not None and records < 1:
-        raise DataError(f"--records {records}: must be 1 or more; pass the public number of training records")
+        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
 
 
 def _read(
@@ -300,7 +300,7 @@ def _read(
     if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
         return None, path.stem, *read_file(path, label, layout=layout)
     if label is not None:
-        raise DataError(f"--label {label}: {dataset} is a name, not a .csv or .parquet file; drop --label")
+        raise DataError(f"`label` {label}: {dataset} is a name, not a .csv or .parquet file; drop `label`")
     description = catalogue().get(dataset)
     if description is not None and description.refusal is not None:
         raise DataError(f"{dataset}: {description.refusal}")
@@ -337,7 +337,7 @@ def _unknown(dataset: str, home: Path) -> DataError:
     close = difflib.get_close_matches(dataset.lower(), names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return DataError(
-        f"--dataset {dataset}: no such dataset; {hint}known: {', '.join(names)}; or put {dataset}.npz into {home}, "
+        f"`dataset` {dataset}: no such dataset; {hint}known: {', '.join(names)}; or put {dataset}.npz into {home}, "
         "or give a path that ends in .npz, .csv or .parquet"
     )
 
@@ -345,14 +345,14 @@ def _unknown(dataset: str, home: Path) -> DataError:
 def _test_split(
     dataset: str, train: RawSplit, own: RawSplit | None, test: str | None, label: str | None, layout: Layout
 ) -> RawSplit | None:
-    """The dataset's own test split, or the one in the file of ``--test``."""
+    """The dataset's own test split, or the one in the file of ``test``."""
     if test is None:
         return own
     if own is not None:
-        raise DataError(f"--test {test}: {dataset} has a test split of its own; drop --test")
+        raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
     expected, given = Path(train.source).suffix.lower(), Path(test).suffix.lower()
     if given != expected:
-        raise DataError(f"--test {test}: must be a {expected} file as {train.source} is; convert one of them")
+        raise DataError(f"`test` {test}: must be a {expected} file as {train.source} is; convert one of them")
     return read_test(Path(test), label, layout)
 
 
@@ -372,7 +372,7 @@ def _tables(
         raise DataError(f"{test.source}: {test.x_name} holds {what}, unlike {train.x_name}; give both splits the same")
     if train.ragged is None and length is not None:
         raise DataError(
-            f"--length {length}: {train.source} holds no texts (values_train, offsets_train); drop --length"
+            f"`length` {length}: {train.source} holds no texts (values_train, offsets_train); drop `length`"
         )
     if train.ragged is None and words is not None:
         for split in (train, test):
@@ -383,7 +383,7 @@ def _tables(
 
 def _positions(declared: tuple[float, float] | None, tables: tuple[int, ...]) -> tuple[float, float]:
     if declared is not None:
-        raise DataError("--bounds: is for quantities, and these records hold positions in a table; drop --bounds")
+        raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
     return 0.0, float(tables[0] - 1)
 
 
@@ -398,12 +398,12 @@ def _bounds(
     if test is not None and test.x.dtype != dtype:
         raise DataError(
             f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
-            "store both alike or pass --bounds LO,HI"
+            "store both alike or pass `bounds` LO,HI"
         )
     by_dtype = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}
     if dtype.name not in by_dtype:
         raise DataError(
-            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass --bounds LO,HI, "
+            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
             "since scaling by the data's own minimum and maximum would leak them"
         )
     return by_dtype[dtype.name]
@@ -425,6 +425,6 @@ def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, tes
     shared = count_shared(rows.value_hashes(key), test_rows.value_hashes(key))
     if shared:
         raise DataError(
-            f"--test: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
-            f" {train.source}, so accuracy there would show private records; take them out, or measure with --eval-private"
+            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f" {train.source}, so accuracy there would show private records; take them out, or measure with `eval_private`"
         )

@@ -38,19 +38,19 @@ def find_ratings(
     Raises:
         DataError: no such file, a broken one, or tables declared where they are known.
     """
-    for flag, size in (("--users", users), ("--items", items)):
+    for flag, size in (("`users`", users), ("`items`", items)):
         if size is not None and not 1 <= size <= LARGEST_TABLE:
             raise DataError(f"{flag} {size}: is not between 1 and {LARGEST_TABLE:,}")
     if (users is None) != (items is None):
-        raise DataError("--users, --items: declare both, the largest ids there can be, or none")
+        raise DataError("`users`, `items`: declare both, the largest ids there can be, or none")
     known = None if os.sep in dataset else catalogue().get(dataset)
     if known is None:
         path = Path(dataset)
         if not path.is_file():
-            raise DataError(f"--dataset {path}: no such file; correct the path")
+            raise DataError(f"`dataset` {path}: no such file; correct the path")
         return None, path.stem, read_ratings(path, (users, items)), "counted" if users is None else "declared"
     if users is not None:
-        raise DataError(f"--users, --items: the tables of {dataset} are known; drop them")
+        raise DataError(f"`users`, `items`: the tables of {dataset} are known; drop them")
     if known.made_up is not None:
         return known, dataset, made_up(*known.tables, known.made_up, _SEED), "described"  # type: ignore[call-arg]
     path = next((home / name for name in _FILES if (home / name).is_file()), home / _FILES[0])

@@ -182,7 +182,7 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
     """The same ratings with a user as the unit: a record is a user, with at most ``per_user`` ratings.
 
     Args:
-        dataset: ratings, one a record; all of them, with no ``--subset``. A declared number of records is one of users; of
+        dataset: ratings, one a record; all of them, with no ``subset``. A declared number of records is one of users; of
             a known dataset it is that of the users who are not held out.
         per_user: slots of a user, K, public; no more are made than there are items.
 
@@ -200,23 +200,23 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         more or less, whatever they gave, is one row more or less, or none.
     """
     if not dataset.rated:
-        raise DataError(f"--unit user: takes ratings by users, such as movielens, and {dataset.name} holds none")
+        raise DataError(f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none")
     if not dataset.whole:
-        raise DataError("--unit user: takes every user; leave --subset out, which is a range of ratings")
+        raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
     if not 1 <= per_user <= MOST_SLOTS:
-        raise DataError(f"--per-user {per_user}: is not between 1 and {MOST_SLOTS:,}")
+        raise DataError(f"`per_user` {per_user}: is not between 1 and {MOST_SLOTS:,}")
     per_user = min(per_user, dataset.tables[1])  # nobody rates an item twice
     out = held_out_users(dataset.tables[0])
     users = int(np.count_nonzero(~out))
     if users * per_user > MOST_RATINGS:
         raise DataError(
-            f"--per-user {per_user}: {users:,} users with so many ratings each are more than the {MOST_RATINGS:,} that are"
-            " taken; pass a smaller --per-user"
+            f"`per_user` {per_user}: {users:,} users with so many ratings each are more than the {MOST_RATINGS:,} that are"
+            " taken; pass a smaller `per_user`"
         )
     x, y = dataset.train.x, dataset.train.y
     kept = np.flatnonzero(~out[x[:, 0]])
     if not len(kept):
-        raise DataError(f"--unit user: {dataset.name} has no user to train on; those of every fifth id are held out")
+        raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
     order = kept[np.lexsort((x[kept, 1], public_hash(x[kept]), x[kept, 0]))]
     user, first, count = np.unique(x[order, 0], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)

@@ -32,7 +32,7 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
         DataError: the bounds are not finite, not in order, or a single-precision number cannot tell them apart.
     """
     low, high = (float(b) for b in bounds)
-    option = "--bounds " + ",".join(repr(end).removesuffix(".0") for end in (low, high))
+    option = "`bounds` " + ",".join(repr(end).removesuffix(".0") for end in (low, high))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise DataError(f"{option}: both ends must be finite; pass the public range of the features, LO,HI")
     if low >= high:

@@ -1,4 +1,4 @@
-"""``--subset``: a part of the training records that one record more or less changes by that record alone."""
+"""``subset``: a part of the training records that one record more or less changes by that record alone."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def parse_subset(
         raise _malformed(text)
     if places is None:
         raise DataError(
-            f"--subset {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
+            f"`subset` {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
             f" {name}: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public"
             " hash of each record decides"
         )
     start, stop = int(head or 0), int(tail or places)
     if not 0 <= start < stop <= places:
         raise DataError(
-            f"--subset {text}: means records {start} to {stop}, but {name} has records 0 to {places}; "
+            f"`subset` {text}: means records {start} to {stop}, but {name} has records 0 to {places}; "
             "give a range inside that is not empty"
         )
     return Part("places", start, stop)
@@ -90,7 +90,7 @@ def parse_subset(
 def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: Cut) -> Part:
     if not 0 <= start < stop <= 1:
         raise DataError(
-            f"--subset {text}: means the part from {float(start):g} to {float(stop):g} of {name}; give fractions between 0"
+            f"`subset` {text}: means the part from {float(start):g} to {float(stop):g} of {name}; give fractions between 0"
             " and 1, the smaller one first"
         )
     if start == 0 and stop == 1:
@@ -100,6 +100,6 @@ def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: Cu
 
 def _malformed(text: str) -> DataError:
     return DataError(
-        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
+        f"`subset` {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
         " of a named dataset such as 0:5000"
     )

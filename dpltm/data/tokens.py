@@ -43,11 +43,11 @@ class Layout:
     def __post_init__(self) -> None:
         if not FIRST + 2 <= self.words <= MOST_WORDS:
             raise DataError(
-                f"--words {self.words}: must be {FIRST + 2} to {MOST_WORDS:,}; pass the public size of the table, which"
+                f"`words` {self.words}: must be {FIRST + 2} to {MOST_WORDS:,}; pass the public size of the table, which"
                 f" has {FIRST + 1} positions that are no words"
             )
         if not 1 <= self.length <= LONGEST:
-            raise DataError(f"--length {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
+            raise DataError(f"`length` {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
 
 
 def check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tuple[str, str]) -> None:
@@ -97,7 +97,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
     if records * layout.length > MOST_POSITIONS:
         raise DataError(
             f"{where}: {records:,} records of {layout.length:,} words are more than the {MOST_POSITIONS:,} positions that"
-            " are taken; pass a smaller --length"
+            " are taken; pass a smaller `length`"
         )
     found = np.zeros((records, layout.length), dtype=np.int32)
     ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
@@ -116,12 +116,12 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
 def check_positions(x: np.ndarray, words: int, where: str) -> None:
     """Raises DataError unless all values are positions in a table of ``words``."""
     if x.ndim != 2:
-        raise DataError(f"{where} has shape {x.shape}; --words takes (records, positions)")
+        raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
     wrong = ~((x >= 0) & (x < words)) | (x != np.floor(x) if x.dtype.kind == "f" else False)
     if wrong.any():
         record, place = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where} has {x[record, place]} at record {record}, place {place} (counted from 0); with --words {words} every"
+            f"{where} has {x[record, place]} at record {record}, place {place} (counted from 0); with `words` {words} every"
             f" value must be a position, a whole number from 0 to {words - 1}"
         )
 

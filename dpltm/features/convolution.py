@@ -35,7 +35,7 @@ class Convolution:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= 999:
-            raise InputError(f"--features: conv:{self.seed}: the seed must be 0 to 999; the usual is conv:0")
+            raise InputError(f"`features`: conv:{self.seed}: the seed must be 0 to 999; the usual is conv:0")
 
 
 class Convolutions:
@@ -54,7 +54,7 @@ class Convolutions:
         self.height, self.width = ((side - 2 * (SIDE - 1)) // 2 for side in (height, width))
         if min(self.height, self.width) < 1:
             raise InputError(
-                f"--features: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
+                f"`features`: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
             )
         source = FastSource(found.seed)
         self._first = _weights(source, FIRST, colours)

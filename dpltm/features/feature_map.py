@@ -51,7 +51,7 @@ class Pool:
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 999:
             raise InputError(
-                f"--features: unit:{self.width}: averages 1 to 999 neighbouring values; the usual is unit:1"
+                f"`features`: unit:{self.width}: averages 1 to 999 neighbouring values; the usual is unit:1"
             )
 
 
@@ -89,14 +89,14 @@ class FeatureMap:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", tuple(float(bound) for bound in self.bounds))  # an id is of 0.0, never of 0
         if (self.network is not None) != (self.text == "network"):
-            raise InputError(f"--features: {self.text!r:.40} and a network in front do not go together")
+            raise InputError(f"`features`: {self.text!r:.40} and a network in front do not go together")
         if self.network is not None and self.network.tables:
             raise InputError(
-                f"--features: the network {self.network.text} looks words up; take one that was trained on quantities"
+                f"`features`: the network {self.network.text} looks words up; take one that was trained on quantities"
             )
         if self.network is not None and self.network.features != math.prod(self.shape):
             raise InputError(
-                f"--features: the network takes {self.network.features} features, but the records have"
+                f"`features`: the network takes {self.network.features} features, but the records have"
                 f" {math.prod(self.shape)}; take one that was trained on records of the same shape"
             )
         self.feature_shape  # noqa: B018 - refuses shapes that it cannot take
@@ -124,7 +124,7 @@ class FeatureMap:
             return whole
         if self.tensors[PROJECTION[1]].shape[1] != math.prod(whole):
             raise InputError(
-                f"--features: components are of {self.tensors[PROJECTION[1]].shape[1]} features, but records of shape"
+                f"`features`: components are of {self.tensors[PROJECTION[1]].shape[1]} features, but records of shape"
                 f" {self.shape} have {math.prod(whole)}; take public records of the same shape"
             )
         return (len(self.tensors[PROJECTION[1]]),)
@@ -145,10 +145,10 @@ class FeatureMap:
             case Pool(width):
                 if width > math.prod(self.shape):
                     raise InputError(
-                        f"--features: unit:{width} averages more values than the {math.prod(self.shape)} of a record"
+                        f"`features`: unit:{width} averages more values than the {math.prod(self.shape)} of a record"
                     )
                 return (-(-math.prod(self.shape) // width),)
-        raise InputError(f"--features: {self.text!r:.40} is no map")
+        raise InputError(f"`features`: {self.text!r:.40} is no map")
 
     @property
     def label(self) -> str:
@@ -176,17 +176,17 @@ class FeatureMap:
             return self
         if self.network is not None and bounds != self.bounds:
             raise InputError(
-                f"--features: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
-                f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say --bounds"
+                f"`features`: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
+                f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say `bounds`"
             )
         found = replace(self, shape=shape, bounds=bounds)
         if "mean" in self.tensors and found.plain_shape[-1] != len(self.tensors["mean"]):
             raise InputError(
-                f"--features: statistics are of {len(self.tensors['mean'])} channels, but records of shape {shape} have"
+                f"`features`: statistics are of {len(self.tensors['mean'])} channels, but records of shape {shape} have"
                 f" {found.plain_shape[-1]}; take records with as many colours"
             )
         if CENTRE in self.tensors and found.feature_shape != self.feature_shape:
-            raise InputError(f"--features: records of shape {shape} do not fit the centre of features; take others")
+            raise InputError(f"`features`: records of shape {shape} do not fit the centre of features; take others")
         return found
 
     def __call__(self, x: np.ndarray) -> Tensor:
@@ -257,7 +257,7 @@ class FeatureMap:
     def _check_image(self, kind: str) -> None:
         if len(self.shape) not in (2, 3) or _channels(self.shape) > MOST_CHANNELS:
             raise InputError(
-                f"--features: {kind} takes images, (height, width) or (height, width, colours), and a record here is of"
+                f"`features`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of"
                 f" shape {self.shape}; take unit"
             )
 
@@ -267,7 +267,7 @@ class FeatureMap:
         assert isinstance(parsed, Bands)
         if len(self.shape) != 2:
             raise InputError(
-                f"--features: wavelets takes signals, (steps, channels), and a record here is of shape {self.shape}; take"
+                f"`features`: wavelets takes signals, (steps, channels), and a record here is of shape {self.shape}; take"
                 " unit, or scatter for images"
             )
         return Wavelets(parsed, *self.shape)
@@ -283,7 +283,7 @@ class FeatureMap:
 
 
 def parse(text: str) -> WithoutData | str | None:
-    """What ``--features`` says: a map that needs no data, the RUN of ``network:RUN``, or nothing for ``none``.
+    """What ``features`` says: a map that needs no data, the RUN of ``network:RUN``, or nothing for ``none``.
 
     Raises:
         InputError: none of these.
@@ -304,7 +304,7 @@ def parse(text: str) -> WithoutData | str | None:
         if kind == "unit" and len(numbers) <= 1:
             return Pool(*map(int, numbers))
     raise InputError(
-        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
+        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
         " or network:RUN"
     )
 
@@ -355,7 +355,7 @@ def principal_components(features: Tensor, count: int) -> dict[str, Tensor]:
     most = min(len(features) - 1, features.shape[1])
     if not 1 <= count <= most:
         raise InputError(
-            f"--components: {count} is not from 1 to {most}, which {len(features)} public records of {features.shape[1]}"
+            f"`components`: {count} is not from 1 to {most}, which {len(features)} public records of {features.shape[1]}"
             " features have"
         )
     wide = features.double()

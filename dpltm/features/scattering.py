@@ -43,7 +43,7 @@ class Scale:
     def __post_init__(self) -> None:
         if not (1 <= self.scales <= LARGEST_SCALE and 1 <= self.angles <= MOST_ANGLES):
             raise InputError(
-                f"--features: scatter:{self.scales},{self.angles}: J must be 1 to {LARGEST_SCALE} and L 1 to {MOST_ANGLES};"
+                f"`features`: scatter:{self.scales},{self.angles}: J must be 1 to {LARGEST_SCALE} and L 1 to {MOST_ANGLES};"
                 " the usual is scatter:2,8"
             )
 
@@ -74,10 +74,10 @@ class Scattering:
         step = 2**scale.scales
         if min(height, width) <= step:
             raise InputError(
-                f"--features: images of {height} x {width} pixels are too small for J = {scale.scales}, which averages over"
+                f"`features`: images of {height} x {width} pixels are too small for J = {scale.scales}, which averages over"
                 f" windows of {step}; take scatter:{_largest(min(height, width))}"
                 if min(height, width) > 2
-                else f"--features: images of {height} x {width} pixels are too small to scatter; take --features none"
+                else f"`features`: images of {height} x {width} pixels are too small to scatter; take `features` none"
             )
         self.scale, self.channels = scale, len(scale.paths)
         # a margin of at least half a window on every side, mirrored, and a whole number of windows in all

@@ -36,7 +36,7 @@ class Bands:
     def __post_init__(self) -> None:
         if not (1 <= self.octaves <= 12 and 1 <= self.each <= 16):
             raise InputError(
-                f"--features: wavelets:{self.octaves},{self.each}: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"
+                f"`features`: wavelets:{self.octaves},{self.each}: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"
             )
 
 
@@ -61,7 +61,7 @@ class Wavelets:
     def __init__(self, bands: Bands, steps: int, channels: int) -> None:
         if steps < 2**bands.octaves:
             raise InputError(
-                f"--features: signals of {steps} steps are too short for J = {bands.octaves}; take wavelets:J with 2^J at"
+                f"`features`: signals of {steps} steps are too short for J = {bands.octaves}; take wavelets:J with 2^J at"
                 f" most {steps}"
             )
         self._triples = channels // 3 if channels % 3 == 0 else 0

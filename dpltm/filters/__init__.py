@@ -65,7 +65,7 @@ def make_filter(
         InputError: an unknown name, or a parameter out of range.
     """
     if name not in _FILTERS:
-        raise InputError(f"--filter: unknown filter {name!r}; known: {', '.join(NAMES)}")
+        raise InputError(f"`filter`: unknown filter {name!r}; known: {', '.join(NAMES)}")
     return _FILTERS[name](_Parameters(clip_norm, tanh_scale, tanh_range, pre_clip))
 
 

@@ -35,7 +35,7 @@ class NormBounded:
     nominal_bound: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        check_parameter("--clip-norm", self.clip_norm)
+        check_parameter("`clip_norm`", self.clip_norm)
 
     def certified_bound(self, live: int) -> float:
         """C."""

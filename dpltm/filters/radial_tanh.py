@@ -25,7 +25,7 @@ class RadialTanh(NormBounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("--tanh-range", self.range)
+        check_parameter("`tanh_range`", self.range)
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by; tanh(x) / x is 1 - x^2/3 near 0, to 1e-13 below 1e-3."""

@@ -34,8 +34,8 @@ class Sigmoid:
     """What the thesis accounts with, whatever c and n."""
 
     def __post_init__(self) -> None:
-        check_parameter("--tanh-scale", self.scale)
-        check_parameter("--tanh-range", self.range)
+        check_parameter("`tanh_scale`", self.scale)
+        check_parameter("`tanh_range`", self.range)
 
     def map(self, values: Tensor) -> Tensor:
         """c sigmoid(values / k), any shape; ``values`` may be overwritten."""

@@ -36,8 +36,8 @@ class Tanh:
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
 
     def __post_init__(self) -> None:
-        check_parameter("--tanh-scale", self.scale)
-        check_parameter("--tanh-range", self.range)
+        check_parameter("`tanh_scale`", self.scale)
+        check_parameter("`tanh_range`", self.range)
 
     @property
     def nominal_bound(self) -> float | None:

@@ -20,7 +20,7 @@ def check_compiler() -> None:
     """Raises InputError where there is no C++ compiler for torch to call."""
     named = os.environ.get("CXX")
     if not any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++"))):
-        raise InputError("--compile: no C++ compiler is at hand (g++ or clang++); install one, or leave --compile out")
+        raise InputError("`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out")
 
 
 @lru_cache(maxsize=16)

@@ -50,13 +50,13 @@ def _largest(
     For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
     """
     if not 0 < wanted < math.inf:
-        raise InputError(f"--certified: {wanted:g} is not a positive number")
+        raise InputError(f"`certified`: {wanted:g} is not a positive number")
     values = np.geomspace(*ends, TRIED).tolist()
     costs = [at(value).certified(one_hot) for value in values]
     within = [place for place, cost in enumerate(costs) if cost <= wanted]
     if not within:
         raise CalibrationError(
-            f"--certified: no {name} from {ends[0]:g} to {ends[1]:g} certifies {wanted:g}; the least is {min(costs):.6g};"
+            f"`certified`: no {name} from {ends[0]:g} to {ends[1]:g} certifies {wanted:g}; the least is {min(costs):.6g};"
             " take fewer bits, or ask for more"
         )
     if within[-1] == TRIED - 1:

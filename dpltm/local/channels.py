@@ -77,7 +77,7 @@ class Channel:
 
     def __post_init__(self) -> None:
         if not 0 < self.bits <= MOST_BITS:
-            raise InputError(f"--bits: {self.bits} is not a whole number from 1 to {MOST_BITS:,}")
+            raise InputError(f"`bits`: {self.bits} is not a whole number from 1 to {MOST_BITS:,}")
         if not self.pattern:
             raise InputError("Expected a pattern of one bit at least")
 
@@ -160,19 +160,19 @@ def channel(protocol: Protocol, bits: int, epsilon: float, alpha: float | None =
         InputError: an epsilon or alpha that is not positive, an alpha too many or missing.
     """
     if protocol not in PROTOCOLS:
-        raise InputError(f"--protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
+        raise InputError(f"`protocol`: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
     if not 0 < epsilon <= LARGEST_EPSILON:
-        raise InputError(f"--epsilon: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
     if (alpha is not None) != (protocol in WITH_ALPHA):
         raise InputError(
-            f"--alpha is missing: {protocol} needs one, such as 7"
+            f"`alpha` is missing: {protocol} needs one, such as 7"
             if alpha is None
-            else f"--alpha: {protocol} has none; leave it out"
+            else f"`alpha`: {protocol} has none; leave it out"
         )
     if alpha is not None and not 0 < alpha <= LARGEST_ALPHA:
-        raise InputError(f"--alpha: {alpha:g} is not a positive number up to {LARGEST_ALPHA:g}")
+        raise InputError(f"`alpha`: {alpha:g} is not a positive number up to {LARGEST_ALPHA:g}")
     if not 0 < bits <= MOST_BITS:
-        raise InputError(f"--bits: {bits} is not a whole number from 1 to {MOST_BITS:,}")
+        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MOST_BITS:,}")
     with localcontext() as context:  # far more digits than the 20 of 2^-64
         context.prec = 60
         all_of_it, a = Decimal(epsilon), Decimal(alpha or 0)

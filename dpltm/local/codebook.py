@@ -72,7 +72,7 @@ class Codebook:
         if self.values < 1 or not 2 <= self.classes <= MOST_CLASSES:
             raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MOST_CLASSES}")
         if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError(f"--epsilon: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
         if self.labels not in ("one-hot", "signed"):
             raise InputError(f"Expected labels one-hot or signed, not {self.labels!r:.40}")
         if type(self.near) is not int or not 1 <= self.near <= PAIRS:
@@ -247,7 +247,7 @@ class Codebook:
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
     """The codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
     if not 0 < epsilon <= LARGEST_EPSILON:
-        raise InputError(f"--epsilon: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
     choices: tuple[Labels, ...] = ("one-hot", "signed")
     found = (Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1))
     return min(found, key=lambda one: one.noise)

@@ -29,7 +29,7 @@ class FixedPoint:
     def __post_init__(self) -> None:
         if min(self.whole, self.fraction) < 0 or self.length > MOST_BITS_A_VALUE:
             raise InputError(
-                f"--format: {self.whole},{self.fraction} is not two numbers of bits, from 0 to"
+                f"`format`: {self.whole},{self.fraction} is not two numbers of bits, from 0 to"
                 f" {MOST_BITS_A_VALUE - 1} together, such as 4,5"
             )
 

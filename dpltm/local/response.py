@@ -30,7 +30,7 @@ class Response:
         if not 2 <= self.categories <= MOST_CATEGORIES:
             raise InputError(f"Expected {self.categories} categories from 2 to {MOST_CATEGORIES}")
         if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError(f"--epsilon: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
 
     @property
     def truth(self) -> int:

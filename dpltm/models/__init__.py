@@ -63,7 +63,7 @@ class ModelSpec:
             raise InputError(f"model {self.text!r:.40} is not a text")
         if len(self.text) > LONGEST_NAME:
             raise InputError(
-                f"--model: a name of {len(self.text):,} characters, more than the {LONGEST_NAME:,} that are taken; it starts"
+                f"`model`: a name of {len(self.text):,} characters, more than the {LONGEST_NAME:,} that are taken; it starts"
                 f" {self.text[:20]!r}"
             )
         kind = _kind(self.text)
@@ -73,7 +73,7 @@ class ModelSpec:
         kind.check(_plain(self.text), self.features)
         if self.parameters > LARGEST:
             raise InputError(
-                f"--model: {self.text} has {self.parameters:,} weights, more than the {LARGEST:,} that are taken"
+                f"`model`: {self.text} has {self.parameters:,} weights, more than the {LARGEST:,} that are taken"
             )
 
     @property
@@ -146,11 +146,11 @@ def _kind(text: str) -> ModuleType:
     name = text.partition(":")[0].removesuffix(TANH)
     if name not in _KINDS:
         known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., " + ", ".join(list(_KINDS)[1:])
-        raise InputError(f"--model: unknown network {text!r:.80}; known: {known}")
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}")
     if _KINDS[name] is recurrent and _plain(text) != text:
-        raise InputError(f"--model: {text!r:.80}: the gates of {name} are bounded as they are; leave {TANH} out")
+        raise InputError(f"`model`: {text!r:.80}: the gates of {name} are bounded as they are; leave {TANH} out")
     if _KINDS[name] is ncf and _plain(text) != text:
-        raise InputError(f"--model: {text!r:.80}: ncf has no ReLU to stand in for; leave {TANH} out")
+        raise InputError(f"`model`: {text!r:.80}: ncf has no ReLU to stand in for; leave {TANH} out")
     return _KINDS[name]
 
 
@@ -165,7 +165,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     from torch import nn
 
     if seed is not None and not 0 <= seed < 2**63:
-        raise InputError(f"--seed: {seed} is not between 0 and 2^63 - 1")
+        raise InputError(f"`seed`: {seed} is not between 0 and 2^63 - 1")
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

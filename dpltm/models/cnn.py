@@ -44,7 +44,7 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
     """The name with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
     if len(shape) not in (2, 3) or tables:
         raise InputError(
-            f"--model {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
+            f"`model` {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
             f" {text}:28x28x1"
         )
     return f"{text}:" + "x".join(str(size) for size in (*shape, 1)[:3])
@@ -55,7 +55,7 @@ def image(text: str) -> tuple[int, int, int]:
     parts = _parts(text)
     height, width, channels = (int(part) for part in parts.groups()[:3])
     if min(height, width) < LEAST_SIDE:
-        raise InputError(f"--model: {text}: images must be at least {LEAST_SIDE} x {LEAST_SIDE}")
+        raise InputError(f"`model`: {text}: images must be at least {LEAST_SIDE} x {LEAST_SIDE}")
     return height, width, channels
 
 
@@ -74,7 +74,7 @@ def widths(text: str) -> tuple[int, int, int]:
     first, second, units = (int(part) for part in parts.groups()) if parts else (0, 0, 0)
     if not all(1 <= width <= WIDEST for width in (first, second, units)):
         raise InputError(
-            f"--model: {text!r:.80}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to"
+            f"`model`: {text!r:.80}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to"
             f" {WIDEST}, as in cnn:28x28x1:16,32,32"
         )
     return first, second, units
@@ -84,7 +84,7 @@ def _parts(text: str) -> re.Match[str]:
     parts = re.fullmatch(f"cnn:{_NUMBER}x{_NUMBER}x{_NUMBER}(?::(.*))?", text, re.DOTALL)
     if parts is None:
         raise InputError(
-            f"--model: {text!r:.80}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
+            f"`model`: {text!r:.80}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
         )
     return parts
 
@@ -101,7 +101,7 @@ def check(text: str, features: int) -> None:
     widths(text)
     size = math.prod(image(text))
     if size != features:
-        raise InputError(f"--model: {text}: such images have {size} features, but the records have {features}")
+        raise InputError(f"`model`: {text}: such images have {size} features, but the records have {features}")
 
 
 def _pixels(height: int, width: int) -> int:

@@ -45,8 +45,8 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
     del shape
     if len(tables) != 1:
         raise InputError(
-            f"--model {text}: takes texts, whose words are positions in one table; if these are such, say their number by"
-            " --words"
+            f"`model` {text}: takes texts, whose words are positions in one table; if these are such, say their number by"
+            " `words`"
         )
     return f"{text}:{tables[0]}"
 
@@ -66,7 +66,7 @@ def _parts(text: str) -> tuple[int, tuple[int, ...]]:
     found = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
     if parts is None or max(found) > WIDEST or len(found) > MOST_LAYERS:
         raise InputError(
-            f"--model: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
+            f"`model`: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
             f" numbers from 1 to {WIDEST}, as in embed:10000:16,16"
         )
     return int(parts.group(1)), found

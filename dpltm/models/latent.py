@@ -61,7 +61,7 @@ def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
 
 def _malformed(text: str) -> InputError:
     return InputError(
-        f"--model: {text!r:.80}: say the size of the images, and the widths if they are others than the usual ones, three or"
+        f"`model`: {text!r:.80}: say the size of the images, and the widths if they are others than the usual ones, three or"
         f" five whole numbers from 1 to {WIDEST}, as in latent:28x28x1:32,64,128"
     )
 
@@ -77,11 +77,11 @@ def check(text: str, features: int) -> None:
     size, found = _parts(text)
     if math.prod(size) != features:
         raise InputError(
-            f"--model: {text}: such images have {math.prod(size)} features, but the records have {features}"
+            f"`model`: {text}: such images have {math.prod(size)} features, but the records have {features}"
         )
     if min(_left(side, found) for side in size[:2]) < 1:
         least = next(side for side in range(1, 100) if _left(side, found) >= 1)
-        raise InputError(f"--model: {text}: images must be at least {least} x {least}")
+        raise InputError(f"`model`: {text}: images must be at least {least} x {least}")
 
 
 def _left(side: int, found: tuple[int, ...]) -> int:

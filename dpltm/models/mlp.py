@@ -60,7 +60,7 @@ def widths(text: str) -> tuple[int | None, tuple[int, ...]]:
     sizes = [_width(part) for part in (*front, *parts[len(front) :])]
     if any(not 1 <= size <= WIDEST for size in sizes) or len(sizes) - len(front) > 100:
         raise InputError(
-            f"--model: {text!r:.80}: widths must be whole numbers from 1 to {WIDEST}, as in mlp:300,100"
+            f"`model`: {text!r:.80}: widths must be whole numbers from 1 to {WIDEST}, as in mlp:300,100"
             + (f"; only the first may be a projection, as in mlp:{PROJECTION}64,300,100" if PROJECTION in text else "")
         )
     return (sizes[0] if front else None), tuple(sizes[len(front) :])

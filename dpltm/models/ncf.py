@@ -44,7 +44,7 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
     del shape
     if len(tables) != 2:
         raise InputError(
-            f"--model {text}: takes ratings, positions of users and items in two tables, such as those of movielens"
+            f"`model` {text}: takes ratings, positions of users and items in two tables, such as those of movielens"
         )
     return f"{text}:{tables[0]}x{tables[1]}"
 
@@ -64,7 +64,7 @@ def _parts(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     users, items, product, beside = (0, 0, 0, 0) if parts is None else (int(part or 0) for part in parts.groups())
     if parts is None or max(users, items) > LARGEST_TABLE or max(product, beside) > WIDEST:
         raise InputError(
-            f"--model: {text!r:.80}: say the numbers of users and items, up to {LARGEST_TABLE:,}, and the widths of both"
+            f"`model`: {text!r:.80}: say the numbers of users and items, up to {LARGEST_TABLE:,}, and the widths of both"
             f" kinds of vectors, up to {WIDEST}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
         )
     return (users, items), (product, beside) if product else WIDTHS
@@ -74,7 +74,7 @@ def check(text: str, features: int) -> None:
     """Raises InputError for sizes that are none, or records that are no pairs."""
     _parts(text)
     if features != 2:
-        raise InputError(f"--model: {text}: takes a user and an item, but the records have {features} features")
+        raise InputError(f"`model`: {text}: takes a user and an item, but the records have {features} features")
 
 
 def record_shape(text: str, features: int) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
     if tables or len(shape) < 2:
         what = "that hold positions in several tables" if tables else f"of shape {shape}"
         raise InputError(
-            f"--model {text}: records {what} are no sequences of vectors; if they are flattened ones, say their size, as in"
+            f"`model` {text}: records {what} are no sequences of vectors; if they are flattened ones, say their size, as in"
             f" {text}:128x9"
         )
     return f"{text}:{shape[0]}x{math.prod(shape[1:])}"
@@ -70,7 +70,7 @@ def _parts(text: str) -> re.Match[str]:
     if parts is None or max(int(parts.group(name) or 1) for name in ("units", "vector", "behind")) > WIDEST:
         kind = text.partition(":")[0]
         raise InputError(
-            f"--model: {text!r:.80}: say the size of the sequences as {kind}:STEPSxVALUES, or of the table of words as"
+            f"`model`: {text!r:.80}: say the size of the sequences as {kind}:STEPSxVALUES, or of the table of words as"
             f" {kind}:WORDS, and the widths, up to {WIDEST}, if they are others than the usual ones, as in"
             f" {kind}:128x9:{UNITS} and {kind}:10000:{VECTOR},{UNITS}"
         )
@@ -81,7 +81,7 @@ def check(text: str, features: int) -> None:
     """Raises InputError unless flattened sequences have that many features."""
     if math.prod(record_shape(text, features)) != features:
         size = math.prod(record_shape(text, features))
-        raise InputError(f"--model: {text}: such sequences have {size} features, but the records have {features}")
+        raise InputError(f"`model`: {text}: such sequences have {size} features, but the records have {features}")
 
 
 def record_shape(text: str, features: int) -> tuple[int, ...]:

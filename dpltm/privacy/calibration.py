@@ -90,7 +90,7 @@ def _least_noise(
     if root is None:
         _refuse(
             budget, left, delta, plan, before, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at"
-            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise --epsilon or take fewer steps",
+            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or take fewer steps",
         )  # fmt: skip
     noise = math.exp(root)
     eased = replace(
@@ -122,7 +122,7 @@ def calibrate_rate(
     if root is None:
         _refuse(
             budget, left, delta, plan, before, f"even sampling rate {SMALLEST_RATE:g} over {plan.steps} steps at noise"
-            f" multiplier {plan.noise_multiplier:.3g} spends more", "raise --epsilon or the noise, or take fewer steps",
+            f" multiplier {plan.noise_multiplier:.3g} spends more", "raise `epsilon` or the noise, or take fewer steps",
         )  # fmt: skip
     return replace(plan, sampling_rate=math.exp(-root))
 
@@ -161,7 +161,7 @@ def calibrate_steps(
     if low == 0:
         _refuse(
             budget, left, delta, plan, before, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and"
-            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise --epsilon or the noise",
+            f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or the noise",
         )  # fmt: skip
     return replace(plan, steps=low if most is None else min(low, most))
 
@@ -210,7 +210,7 @@ def taken(before: Iterable[Event], figure: str, why: str, delta: float, unit: Un
     others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""
     return (
         f"budget: on these records {figure} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
-        " --epsilon, a new budget for all of it together, or name another --ledger, which will be added up with this one"
+        " `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with this one"
     )
 
 
@@ -220,10 +220,10 @@ def _check(
     """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
     if accountant not in CERTIFIED:
         raise InputError(
-            f"--accountant: {accountant} is an approximation and can satisfy no budget; use {', '.join(CERTIFIED)}"
+            f"`accountant`: {accountant} is an approximation and can satisfy no budget; use {', '.join(CERTIFIED)}"
         )
     if not (budget > 0 and math.isfinite(budget)):
-        raise CalibrationError(f"--epsilon: {budget:g} is not a positive number")
+        raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
     used = epsilon(before, delta, accountant, unit=like.unit)
     check_share(budget, used, before, delta, like.unit)
 
@@ -239,7 +239,7 @@ def _replace(plan: TrainingEvent) -> bool:
 
 def _noise(plan: TrainingEvent) -> float:
     if plan.noise_multiplier <= 0:
-        raise CalibrationError("--noise-multiplier: without noise no budget is enough")
+        raise CalibrationError("`noise_multiplier`: without noise no budget is enough")
     return plan.noise_multiplier
 
 
@@ -250,7 +250,7 @@ def _refuse(
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
         raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", little, delta, plan.unit))
-    raise CalibrationError(f"--epsilon: {budget:g} is too small to calibrate: {why}; {remedy}")
+    raise CalibrationError(f"`epsilon`: {budget:g} is too small to calibrate: {why}; {remedy}")
 
 
 def _excess(spent: float, budget: float) -> float:

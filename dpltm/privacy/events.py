@@ -41,7 +41,7 @@ OPEN_END = 2**63 - 1
 """End of a range of places that goes to the end of the file."""
 
 HASHES = 10**9
-"""Public hashes of records go from 0 to this; ``--subset 0.5:1.0`` is the range from half of it on."""
+"""Public hashes of records go from 0 to this; ``subset=0.5:1.0`` is the range from half of it on."""
 
 MOST_STEPS, MOST_CATEGORIES = 10**9, 10**9
 """Beyond these a number is an accident, and more than accountants compose."""

@@ -20,14 +20,14 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
         InputError: a rate outside (0, 1), none at all, or more rates than layers.
     """
     if not rates:
-        raise InputError("--prune: no rate given; give one per layer, such as 0.3,0.3,0.2")
+        raise InputError("`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2")
     for rate in rates:
         if not 0 < rate < 1:
             raise InputError(
-                f"--prune: {rate:g} is not between 0 and 1; a rate is the fraction of live weights dropped"
+                f"`prune`: {rate:g} is not between 0 and 1; a rate is the fraction of live weights dropped"
             )
     if len(rates) > layers:
-        raise InputError(f"--prune: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
+        raise InputError(f"`prune`: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
     return rates + (rates[-1],) * (layers - len(rates))
 
 
@@ -44,10 +44,10 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
         for layer, live in enumerate(after, start=1):
             if live < 1:
                 raise InputError(
-                    f"--rounds: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
+                    f"`rounds`: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
                     + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
                 )
         if after == before:
-            raise InputError(f"--prune: the rates are too small: round {number} would drop no weight of any layer")
+            raise InputError(f"`prune`: the rates are too small: round {number} would drop no weight of any layer")
         schedule.append(after)
     return schedule

@@ -48,7 +48,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     state = _Live(_Units(model, example), mask)
     if live > state.total:
         raise InputError(
-            f"--prune: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
+            f"`prune`: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
         )
     if live == state.total:
         return mask
@@ -65,7 +65,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
             state = state.without(weights, sizes, live)
     if state.total > live:
         raise InputError(
-            f"--prune: {live} live weights cannot be reached by removing units: with one left in every layer, {state.total}"
+            f"`prune`: {live} live weights cannot be reached by removing units: with one left in every layer, {state.total}"
             " stay; prune less"
         )
     return state.mask(mask)

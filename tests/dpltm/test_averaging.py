@@ -239,8 +239,8 @@ def test_pruned_weights_are_zero_in_every_average(kind: str):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": "step"}, "--schedule: unknown schedule 'step'; known: constant, linear, cosine"),
-        ({"average": "swa"}, "--average: unknown average 'swa'; known: none, ema, poly"),
+        ({"schedule": "step"}, "`schedule`: unknown schedule 'step'; known: constant, linear, cosine"),
+        ({"average": "swa"}, "`average`: unknown average 'swa'; known: none, ema, poly"),
     ],
 )
 def test_what_is_not_known(changes, message):

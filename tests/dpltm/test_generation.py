@@ -241,11 +241,11 @@ def test_rates_by_parameter():
     [
         (
             {"rounds": 9, "prune": (0.6,)},
-            "--rounds: round 4 of 9 would empty layer 3 (of 18 weights); ask for at most 3 rounds or prune less",
+            "`rounds`: round 4 of 9 would empty layer 3 (of 18 weights); ask for at most 3 rounds or prune less",
         ),
-        ({"batch_size": 41}, "--batch-size: 41 is more than the 40 records; give at most 40"),
-        ({"prune": (0.3,) * 4}, "--prune: 4 rates for a network of 3 layers; give at most 3"),
-        ({"prune": (0.001,)}, "--prune: the rates are too small: round 1 would drop no weight of any layer"),
+        ({"batch_size": 41}, "`batch_size`: 41 is more than the 40 records; give at most 40"),
+        ({"prune": (0.3,) * 4}, "`prune`: 4 rates for a network of 3 layers; give at most 3"),
+        ({"prune": (0.001,)}, "`prune`: the rates are too small: round 1 would drop no weight of any layer"),
     ],
 )
 def test_impossible_schedules_are_refused_before_any_training(options, message):
@@ -264,26 +264,26 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rounds": 0}, "--rounds: 0 is not a positive whole number"),
-        ({"rounds": 10_000}, "--rounds: 10000 is more than the 9999 that a ticket set may have"),
-        ({"rounds": 10**18}, f"--rounds: {10**18} is more than the 9999 that a ticket set may have"),
-        ({"iterations": -1}, "--iterations: -1 is not a positive whole number"),
-        ({"batch_size": 0}, "--batch-size: 0 is not a positive whole number"),
-        ({"lr": 0.0}, "--lr: 0.0 is not a positive number"),
-        ({"lr": math.nan}, "--lr: nan is not a positive number"),
-        ({"lr": math.inf}, "--lr: inf is not a positive number"),
-        ({"seed": -1}, "--seed: -1 is not between 0 and 2^63 - 1"),
-        ({"seed": 2**63}, "--seed: 9223372036854775808 is not between 0 and 2^63 - 1"),
-        ({"rewind": -1}, "--rewind: -1 is not a step from 0 to 4999, before the last of the first round"),
-        ({"rewind": 5000}, "--rewind: 5000 is not a step from 0 to 4999, before the last of the first round"),
+        ({"rounds": 0}, "`rounds`: 0 is not a positive whole number"),
+        ({"rounds": 10_000}, "`rounds`: 10000 is more than the 9999 that a ticket set may have"),
+        ({"rounds": 10**18}, f"`rounds`: {10**18} is more than the 9999 that a ticket set may have"),
+        ({"iterations": -1}, "`iterations`: -1 is not a positive whole number"),
+        ({"batch_size": 0}, "`batch_size`: 0 is not a positive whole number"),
+        ({"lr": 0.0}, "`lr`: 0.0 is not a positive number"),
+        ({"lr": math.nan}, "`lr`: nan is not a positive number"),
+        ({"lr": math.inf}, "`lr`: inf is not a positive number"),
+        ({"seed": -1}, "`seed`: -1 is not between 0 and 2^63 - 1"),
+        ({"seed": 2**63}, "`seed`: 9223372036854775808 is not between 0 and 2^63 - 1"),
+        ({"rewind": -1}, "`rewind`: -1 is not a step from 0 to 4999, before the last of the first round"),
+        ({"rewind": 5000}, "`rewind`: 5000 is not a step from 0 to 4999, before the last of the first round"),
         (
             {"rewind": 1, "iterations": 1},
-            "--rewind: 1 is not a step from 0 to 0, before the last of the first round",
+            "`rewind`: 1 is not a step from 0 to 0, before the last of the first round",
         ),
-        ({"scope": "net"}, "--scope: unknown scope 'net'; known: layer, global"),
+        ({"scope": "net"}, "`scope`: unknown scope 'net'; known: layer, global"),
         (
             {"criterion": "grasp"},
-            "--criterion: unknown criterion 'grasp'; known: magnitude, inputs, random, init-magnitude, synflow, structured",
+            "`criterion`: unknown criterion 'grasp'; known: magnitude, inputs, random, init-magnitude, synflow, structured",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_late_rewinding_into_a_training_that_diverged(criterion):
     )
     with pytest.raises(InputError) as error:
         generate(SPEC, *toy_data(), config, progress=lambda done, _total: seen.append(done))
-    assert str(error.value) == "--lr: training diverged within the 20 steps of --rewind; take a smaller one"
+    assert str(error.value) == "`lr`: training diverged within the 20 steps of `rewind`; take a smaller one"
     assert max(seen, default=0) <= 20
 
 
@@ -461,7 +461,7 @@ def test_without_data_refuses_what_needs_some(criterion):
     with pytest.raises(InputError) as error:
         without_data(SPEC, replace(CONFIG, criterion=criterion))
     assert str(error.value) == (
-        f"--criterion: {criterion} looks at trained weights; without data take random, init-magnitude, synflow"
+        f"`criterion`: {criterion} looks at trained weights; without data take random, init-magnitude, synflow"
     )
 
 
@@ -469,11 +469,11 @@ def test_without_data_refuses_late_rewinding_and_impossible_schedules():
     with pytest.raises(InputError) as error:
         without_data(SPEC, replace(CONFIG, criterion="random", rewind=1))
     assert (
-        str(error.value) == "--rewind: needs a training to rewind into, and data-free tickets have none; leave it out"
+        str(error.value) == "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out"
     )
     with pytest.raises(InputError) as error:
         without_data(SPEC, replace(CONFIG, criterion="random", rounds=9, prune=(0.6,)))
-    assert str(error.value).startswith("--rounds: round 4 of 9 would empty layer 3")
+    assert str(error.value).startswith("`rounds`: round 4 of 9 would empty layer 3")
 
 
 # --- random ---
@@ -584,7 +584,7 @@ def test_a_projection_is_never_pruned_and_counts(criterion, scope):
     assert [sum(live_counts(ticket.mask).values()) for ticket in in_turn.tickets] == [742, 580, 466]
     with pytest.raises(InputError) as error:
         pruning_rates(spec, replace(config, prune=(0.3,) * 4))
-    assert str(error.value) == "--prune: 4 rates for a network of 3 layers; give at most 3"
+    assert str(error.value) == "`prune`: 4 rates for a network of 3 layers; give at most 3"
 
 
 # --- dropout, and records that are made ready as they are read ---
@@ -645,7 +645,7 @@ def test_shares_that_cannot_be_left_out(share):
     ):
         with pytest.raises(InputError) as error:
             call()
-        assert str(error.value) == f"--dropout: {share:g} is not at least 0 and below 1"
+        assert str(error.value) == f"`dropout`: {share:g} is not at least 0 and below 1"
 
 
 def test_tickets_under_dropout_are_those_of_an_independent_loop(tickets):
@@ -717,5 +717,5 @@ def test_rows_that_are_made_ready_as_they_are_read(criterion):
     model = build(SPEC)
     model.load_state_dict(made.tickets[-1].predictor)
     assert accuracy(model, lazy, y) == accuracy(model, x, y)
-    with pytest.raises(InputError, match="--batch-size: 41 is more than the 40 records"):
+    with pytest.raises(InputError, match="`batch_size`: 41 is more than the 40 records"):
         generate(SPEC, lazy, y, replace(config, batch_size=41))

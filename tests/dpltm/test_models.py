@@ -106,7 +106,7 @@ def test_unknown_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
-        f"--model: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
+        f"`model`: unknown network {text!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
         " embed, embed-pad, lstm, gru, ncf"
     )
 
@@ -118,7 +118,7 @@ def test_bad_widths(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
-        f"--model: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100"
+        f"`model`: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100"
     )
 
 
@@ -180,7 +180,7 @@ def test_bad_projections(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 4, 3)
     assert str(error.value) == (
-        f"--model: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100; only the first may be a"
+        f"`model`: {text!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100; only the first may be a"
         " projection, as in mlp:project64,300,100"
     )
 
@@ -189,7 +189,7 @@ def test_names_that_are_too_long_are_refused_before_they_are_read():
     with pytest.raises(InputError) as error:
         ModelSpec("mlp:" + "1," * 5_000_000, 4, 3)
     assert str(error.value) == (
-        "--model: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
+        "`model`: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
     )
     longest = "mlp:project100000," + ",".join(["100000"] * 100)
     with pytest.raises(InputError, match="weights, more than the"):
@@ -247,7 +247,7 @@ def side(length: int) -> int:
 def test_shapes_never_disagree_with_the_network(height, width, channels, classes):
     """Sizes at which nothing would be left behind the last maximum are refused; at all others a record goes through."""
     if min(side(height), side(width)) < 1:
-        with pytest.raises(InputError, match=f"^--model: cnn:{height}x{width}x{channels}: images must be at least"):
+        with pytest.raises(InputError, match=f"^`model`: cnn:{height}x{width}x{channels}: images must be at least"):
             images(height, width, channels, classes)
         return
     spec = images(height, width, channels, classes)
@@ -317,7 +317,7 @@ def test_records_that_are_no_images(shape):
     with pytest.raises(InputError) as error:
         resolve("cnn", shape)
     assert str(error.value) == (
-        f"--model cnn: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
+        f"`model` cnn: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
         " cnn:28x28x1"
     )
 
@@ -344,7 +344,7 @@ def test_sizes_of_images_that_are_none(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 784, 10)
     assert str(error.value) == (
-        f"--model: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
+        f"`model`: {text!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
     )
 
 
@@ -409,7 +409,7 @@ def test_widths_of_the_convolutional_network_that_are_none(widths):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 784, 10)
     assert str(error.value) == (
-        f"--model: {text!r}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to 4096,"
+        f"`model`: {text!r}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to 4096,"
         " as in cnn:28x28x1:16,32,32"
     )
 
@@ -424,7 +424,7 @@ def test_features_that_make_no_such_image(features):
     with pytest.raises(InputError) as error:
         ModelSpec("cnn:28x28x1", features, 10)
     assert str(error.value) == (
-        f"--model: cnn:28x28x1: such images have 784 features, but the records have {features}"
+        f"`model`: cnn:28x28x1: such images have 784 features, but the records have {features}"
     )
 
 
@@ -432,7 +432,7 @@ def test_features_that_make_no_such_image(features):
 def test_images_that_are_too_small(size):
     with pytest.raises(InputError) as error:
         ModelSpec(f"cnn:{size}", 784, 10)
-    assert str(error.value) == f"--model: cnn:{size}: images must be at least 14 x 14"
+    assert str(error.value) == f"`model`: cnn:{size}: images must be at least 14 x 14"
 
 
 def test_the_smallest_images():
@@ -450,7 +450,7 @@ def test_networks_too_large_for_memory_are_refused():
     with pytest.raises(InputError) as error:
         ModelSpec("mlp:100000", 100_000, 2)
     assert (
-        str(error.value) == "--model: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
+        str(error.value) == "`model`: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
     )
 
 
@@ -669,28 +669,28 @@ def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
             "embed",
             (28, 28),
             (),
-            "--model embed: takes texts, whose words are positions in one table; if these are such, say their number by"
-            " --words",
+            "`model` embed: takes texts, whose words are positions in one table; if these are such, say their number by"
+            " `words`",
         ),
         (
             "lstm",
             (123,),
             (),
-            "--model lstm: records of shape (123,) are no sequences of vectors; if they are flattened ones, say their size,"
+            "`model` lstm: records of shape (123,) are no sequences of vectors; if they are flattened ones, say their size,"
             " as in lstm:128x9",
         ),
         (
             "gru",
             (2,),
             (5, 6),
-            "--model gru: records that hold positions in several tables are no sequences of vectors; if they are flattened"
+            "`model` gru: records that hold positions in several tables are no sequences of vectors; if they are flattened"
             " ones, say their size, as in gru:128x9",
         ),
         (
             "latent",
             (784,),
             (),
-            "--model latent: records of shape (784,) are no images; if they are flattened ones, say their size, as in"
+            "`model` latent: records of shape (784,) are no images; if they are flattened ones, say their size, as in"
             " latent:28x28x1",
         ),
     ],
@@ -731,7 +731,7 @@ def test_bad_names_of_networks_for_texts(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 7, 2)
     assert str(error.value) == (
-        f"--model: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
+        f"`model`: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
         " numbers from 1 to 4096, as in embed:10000:16,16"
     )
 
@@ -743,7 +743,7 @@ def test_bad_names_of_recurrent_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 15, 2)
     assert str(error.value) == (
-        f"--model: {text!r}: say the size of the sequences as gru:STEPSxVALUES, or of the table of words as gru:WORDS, and"
+        f"`model`: {text!r}: say the size of the sequences as gru:STEPSxVALUES, or of the table of words as gru:WORDS, and"
         " the widths, up to 4096, if they are others than the usual ones, as in gru:128x9:32 and gru:10000:16,32"
     )
 
@@ -751,10 +751,10 @@ def test_bad_names_of_recurrent_networks(text):
 def test_other_sizes_than_a_record_has():
     with pytest.raises(InputError) as error:
         ModelSpec("lstm:128x9", 1151, 6)
-    assert str(error.value) == "--model: lstm:128x9: such sequences have 1152 features, but the records have 1151"
+    assert str(error.value) == "`model`: lstm:128x9: such sequences have 1152 features, but the records have 1151"
     with pytest.raises(InputError) as error:
         ModelSpec("latent:28x28x1", 783, 6)
-    assert str(error.value) == "--model: latent:28x28x1: such images have 784 features, but the records have 783"
+    assert str(error.value) == "`model`: latent:28x28x1: such images have 784 features, but the records have 783"
 
 
 @pytest.mark.parametrize(
@@ -764,7 +764,7 @@ def test_other_sizes_than_a_record_has():
 def test_images_that_are_too_small_for_latent(text, least):
     with pytest.raises(InputError) as error:
         ModelSpec(text, math.prod(map(int, text.split(":")[1].split("x"))), 2)
-    assert str(error.value) == f"--model: {text}: images must be at least {least} x {least}"
+    assert str(error.value) == f"`model`: {text}: images must be at least {least} x {least}"
 
 
 @pytest.mark.parametrize("widths", ["", "3", "3,4", "3,4,5,6", "3,4,5,6,7,8", "3,4,0", "3,4,4097", "3,4,5\n"])
@@ -772,7 +772,7 @@ def test_bad_widths_of_latent(widths):
     with pytest.raises(InputError) as error:
         ModelSpec(f"latent:28x28x1:{widths}", 784, 2)
     assert str(error.value) == (
-        f"--model: {f'latent:28x28x1:{widths}'!r}: say the size of the images, and the widths if they are others than the"
+        f"`model`: {f'latent:28x28x1:{widths}'!r}: say the size of the images, and the widths if they are others than the"
         " usual ones, three or five whole numbers from 1 to 4096, as in latent:28x28x1:32,64,128"
     )
 
@@ -782,5 +782,5 @@ def test_no_tanh_in_recurrent_networks(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 1152, 6)
     assert str(error.value) == (
-        f"--model: {text!r}: the gates of {text[: text.index('-')]} are bounded as they are; leave -tanh out"
+        f"`model`: {text!r}: the gates of {text[: text.index('-')]} are bounded as they are; leave -tanh out"
     )

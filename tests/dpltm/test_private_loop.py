@@ -716,8 +716,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"adjacency": "substitution"},
         "adjacency: unknown 'substitution'; known: add-remove, replace-one",
     ),
-    "no steps": ({"steps": 0}, "--steps: 0 is not a positive whole number"),
-    "nothing at once": ({"physical_batch": 0}, "--physical-batch: 0 is not a positive whole number"),
+    "no steps": ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
+    "nothing at once": ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
     "loss of nothing": (
         {"loss": lambda out, _: torch.zeros(len(out))},
         "loss: does not depend on any parameter of the model",

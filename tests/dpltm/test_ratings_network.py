@@ -73,7 +73,7 @@ def test_bad_sizes(text):
     with pytest.raises(InputError) as error:
         ModelSpec(text, 2, 5)
     assert str(error.value) == (
-        f"--model: {text!r}: say the numbers of users and items, up to 1,000,000, and the widths of both kinds of vectors,"
+        f"`model`: {text!r}: say the numbers of users and items, up to 1,000,000, and the widths of both kinds of vectors,"
         " up to 4096, if they are others than the usual ones, as in ncf:6040x3952:5,10"
     )
 
@@ -86,11 +86,11 @@ def test_tables_are_as_large_as_those_of_files():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ModelSpec("ncf:3x4", 3, 5), "--model: ncf:3x4: takes a user and an item, but the records have 3"),
-        (lambda: ModelSpec("ncf:1000000x9:900,9", 2, 5), "--model: ncf:1000000x9:900,9 has 909,012,776 weights"),
-        (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "--model: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
-        (lambda: resolve("ncf", (784,), ()), "--model ncf: takes ratings, positions of users and items in two tables"),
-        (lambda: resolve("ncf", (256,), (10000,)), "--model ncf: takes ratings, positions of users and items in two tables"),
+        (lambda: ModelSpec("ncf:3x4", 3, 5), "`model`: ncf:3x4: takes a user and an item, but the records have 3"),
+        (lambda: ModelSpec("ncf:1000000x9:900,9", 2, 5), "`model`: ncf:1000000x9:900,9 has 909,012,776 weights"),
+        (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "`model`: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
+        (lambda: resolve("ncf", (784,), ()), "`model` ncf: takes ratings, positions of users and items in two tables"),
+        (lambda: resolve("ncf", (256,), (10000,)), "`model` ncf: takes ratings, positions of users and items in two tables"),
     ],
 )  # fmt: skip
 def test_what_is_no_network_for_ratings(make, message):

@@ -403,43 +403,43 @@ GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
     ("change", "message"),
     [
         *[
-            ({"eps1": value}, f"--eps1: {value} is not a positive number; 0.1 is DPLTM's")
+            ({"eps1": value}, f"`eps1`: {value} is not a positive number; 0.1 is DPLTM's")
             for value in (0, -0.1, math.nan, math.inf)
         ],
-        ({"eps1": 1.1e6}, "--eps1: 1.1e+06 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
-        ({"eps1": 1e308}, "--eps1: 1e+308 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
+        ({"eps1": 1.1e6}, "`eps1`: 1.1e+06 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
+        ({"eps1": 1e308}, "`eps1`: 1e+308 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
         ({"densities": ()}, "select: the ticket set holds no pruned ticket to draw from"),
         *[
             ({"densities": (0.5, value)}, "select: a density outside (0, 1]")
             for value in (0.0, -0.1, 1.0001, math.nan, math.inf)
         ],
-        *[({"records": value}, f"--records: {value} is not a positive whole number") for value in (0, -5)],
+        *[({"records": value}, f"`records`: {value} is not a positive whole number") for value in (0, -5)],
         *[
-            ({"nu": value}, f"--nu: {value} is not a number >= 0; 50 is DPLTM's")
+            ({"nu": value}, f"`nu`: {value} is not a number >= 0; 50 is DPLTM's")
             for value in (-1.0, math.nan, math.inf)
         ],
-        *[({"lam": value}, f"--lambda: {value} is not a number >= 0") for value in (-0.01, math.nan, math.inf)],
+        *[({"lam": value}, f"`lam`: {value} is not a number >= 0") for value in (-0.01, math.nan, math.inf)],
         (
             {"fixed_predictors": False},
-            "--sensitivity: exact does not hold, since these tickets' predictors were trained on the records to be"
-            " scored; score on other records (--dataset, --subset), or use --sensitivity paper",
+            "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
+            " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
         ),
         (
             {"fixed_predictors": False, "score": "additive"},
-            "--sensitivity: exact does not hold, since these tickets' predictors were trained on the records to be"
-            " scored; score on other records (--dataset, --subset), or use --sensitivity paper",
+            "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
+            " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
         ),
         *[
             (
                 {"rule": "paper", "score": "additive", "fixed_predictors": fixed},
-                "--sensitivity: paper is stated for --score product only; use --sensitivity exact",
+                "`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact",
             )
             for fixed in (True, False)
         ],
         *[
             (
                 change,
-                f"--nu: {change['nu']:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's"
+                f"`nu`: {change['nu']:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's"
                 " rule), which no draw can be calibrated to; use another value",
             )
             for change in ({"nu": 1.0, "rule": "paper"}, {"nu": 2.0, "densities": (0.5, 0.5)})

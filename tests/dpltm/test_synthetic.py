@@ -311,7 +311,7 @@ def test_a_query_that_cannot_be_is_refused(change, message):
     ("records", "seed", "value_range", "message"),
     [
         (0, 0, (0.0, 1.0), "records: 0 is not a positive whole number"),
-        (1, -1, (0.0, 1.0), "--seed: -1 is not between 0 and 2^63 - 1"),
+        (1, -1, (0.0, 1.0), "`seed`: -1 is not between 0 and 2^63 - 1"),
         (1, 0, (0.5, 1.0), "value_range: 0.5,1 does not hold 0; give the unit range, 0,1 or -1,1"),
     ],
 )

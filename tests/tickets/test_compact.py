@@ -199,7 +199,7 @@ def test_a_set_with_accuracies_is_not_written_beside_those_of_another(tmp_path):
     with pytest.raises(ArtifactError) as caught:
         save_ticket_set(tmp_path / "c", body, **more)
     assert str(caught.value) == (
-        f"--out: {private_path(tmp_path / 'c')} exists already; choose another name or remove it first"
+        f"`out`: {private_path(tmp_path / 'c')} exists already; choose another name or remove it first"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["c.private.json"]
     assert private_path(tmp_path / "c").read_text() == "accuracies of another set"

@@ -676,7 +676,7 @@ def test_without_the_optional_packages(tmp_path, monkeypatch, missing):
 
     monkeypatch.setattr(builtins, "__import__", without)
     message = refused(lambda: export_onnx(MLP, *ticket_of(MLP), tmp_path / "t.onnx"))
-    assert message == f"--to: onnx needs the package {missing}; pip install 'dpltm[onnx]'"
+    assert message == f"`to`: onnx needs the package {missing}; pip install 'dpltm[onnx]'"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -701,7 +701,7 @@ def test_nothing_is_written_over(tmp_path, form, taken):
         path.symlink_to(tmp_path / "elsewhere")
     before = sorted(tmp_path.iterdir())
     assert refused(lambda: FORMS[form](path), ArtifactError) == (
-        f"--out: {path} exists already; choose another name or remove it first"
+        f"`out`: {path} exists already; choose another name or remove it first"
     )
     assert sorted(tmp_path.iterdir()) == before
     assert taken != "file" or path.read_bytes() == b"precious"
@@ -721,7 +721,7 @@ def test_a_set_is_not_written_over(tmp_path, save):
 @pytest.mark.parametrize("name", ["t.pt", "t", "t.npz"])
 def test_tensors_are_called_safetensors(tmp_path, form, name):
     assert refused(lambda: FORMS[form](tmp_path / name), ArtifactError) == (
-        f"--out: {tmp_path / name}: tensors are written as safetensors; name it t.safetensors"
+        f"`out`: {tmp_path / name}: tensors are written as safetensors; name it t.safetensors"
     )
     assert list(tmp_path.iterdir()) == []
 

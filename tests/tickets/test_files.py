@@ -78,7 +78,7 @@ def test_existing_target(tmp_path, kind):
     for attempt in (write_into, check_free):
         with pytest.raises(ArtifactError) as caught:
             attempt(target)
-        assert str(caught.value) == f"--out: {target} exists already; choose another name or remove it first"
+        assert str(caught.value) == f"`out`: {target} exists already; choose another name or remove it first"
         assert everything(tmp_path) == before
 
 
@@ -93,7 +93,7 @@ def test_target_that_appears_meanwhile(tmp_path):
 
     with pytest.raises(ArtifactError) as caught:
         late()
-    assert str(caught.value) == f"--out: {tmp_path / 'a'} exists already; choose another name or remove it first"
+    assert str(caught.value) == f"`out`: {tmp_path / 'a'} exists already; choose another name or remove it first"
     assert everything(tmp_path) == ["a", "a/x"]
     assert (tmp_path / "a/x").read_text() == "theirs"
 
@@ -103,7 +103,7 @@ def test_place_that_cannot_be_written(tmp_path):
     for attempt in (write_into, write_file):
         with pytest.raises(ArtifactError) as caught:
             attempt(tmp_path / "file/a")
-        assert str(caught.value) == f"--out: cannot write to {tmp_path / 'file'}: File exists; choose another place"
+        assert str(caught.value) == f"`out`: cannot write to {tmp_path / 'file'}: File exists; choose another place"
         assert everything(tmp_path) == ["file"]
 
 
@@ -129,7 +129,7 @@ def test_no_file_is_written_over_another(tmp_path, kind):
     before = everything(tmp_path)
     with pytest.raises(ArtifactError) as caught:
         write_file(target)
-    assert str(caught.value) == f"--out: {target} exists already; choose another name or remove it first"
+    assert str(caught.value) == f"`out`: {target} exists already; choose another name or remove it first"
     assert everything(tmp_path) == before
     assert kind not in ("file", "link") or target.read_text() == "mine"
 

@@ -185,7 +185,7 @@ def test_what_was_written_is_recognised(write):
     assert read_event(to_json(event)).dataset.content == ref.content
     words = ref_to_words(ref)
     assert words == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
-    assert ref_from_words("--records-of", words).content == ref.content
+    assert ref_from_words("`records_of`", words).content == ref.content
     assert np.array_equal(rows_of(back), np.unique(write().rows.keyed_hashes(load_key())))
 
 
@@ -194,8 +194,8 @@ def test_what_was_written_is_recognised(write):
 @pytest.mark.usefixtures("home")
 def test_references_in_words(name, cut, start, stop):
     ref = DatasetRef(name, "ab" * 16, "01234567", start, stop, cut)
-    assert ref_from_words("--x", ref_to_words(ref)) == ref
-    old = ref_from_words("--x", f"{name} {'ab' * 16} 01234567 {start} {stop}")  # as before 0.2
+    assert ref_from_words("`x`", ref_to_words(ref)) == ref
+    old = ref_from_words("`x`", f"{name} {'ab' * 16} 01234567 {start} {stop}")  # as before 0.2
     assert (old.name, old.id, old.cut) == (name, "ab" * 16, "whole" if cut == "whole" else "positions")
     assert old.content == UNKNOWN
 
@@ -204,8 +204,8 @@ def test_references_in_words(name, cut, start, stop):
 @pytest.mark.usefixtures("home")
 def test_words_that_are_no_reference(text):
     with pytest.raises(InputError) as caught:
-        ref_from_words("--x", text)
-    assert str(caught.value) == "--x: not as dpltm tune writes it: NAME ID KEY CUT START STOP"
+        ref_from_words("`x`", text)
+    assert str(caught.value) == "`x`: not as dpltm tune writes it: NAME ID KEY CUT START STOP"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_other_people_do_not_overlap(write):
 
 @pytest.mark.usefixtures("home")
 def test_a_table_with_another_label_is_the_same_people(tmp_path):
-    """Finding 6: one CSV, two --labels; and other columns in front, and another format."""
+    """Finding 6: one CSV, two `labels`; and other columns in front, and another format."""
     rows = np.column_stack([X, Y % 2, (Y + X[:, 0]) % 2])
     names = [*"abcdef", "y", "z"]
 

@@ -452,7 +452,7 @@ def test_starting_weights_that_are_not_finite(tmp_path, cwd, raw, edit, tickets,
     theta0[name].view(-1)[1] = value
     with pytest.raises(ArtifactError) as caught:
         save(tmp_path / "a", replace(tickets, theta0=theta0))
-    assert str(caught.value) == f"--lr: {name}: a starting weight is not finite"
+    assert str(caught.value) == f"`lr`: {name}: a starting weight is not finite"
     assert not (tmp_path / "a").exists()
     path = cwd / "dp/theta0.safetensors"
     stored = raw.read(path)
@@ -521,9 +521,9 @@ def test_texts_of_events(tmp_path, cwd, edit, refused, save, key):
 def test_texts_are_refused_before_anything_is_written(tmp_path, save, text):
     source = replace(SOURCE, name=text)
     for where, changes in (
-        ("--name", {"name": text}),
+        ("`name`", {"name": text}),
         ("criterion", {"criterion": text}),
-        ("--dataset: its name", {"source": source}),
+        ("`dataset`: its name", {"source": source}),
     ):
         with pytest.raises(ArtifactError) as caught:
             save(tmp_path / "a", **changes)
@@ -550,7 +550,7 @@ def test_a_network_with_a_long_name_is_not_written_unreadably(tmp_path):
 
 @pytest.mark.parametrize("text", ["a" * 201, "\x1b[2J"])
 def test_a_source_with_such_a_name_is_not_written_unreadably(tmp_path, tickets, text):
-    """A file of records may be called anything; --name does not help, since the source keeps its name."""
+    """A file of records may be called anything; `name` does not help, since the source keeps its name."""
     readable_or_refused(
         tmp_path / "a", tickets, name="n", criterion="magnitude", provenance="public",
         source=replace(SOURCE, name=text), config={},

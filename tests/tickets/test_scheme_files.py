@@ -121,7 +121,7 @@ def test_what_a_scheme_says(there, raw):
 def test_a_scheme_is_never_written_over(there):
     before = (there / "s/scheme.json").read_bytes()
     message = told(save_scheme, Path("s"), made(answer=replace(ANSWER, epsilon=1.0)))
-    assert message == "--out: s exists already; choose another name or remove it first"
+    assert message == "`out`: s exists already; choose another name or remove it first"
     assert (there / "s/scheme.json").read_bytes() == before
 
 
@@ -219,7 +219,7 @@ def test_a_folder_that_is_no_scheme(there):
     (there / "empty").mkdir()
     for name in ("empty", "nothing", "m"):
         assert told(load_scheme, Path(name)) == (
-            f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {name}"
+            f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme `out` {name}"
         )
 
 
@@ -318,7 +318,7 @@ def test_other_values_leave_a_file_of_the_same_size_and_header(there):
 def test_messages_are_never_written_over(there):
     before = (there / "m").read_bytes()
     message = told(write_messages, Path("m"), made(), 0, [])
-    assert message == "--out: m exists already; choose another name or remove it first"
+    assert message == "`out`: m exists already; choose another name or remove it first"
     assert (there / "m").read_bytes() == before
 
 

@@ -265,7 +265,7 @@ def test_missing_document_and_folder(folder):
     (folder / "tickets.json").unlink()
     assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
     shutil.rmtree(folder)
-    assert refused(folder) == "s: no ticket set there; make one with dpltm generate --out s"
+    assert refused(folder) == "s: no ticket set there; make one with dpltm generate `out` s"
 
 
 def test_appended_bytes(folder):
@@ -419,7 +419,7 @@ def test_rows(folder, edit, rows):
         ({"model": 5}, "model 5 is not a text"),
         (
             {"model": "vgg"},
-            "--model: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
+            "`model`: unknown network 'vgg'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent,"
             " embed, embed-pad, lstm, gru, ncf",
         ),
         ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),

@@ -197,7 +197,7 @@ def test_saving_over_something_is_refused(tmp_path, save):
     before = {path: path.read_bytes() for path in (tmp_path / "s").iterdir()}
     with pytest.raises(ArtifactError) as caught:
         save(tmp_path / "s", provenance="private")
-    assert str(caught.value) == f"--out: {tmp_path / 's'} exists already; choose another name or remove it first"
+    assert str(caught.value) == f"`out`: {tmp_path / 's'} exists already; choose another name or remove it first"
     assert {path: path.read_bytes() for path in (tmp_path / "s").iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 

@@ -36,7 +36,7 @@ def test_copies(shape):
 @pytest.mark.parametrize("kind", ["flip", "shift", "shift-flip"])
 def test_what_is_no_image(kind):
     for shape in ((2, 9), (2, 8, 8, 9)):
-        with pytest.raises(DataError, match=f"^--augment: {kind} takes images"):
+        with pytest.raises(DataError, match=f"^`augment`: {kind} takes images"):
             copies_of(np.zeros(shape), kind)
 
 

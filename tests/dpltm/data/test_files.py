@@ -43,11 +43,11 @@ def npz(tmp_path, **arrays):
 def test_missing_folder_and_kind(tmp_path):
     missing, folder, kind = tmp_path / "no.npz", tmp_path / "folder", tmp_path / "t.txt"
     folder.mkdir()
-    assert refused(missing) == f"--dataset {missing}: no such file; correct the path"
+    assert refused(missing) == f"`dataset` {missing}: no such file; correct the path"
     assert refused(folder, "y") == (
-        f"--dataset {folder}: is a folder; give a file in it that ends in .npz, .csv or .parquet"
+        f"`dataset` {folder}: is a folder; give a file in it that ends in .npz, .csv or .parquet"
     )
-    assert refused(kind) == (f"--dataset {kind}: unknown kind of file; give one that ends in .npz, .csv or .parquet")
+    assert refused(kind) == (f"`dataset` {kind}: unknown kind of file; give one that ends in .npz, .csv or .parquet")
 
 
 # --- npz ---
@@ -106,7 +106,7 @@ def test_npz_that_is_a_single_array(tmp_path):
 
 def test_npz_with_label_option(tmp_path):
     path = npz(tmp_path, x_train=X, y_train=Y)
-    assert refused(path, "y") == f"--label y: {path} is .npz and names its labels y_train; drop --label"
+    assert refused(path, "y") == f"`label` y: {path} is .npz and names its labels y_train; drop `label`"
 
 
 def test_npz_damaged_inside(tmp_path):
@@ -152,15 +152,15 @@ def test_csv_gives_back_what_was_written(tmp_path_factory, rows):
 
 def test_csv_label(tmp_path):
     path = text(tmp_path, "a,y,a\n1,0,2\n")
-    assert refused(path) == f"{path}: needs --label COLUMN to name the label column; it has 'a', 'y', 'a'"
-    assert refused(path, "z") == f"--label z: {path} has no such column; it has 'a', 'y', 'a'"
-    assert refused(path, "a") == f"--label a: {path} has that column more than once; it has 'a', 'y', 'a'"
+    assert refused(path) == f"{path}: needs `label` COLUMN to name the label column; it has 'a', 'y', 'a'"
+    assert refused(path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y', 'a'"
+    assert refused(path, "a") == f"`label` a: {path} has that column more than once; it has 'a', 'y', 'a'"
 
 
 def test_csv_lists_only_some_columns(tmp_path):
     path = text(tmp_path, ",".join(f"c{i}" for i in range(100)) + "\n")
     assert refused(path, "z") == (
-        f"--label z: {path} has no such column; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 92 more"
+        f"`label` z: {path} has no such column; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 92 more"
     )
 
 
@@ -237,7 +237,7 @@ def test_parquet_columns(tmp_path):
     )
     path = parquet(tmp_path, a=[1.0, None], y=[0, 1])
     assert refused(path, "y") == f"{path}: column 'a' has 1 nulls; fill them or drop the column"
-    assert refused(path, "z") == f"--label z: {path} has no such column; it has 'a', 'y'"
+    assert refused(path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
 
 
 def test_parquet_that_is_none(tmp_path):

@@ -147,7 +147,7 @@ KNOWN = (
 )
 def test_unknown_name(tmp_path, name, hint):
     assert refused(name, home=tmp_path) == (
-        f"--dataset {name}: no such dataset; {hint}{KNOWN}; or put {name}.npz into {tmp_path}, "
+        f"`dataset` {name}: no such dataset; {hint}{KNOWN}; or put {name}.npz into {tmp_path}, "
         "or give a path that ends in .npz, .csv or .parquet"
     )
 
@@ -169,13 +169,13 @@ def test_relative_path_by_its_ending(write, tmp_path, monkeypatch):
     write()
     monkeypatch.chdir(tmp_path)
     assert load("t.npz").name == "t"
-    assert refused("u.NPZ") == "--dataset u.NPZ: no such file; correct the path"
-    assert refused("./t") == ("--dataset t: unknown kind of file; give one that ends in .npz, .csv or .parquet")
+    assert refused("u.NPZ") == "`dataset` u.NPZ: no such file; correct the path"
+    assert refused("./t") == ("`dataset` t: unknown kind of file; give one that ends in .npz, .csv or .parquet")
 
 
 def test_label_with_a_name(tmp_path):
     assert refused("digits", label="y", home=tmp_path) == (
-        "--label y: digits is a name, not a .csv or .parquet file; drop --label"
+        "`label` y: digits is a name, not a .csv or .parquet file; drop `label`"
     )
 
 
@@ -211,7 +211,7 @@ def test_bool_features(write):
 def test_other_dtypes_need_bounds(write, dtype):
     path = write(x_train=X.astype(dtype))
     assert refused(path) == (
-        f"{path}: x_train is {np.dtype(dtype)}, which has no public range; pass --bounds LO,HI, "
+        f"{path}: x_train is {np.dtype(dtype)}, which has no public range; pass `bounds` LO,HI, "
         "since scaling by the data's own minimum and maximum would leak them"
     )
     ds = load(path, bounds=(-3, 30))
@@ -222,9 +222,9 @@ def test_other_dtypes_need_bounds(write, dtype):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bounds": (3, 1)}, "--bounds 3,1: LO must be less than HI; swap or correct them"),
-        ({"classes": 1}, "--classes 1: must be 2 or more; pass the number of classes K"),
-        ({"records": 0}, "--records 0: must be 1 or more; pass the public number of training records"),
+        ({"bounds": (3, 1)}, "`bounds` 3,1: LO must be less than HI; swap or correct them"),
+        ({"classes": 1}, "`classes` 1: must be 2 or more; pass the number of classes K"),
+        ({"records": 0}, "`records` 0: must be 1 or more; pass the public number of training records"),
     ],
 )
 def test_impossible_declarations(options, message):
@@ -282,21 +282,21 @@ def test_halves_of_a_dataset_are_disjoint_and_cover(halves):
 
 def test_subset_errors(write):
     assert refused("digits", subset="x").startswith(
-        "--subset 'x': expected FRACTION in (0, 1] such as 0.1, START:STOP"
+        "`subset` 'x': expected FRACTION in (0, 1] such as 0.1, START:STOP"
     )
     assert refused("digits", subset="0:1439") == (
-        "--subset 0:1439: means records 0 to 1439, but digits has records 0 to 1438; "
+        "`subset` 0:1439: means records 0 to 1439, but digits has records 0 to 1438; "
         "give a range inside that is not empty"
     )
     path = write(y_train=np.array([0, 0, 1, 0, 1, 0]))  # hashes 0.85, 0.86, 0.64, 0.98, 0.79 and 0.42
     assert refused(path, subset="0.85:1.0") == (
-        "--subset 0.85:1.0: t has label 0 in all of its 3 records; "
+        "`subset` 0.85:1.0: t has label 0 in all of its 3 records; "
         "rows may be grouped by label: shuffle the file or take a wider subset"
     )
     assert refused(path, subset="0.5") == (
-        "--subset 0.5: t has 1 records for 2 classes; give as many records as classes or more"
+        "`subset` 0.5: t has 1 records for 2 classes; give as many records as classes or more"
     )
-    assert refused(path, subset="0.4") == "--subset: no record of t falls into that part; take a wider one"
+    assert refused(path, subset="0.4") == "`subset`: no record of t falls into that part; take a wider one"
     assert len(load(path, subset="0.4:0.8").train) == 3
 
 
@@ -328,13 +328,13 @@ def test_training_records_are_in_no_test_split(write, shared, extra):
     path = write(x_test=x, y_test=y)
     told = (
         "training records of {}, so accuracy there would show private records; take them out, or measure with"
-        " --eval-private"
+        " `eval_private`"
     )
-    assert refused(path) == f"--test: t: {shared} of the {len(x)} records of {path} are " + told.format(path)
+    assert refused(path) == f"`test`: t: {shared} of the {len(x)} records of {path} are " + told.format(path)
     if held_out is not None:
         alone = write()
         assert refused(alone, test=held_out) == (
-            f"--test: t: {shared} of the {len(x)} records of {held_out} are " + told.format(alone)
+            f"`test`: t: {shared} of the {len(x)} records of {held_out} are " + told.format(alone)
         )
 
 
@@ -350,7 +350,7 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10, x_test=x[:4], y_test=np.arange(4))
     assert len(load("kmnist-7k", home=tmp_path).test) == 4
     write("kmnist-7k", x_train=x[1:], y_train=np.arange(1, 7011) % 10, x_test=x[:4], y_test=np.arange(4))
-    assert "--test: kmnist-7k: 3 of the 4 records" in refused("kmnist-7k", home=tmp_path)
+    assert "`test`: kmnist-7k: 3 of the 4 records" in refused("kmnist-7k", home=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -432,11 +432,11 @@ LABELS = "labels must be integers 0 to K-1; number the classes from 0"
         ({"y_train": Y.reshape(6, 1)}, "y_train has shape (6, 1); expected (records,); give one label a record"),
         (
             {"y_train": np.array([0, 1, 3, 0, 1, 3])},
-            "y_train goes up to 3, but no record has label 2; number the classes without gaps or pass --classes 4",
+            "y_train goes up to 3, but no record has label 2; number the classes without gaps or pass `classes` 4",
         ),
         (
             {"y_train": Y + 1},
-            "y_train goes up to 3, but no record has label 0; number the classes without gaps or pass --classes 4",
+            "y_train goes up to 3, but no record has label 0; number the classes without gaps or pass `classes` 4",
         ),
         (
             {"x_train": X.astype(str)},
@@ -475,7 +475,7 @@ LABELS = "labels must be integers 0 to K-1; number the classes from 0"
         (
             {"x_test": X, "y_test": Y + 1},
             "y_test has label 3 at record 2, but there are 3 classes, numbered from 0; "
-            "correct the label or pass --classes",
+            "correct the label or pass `classes`",
         ),
         (
             {"x_test": X.reshape(6, 4), "y_test": Y},
@@ -492,7 +492,7 @@ def test_splits_of_different_dtypes_share_no_range(write):
     """Bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word."""
     path = write(x_test=X / np.float32(255), y_test=Y)
     assert refused(path) == (
-        f"{path}: x_test is float32 but x_train is uint8; store both alike or pass --bounds LO,HI"
+        f"{path}: x_test is float32 but x_train is uint8; store both alike or pass `bounds` LO,HI"
     )
     assert load(path, bounds=(0, 255)).test.x.dtype == np.float32
 
@@ -501,7 +501,7 @@ def test_label_above_the_declared_classes(write):
     path = write()
     assert refused(path, classes=2) == (
         f"{path}: y_train has label 2 at record 2, but there are 2 classes, numbered from 0; "
-        "correct the label or pass --classes"
+        "correct the label or pass `classes`"
     )
     assert load(path, classes=4).classes == 4
 
@@ -537,7 +537,7 @@ def test_csv_with_test_split(table):
 def test_csv_needs_bounds(table):
     path = table("train", "a,y\n1,0\n3,1\n")
     assert refused(path, label="y") == (
-        f"{path}: the feature table is float64, which has no public range; pass --bounds LO,HI, "
+        f"{path}: the feature table is float64, which has no public range; pass `bounds` LO,HI, "
         "since scaling by the data's own minimum and maximum would leak them"
     )
 
@@ -575,12 +575,12 @@ def test_npz_with_test_option(write):
     path, test = write(), write("held-out", x_train=X[:2] + 100, y_train=Y[:2])
     assert len(load(path, test=test).test) == 2
     both = write("both", x_test=X, y_test=Y)
-    assert refused(both, test=test) == f"--test {test}: {both} has a test split of its own; drop --test"
-    assert refused("digits", test=test) == f"--test {test}: digits has a test split of its own; drop --test"
+    assert refused(both, test=test) == f"`test` {test}: {both} has a test split of its own; drop `test`"
+    assert refused("digits", test=test) == f"`test` {test}: digits has a test split of its own; drop `test`"
     assert refused(path, test="held-out.csv") == (
-        f"--test held-out.csv: must be a .npz file as {path} is; convert one of them"
+        f"`test` held-out.csv: must be a .npz file as {path} is; convert one of them"
     )
-    assert refused(path, test="none.npz") == "--test none.npz: no such file; correct the path"
+    assert refused(path, test="none.npz") == "`test` none.npz: no such file; correct the path"
 
 
 def test_parquet_with_bytes_needs_nothing_more(tmp_path):

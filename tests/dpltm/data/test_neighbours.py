@@ -1,4 +1,4 @@
-"""Neighbours, for every loader and every form of ``--subset``.
+"""Neighbours, for every loader and every form of ``subset``.
 
 Deleting or adding one record changes the training records of the part that it is in by that record alone, those of every
 other part by none, and nothing else of what a dataset says, once its public inputs are declared.
@@ -197,7 +197,7 @@ def test_the_parts_are_cut_at_all(tmp_path, kind):
 def test_places_of_such_files_are_refused(tmp_path, kind, subset):
     """There one record more or less would move all that follow it."""
     made = OWN[kind](tmp_path, list(range(N)))
-    with pytest.raises(DataError, match=f"^--subset {subset}: places count only where a published file"):
+    with pytest.raises(DataError, match=f"^`subset` {subset}: places count only where a published file"):
         made(subset=subset)
 
 
@@ -259,7 +259,7 @@ def test_an_emptied_place_moves_nobody(published, gone):
                 one = more(subset=subset)
                 if subset == f"{gone}:{gone + 1}":  # there was nobody else
                     with pytest.raises(
-                        DataError, match=r"^--subset: no record of tiny falls into that part; take a wider"
+                        DataError, match=r"^`subset`: no record of tiny falls into that part; take a wider"
                     ):
                         less(subset=subset)
                     other = replace(one, train=Split(one.train.x[:0], one.train.y[:0]))

@@ -239,13 +239,13 @@ def test_movielens_is_fetched_by_whoever_wants_it(tmp_path):
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
-        ("movielens-small", {"users": 3, "items": 4}, "--users, --items: the tables of movielens-small are known; drop"),
-        ("movielens-small", {"bounds": (0, 1)}, "--bounds: movielens-small holds ratings, which have none of that to"),
-        ("a.dat", {"users": 3}, "--users, --items: declare both, the largest ids there can be, or none"),
-        ("a.dat", {"users": 0, "items": 4}, "--users 0: is not between 1 and 1,000,000"),
-        ("a.dat", {"users": 4, "items": 10**7}, "--items 10000000: is not between 1 and 1,000,000"),
-        ("a.dat", {}, "--dataset a.dat: no such file; correct the path"),
-        ("digits", {"users": 3, "items": 4}, "--users, --items: are for ratings (.dat), and digits is none; drop them"),
+        ("movielens-small", {"users": 3, "items": 4}, "`users`, `items`: the tables of movielens-small are known; drop"),
+        ("movielens-small", {"bounds": (0, 1)}, "`bounds`: movielens-small holds ratings, which have none of that to"),
+        ("a.dat", {"users": 3}, "`users`, `items`: declare both, the largest ids there can be, or none"),
+        ("a.dat", {"users": 0, "items": 4}, "`users` 0: is not between 1 and 1,000,000"),
+        ("a.dat", {"users": 4, "items": 10**7}, "`items` 10000000: is not between 1 and 1,000,000"),
+        ("a.dat", {}, "`dataset` a.dat: no such file; correct the path"),
+        ("digits", {"users": 3, "items": 4}, "`users`, `items`: are for ratings (.dat), and digits is none; drop them"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit(dataset, options, message):
@@ -347,10 +347,10 @@ def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_rec
 @pytest.mark.parametrize(
     ("dataset", "options", "slots", "message"),
     [
-        ("digits", {}, 4, "--unit user: takes ratings by users, such as movielens, and digits holds none"),
-        ("movielens-small", {"subset": "0.5"}, 4, "--unit user: takes every user; leave --subset out,"),
-        ("movielens-small", {}, 0, "--per-user 0: is not between 1 and 4,096"),
-        ("movielens-small", {}, 4097, "--per-user 4097: is not between 1 and 4,096"),
+        ("digits", {}, 4, "`unit` user: takes ratings by users, such as movielens, and digits holds none"),
+        ("movielens-small", {"subset": "0.5"}, 4, "`unit` user: takes every user; leave `subset` out,"),
+        ("movielens-small", {}, 0, "`per_user` 0: is not between 1 and 4,096"),
+        ("movielens-small", {}, 4097, "`per_user` 4097: is not between 1 and 4,096"),
     ],
 )  # fmt: skip
 def test_bad_users(dataset, options, slots, message):
@@ -365,11 +365,11 @@ def test_slots_that_no_memory_would_hold(written):
     with pytest.raises(DataError) as error:
         by_user(found, 4096)
     assert str(error.value) == (
-        "--per-user 4096: 800,000 users with so many ratings each are more than the 268,435,456 that are taken; pass a"
-        " smaller --per-user"
+        "`per_user` 4096: 800,000 users with so many ratings each are more than the 268,435,456 that are taken; pass a"
+        " smaller `per_user`"
     )
     assert len(by_user(found, 2**28 // 800_000).train) == 4
-    with pytest.raises(DataError, match="--per-user 336: 800,000 users"):
+    with pytest.raises(DataError, match="`per_user` 336: 800,000 users"):
         by_user(found, 2**28 // 800_000 + 1)
 
 

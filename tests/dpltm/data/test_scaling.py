@@ -120,4 +120,4 @@ PRECISION = "too narrow or too wide for single precision; rescale the features a
 def test_unusable_bounds(wrong, shown, reason):
     with pytest.raises(DataError) as caught:
         affine(wrong)
-    assert str(caught.value) == f"--bounds {shown}: {reason}"
+    assert str(caught.value) == f"`bounds` {shown}: {reason}"

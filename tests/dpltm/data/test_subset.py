@@ -1,4 +1,4 @@
-"""--subset: its forms, exact fractions of a public hash, and places where a published file fixes them."""
+"""`subset`: its forms, exact fractions of a public hash, and places where a published file fixes them."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -70,7 +70,7 @@ def test_places_of_a_published_file(text, start, stop):
 def test_places_that_nothing_fixes(text, hashed):
     """A record more or less would move all that follow it, and whoever falls over the edge is in another part."""
     assert refused(text, hashed=hashed) == (
-        f"--subset {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
+        f"`subset` {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
         " mine: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public hash"
         " of each record decides"
     )
@@ -87,7 +87,7 @@ def test_places_that_nothing_fixes(text, hashed):
 @pytest.mark.parametrize("places", [None, 100])
 def test_malformed(text, places):
     assert refused(text, places=places) == (
-        f"--subset {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
+        f"`subset` {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
         " of a named dataset such as 0:5000"
     )
 
@@ -97,7 +97,7 @@ def test_malformed(text, places):
 )
 def test_no_places_or_too_many(text, start, stop):
     assert refused(text, places=100) == (
-        f"--subset {text}: means records {start} to {stop}, but mine has records 0 to 100; "
+        f"`subset` {text}: means records {start} to {stop}, but mine has records 0 to 100; "
         "give a range inside that is not empty"
     )
 
@@ -118,7 +118,7 @@ def test_no_places_or_too_many(text, start, stop):
 @pytest.mark.parametrize("places", [None, 100])
 def test_no_hashes_or_too_many(text, start, stop, places):
     assert refused(text, places=places) == (
-        f"--subset {text}: means the part from {start} to {stop} of mine; give fractions between 0 and 1, the smaller one"
+        f"`subset` {text}: means the part from {start} to {stop} of mine; give fractions between 0 and 1, the smaller one"
         " first"
     )
 

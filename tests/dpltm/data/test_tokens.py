@@ -110,18 +110,18 @@ def test_a_test_split_of_its_own_and_one_by_itself(write):
     assert len(load(write(), test=other).test) == 2
     assert (
         refused(write(**OTHER), test=other)
-        == f"--test {other}: {write(**OTHER)} has a test split of its own; drop --test"
+        == f"`test` {other}: {write(**OTHER)} has a test split of its own; drop `test`"
     )
 
 
 @pytest.mark.parametrize("labels", [Y, 1 - Y], ids=["as they were", "others"])
 def test_training_texts_are_no_test_split(write, labels):
     """Whatever labels they come with: whoever wrote a text is known by it."""
-    separate = "so accuracy there would show private records; take them out, or measure with --eval-private"
+    separate = "so accuracy there would show private records; take them out, or measure with `eval_private`"
     path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
-    assert refused(path) == f"--test: t: 5 of the 5 records of {path} are training records of {path}, {separate}"
+    assert refused(path) == f"`test`: t: 5 of the 5 records of {path} are training records of {path}, {separate}"
     path = write(values_test=np.array([3, 3, 3, 4]), offsets_test=np.array([0, 3, 4]), y_test=labels[:2])
-    assert refused(path) == f"--test: t: 1 of the 2 records of {path} are training records of {path}, {separate}"
+    assert refused(path) == f"`test`: t: 1 of the 2 records of {path} are training records of {path}, {separate}"
 
 
 def test_subset_of_texts(write):
@@ -141,9 +141,9 @@ def test_subset_of_texts(write):
     (seven,) = [place for place in range(5) if hashes[place] == max(hashes)]
     assert seven == 2
     assert refused(write(), subset="0.9:1.0") == (
-        "--subset 0.9:1.0: t has 1 records for 2 classes; give as many records as classes or more"
+        "`subset` 0.9:1.0: t has 1 records for 2 classes; give as many records as classes or more"
     )
-    assert refused(write(), subset="2:5").startswith("--subset 2:5: places count only where a published file fixes")
+    assert refused(write(), subset="2:5").startswith("`subset` 2:5: places count only where a published file fixes")
 
 
 WRONG = {
@@ -227,7 +227,7 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     )
     assert refused(path, length=100_000) == (
         f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
-        " --length"
+        " `length`"
     )
     assert load(path, length=2).train.x.tolist() == [[0, 1]] * count
 
@@ -237,18 +237,18 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     [
         (
             {"words": 4},
-            "--words 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words",
+            "`words` 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words",
         ),
         (
             {"words": 10**8},
-            "--words 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are"
+            "`words` 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are"
             " no words",
         ),
-        ({"length": 0}, "--length 0: must be 1 to 100,000; pass how many words of a text to keep"),
-        ({"length": 10**6}, "--length 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
+        ({"length": 0}, "`length` 0: must be 1 to 100,000; pass how many words of a text to keep"),
+        ({"length": 10**6}, "`length` 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
         (
             {"bounds": (0, 1)},
-            "--bounds: is for quantities, and these records hold positions in a table; drop --bounds",
+            "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`",
         ),
     ],
 )
@@ -267,15 +267,15 @@ def test_features_that_are_positions(write):
     assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
     assert np.array_equal(load(write(**arrays | {"x_train": x.astype(">f4")}), words=10).train.x, x)
     path = write(**arrays)
-    assert refused(path, length=2) == f"--length 2: {path} holds no texts (values_train, offsets_train); drop --length"
+    assert refused(path, length=2) == f"`length` 2: {path} holds no texts (values_train, offsets_train); drop `length`"
     assert refused(path, words=9) == (
-        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with --words 9 every value must be a position, a"
+        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 every value must be a position, a"
         " whole number from 0 to 8"
     )
     path = write(**arrays | {"x_train": x + 0.5})
     assert refused(path, words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0 (counted from 0); with")
     path = write(**arrays | {"x_train": x[:, :, None]})
-    assert refused(path, words=10) == f"{path}: x_train has shape (3, 2, 1); --words takes (records, positions)"
+    assert refused(path, words=10) == f"{path}: x_train has shape (3, 2, 1); `words` takes (records, positions)"
 
 
 # Records alone

@@ -38,7 +38,7 @@ def test_the_same_public_records_give_the_same_signs():
 @pytest.mark.parametrize(("count", "most"), [(0, 10), (11, 10), (8, 7)])
 def test_as_many_as_there_are(count, most):
     x = torch.randn(most + 1 if most == 7 else 40, 10)
-    with pytest.raises(InputError, match=f"^--components: {count} is not from 1 to {most}, "):
+    with pytest.raises(InputError, match=f"^`components`: {count} is not from 1 to {most}, "):
         principal_components(x, count)
 
 

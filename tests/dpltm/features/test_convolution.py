@@ -66,8 +66,8 @@ def test_the_seed_decides():
 
 def test_images_too_small():
     with pytest.raises(
-        InputError, match="--features: conv takes images of 6 by 6 pixels or more, and these are 5 by 9"
+        InputError, match="`features`: conv takes images of 6 by 6 pixels or more, and these are 5 by 9"
     ):
         without_data(Convolution(), (5, 9), (0.0, 1.0))
-    with pytest.raises(InputError, match=r"--features: conv takes images, .* of shape \(64,\); take unit"):
+    with pytest.raises(InputError, match=r"`features`: conv takes images, .* of shape \(64,\); take unit"):
         without_data(Convolution(), (64,), (0.0, 1.0))

@@ -272,8 +272,8 @@ def test_maps_for_other_records():
     x = records(network, 4)
     torch.testing.assert_close(moved(x.reshape(4, 72)), network(x), rtol=0, atol=1e-5)
     assert refusal(network.carried, (72,), (0.0, 1.0)) == (
-        "--features: the network in front was trained on values from 0 to 255, and these go from 0 to 1; rescale them, or"
-        " say --bounds"
+        "`features`: the network in front was trained on values from 0 to 255, and these go from 0 to 1; rescale them, or"
+        " say `bounds`"
     )
     assert plain().carried((9, 8, 3), (0.0, 255.0)).features == 3 * plain().features
 
@@ -287,11 +287,11 @@ def refusal(call, *arguments) -> str:
 
 def test_records_that_a_map_cannot_take():
     assert refusal(of_statistics().carried, (9, 8, 3), (0.0, 255.0)) == (
-        "--features: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take records with as many"
+        "`features`: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take records with as many"
         " colours"
     )
     assert refusal(of_network().carried, (9, 9), (0.0, 255.0)) == (
-        "--features: the network takes 72 features, but the records have 81; take one that was trained on records of the"
+        "`features`: the network takes 72 features, but the records have 81; take one that was trained on records of the"
         " same shape"
     )
 
@@ -299,14 +299,14 @@ def test_records_that_a_map_cannot_take():
 @pytest.mark.parametrize("shape", [(64,), (4, 4, 4, 4), (8, 8, 5), ()])
 def test_what_is_no_image(shape: tuple[int, ...]):
     assert refusal(plain, shape) == (
-        "--features: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
+        "`features`: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
         f" {shape}; take unit"
     )
 
 
 def test_images_that_are_too_small_are_refused_when_the_map_is_made():
     assert refusal(plain, (4, 9)) == (
-        "--features: images of 4 x 9 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"
+        "`features`: images of 4 x 9 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"
     )
 
 
@@ -338,7 +338,7 @@ def test_what_the_option_takes(text: str, expected: object):
 )
 def test_what_it_does_not_take(text: str):
     assert refusal(parse, text) == (
-        f"--features: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
+        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
         " or network:RUN"
     )
 

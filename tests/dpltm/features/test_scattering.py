@@ -235,14 +235,14 @@ def test_every_image_by_itself_whatever_the_batch():
         (2, 9, 3, "of 9 x 3 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
         (3, 8, 8, "of 8 x 8 pixels are too small for J = 3, which averages over windows of 8; take scatter:2"),
         (8, 40, 256, "of 40 x 256 pixels are too small for J = 8, which averages over windows of 256; take scatter:5"),
-        (1, 2, 9, "of 2 x 9 pixels are too small to scatter; take --features none"),
-        (2, 1, 1, "of 1 x 1 pixels are too small to scatter; take --features none"),
+        (1, 2, 9, "of 2 x 9 pixels are too small to scatter; take `features` none"),
+        (2, 1, 1, "of 1 x 1 pixels are too small to scatter; take `features` none"),
     ],
 )
 def test_images_that_are_too_small(scales: int, height: int, width: int, message: str):
     with pytest.raises(InputError) as error:
         Scattering(Scale(scales, 4), height, width)
-    assert str(error.value) == f"--features: images {message}"
+    assert str(error.value) == f"`features`: images {message}"
     if "take scatter:" in message:
         assert Scattering(Scale(int(message[-1]), 1), height, width).height >= 1  # what it says to take can be taken
 
@@ -258,5 +258,5 @@ def test_scales_that_are_none(scales: int, angles: int):
     with pytest.raises(InputError) as error:
         Scale(scales, angles)
     assert str(error.value) == (
-        f"--features: scatter:{scales},{angles}: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
+        f"`features`: scatter:{scales},{angles}: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
     )

@@ -97,7 +97,7 @@ def test_turning_a_device_changes_no_length():
 def test_refusals(make, message):
     with pytest.raises(InputError) as error:
         make()
-    assert str(error.value) == f"--features: {message}"
+    assert str(error.value) == f"`features`: {message}"
 
 
 def test_values_are_averaged_centred_and_scaled():

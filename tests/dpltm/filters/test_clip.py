@@ -61,7 +61,7 @@ def test_names_itself_and_claims_nothing_else():
 def test_bad_norms(value):
     with pytest.raises(InputError) as error:
         Clip(value)
-    assert str(error.value) == f"--clip-norm: {value} is not a number between 1e-06 and 1e+06"
+    assert str(error.value) == f"`clip_norm`: {value} is not a number between 1e-06 and 1e+06"
 
 
 def test_both_ends_are_allowed():

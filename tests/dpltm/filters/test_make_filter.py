@@ -41,5 +41,5 @@ def test_unknown():
         make_filter("Clip")
     assert (
         str(error.value)
-        == "--filter: unknown filter 'Clip'; known: clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid"
+        == "`filter`: unknown filter 'Clip'; known: clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid"
     )

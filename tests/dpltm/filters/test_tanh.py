@@ -120,7 +120,7 @@ def test_names_itself_and_what_the_paper_claims():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
 def test_bad_parameters(value):
-    for arguments, option in (((value, 1.0), "--tanh-scale"), ((1.0, value), "--tanh-range")):
+    for arguments, option in (((value, 1.0), "`tanh_scale`"), ((1.0, value), "`tanh_range`")):
         with pytest.raises(InputError) as error:
             Tanh(*arguments, None)
         assert str(error.value) == f"{option}: {value} is not a number between 1e-06 and 1e+06"

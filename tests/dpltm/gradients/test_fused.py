@@ -73,5 +73,5 @@ def test_without_a_compiler_it_is_refused(monkeypatch):
     with pytest.raises(InputError) as error:
         RecordGradients(model, mask, cross_entropy, compile=True)
     assert str(error.value) == (
-        "--compile: no C++ compiler is at hand (g++ or clang++); install one, or leave --compile out"
+        "`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out"
     )

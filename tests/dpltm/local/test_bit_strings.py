@@ -305,9 +305,9 @@ def test_the_published_setting():
     [
         ({"values": 0}, "Expected 0 values >= 1"),
         ({"values": -3}, "Expected -3 values >= 1"),
-        ({"epsilon": 0.0}, "--epsilon: 0 is not a positive number up to 10000"),
-        ({"epsilon": math.nan}, "--epsilon: nan is not a positive number up to 10000"),
-        ({"protocol": "uer", "alpha": None}, "--alpha is missing: uer needs one, such as 7"),
+        ({"epsilon": 0.0}, "`epsilon`: 0 is not a positive number up to 10000"),
+        ({"epsilon": math.nan}, "`epsilon`: nan is not a positive number up to 10000"),
+        ({"protocol": "uer", "alpha": None}, "`alpha` is missing: uer needs one, such as 7"),
         ({"classes": 1}, "Expected 1 categories from 2 to 65536"),
         ({"classes": 65_537}, "Expected 65537 categories from 2 to 65536"),
     ],

@@ -181,15 +181,15 @@ def test_no_records_are_no_records():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rr", 10, 1.0), "--protocol: 'rr' is not one of ue, oue, rappor, moue, moue-hs, uer"),
-        (("ue", 0, 1.0), "--bits: 0 is not a whole number from 1 to 1,000,000,000"),
-        (("ue", 10, 0.0), "--epsilon: 0 is not a positive number up to 10000"),
-        (("ue", 10, math.nan), "--epsilon: nan is not a positive number up to 10000"),
-        (("ue", 10, 1e5), "--epsilon: 100000 is not a positive number up to 10000"),
-        (("ue", 10, 1.0, 7.0), "--alpha: ue has none; leave it out"),
-        (("uer", 10, 1.0), "--alpha is missing: uer needs one, such as 7"),
-        (("uer", 10, 1.0, -1.0), "--alpha: -1 is not a positive number up to 1e+06"),
-        (("uer", 10, 1.0, math.inf), "--alpha: inf is not a positive number up to 1e+06"),
+        (("rr", 10, 1.0), "`protocol`: 'rr' is not one of ue, oue, rappor, moue, moue-hs, uer"),
+        (("ue", 0, 1.0), "`bits`: 0 is not a whole number from 1 to 1,000,000,000"),
+        (("ue", 10, 0.0), "`epsilon`: 0 is not a positive number up to 10000"),
+        (("ue", 10, math.nan), "`epsilon`: nan is not a positive number up to 10000"),
+        (("ue", 10, 1e5), "`epsilon`: 100000 is not a positive number up to 10000"),
+        (("ue", 10, 1.0, 7.0), "`alpha`: ue has none; leave it out"),
+        (("uer", 10, 1.0), "`alpha` is missing: uer needs one, such as 7"),
+        (("uer", 10, 1.0, -1.0), "`alpha`: -1 is not a positive number up to 1e+06"),
+        (("uer", 10, 1.0, math.inf), "`alpha`: inf is not a positive number up to 1e+06"),
     ],
 )
 def test_what_no_channel_is_made_of(arguments, said):

@@ -213,7 +213,7 @@ def test_a_frequent_class_is_not_shunned():
     [
         ((0, 3, 1.0, "signed", 1), "Expected 0 values >= 1 and 3 classes from 2 to 256"),
         ((4, 300, 1.0, "signed", 1), "Expected 4 values >= 1 and 300 classes from 2 to 256"),
-        ((4, 3, 0.0, "signed", 1), "--epsilon: 0 is not a positive number up to 10000"),
+        ((4, 3, 0.0, "signed", 1), "`epsilon`: 0 is not a positive number up to 10000"),
         ((4, 3, 1.0, "plain", 1), "Expected labels one-hot or signed, not 'plain'"),
         ((4, 3, 1.0, "signed", 129), "Expected 129 near candidates from 1 to 128"),
     ],

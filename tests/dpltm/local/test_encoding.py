@@ -49,7 +49,7 @@ def test_decoding_gives_back_what_fits(values, form):
 
 def test_what_is_no_format_and_no_value():
     for whole, fraction in ((-1, 3), (9, 7)):
-        with pytest.raises(InputError, match=re.escape(f"--format: {whole},{fraction} is not two numbers of bits")):
+        with pytest.raises(InputError, match=re.escape(f"`format`: {whole},{fraction} is not two numbers of bits")):
             FixedPoint(whole, fraction)
     with pytest.raises(InputError, match="values: some are not numbers"):
         FixedPoint(4, 5).encode(np.array([[np.nan]]))

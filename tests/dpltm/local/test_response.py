@@ -55,8 +55,8 @@ def test_the_incomplete_run_of_words_is_drawn_anew():
     ("arguments", "said"),
     [
         ((1, 1.0), "Expected 1 categories from 2 to 65536"),
-        ((3, 0.0), "--epsilon: 0 is not a positive number up to 10000"),
-        ((3, math.nan), "--epsilon: nan is not a positive number up to 10000"),
+        ((3, 0.0), "`epsilon`: 0 is not a positive number up to 10000"),
+        ((3, math.nan), "`epsilon`: nan is not a positive number up to 10000"),
     ],
 )
 def test_what_is_no_response(arguments, said):

@@ -34,7 +34,7 @@ from dpltm.privacy.events import (
 from dpltm.privacy.words import describe
 
 REMEDY = (
-    "; set a larger --epsilon, a new budget for all of it together, or name another --ledger, which will be added up with"
+    "; set a larger `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with"
     " this one"
 )
 
@@ -170,8 +170,8 @@ def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
     with pytest.raises(CalibrationError) as caught:
         calibrate_noise(budget, DELTA, plan(steps, rate))
     assert str(caught.value) == (
-        f"--epsilon: {budget:g} is too small to calibrate: even noise multiplier 16384 over {steps} steps at sampling"
-        f" rate {rate:.3g} spends more; raise --epsilon or take fewer steps"
+        f"`epsilon`: {budget:g} is too small to calibrate: even noise multiplier 16384 over {steps} steps at sampling"
+        f" rate {rate:.3g} spends more; raise `epsilon` or take fewer steps"
     )
     assert len(calls) < 20
 
@@ -259,7 +259,7 @@ def test_epsilon_zero_within_reach():
 def test_budget_must_be_a_positive_number(budget, search):
     with pytest.raises(CalibrationError) as caught:
         search(budget, DELTA, plan(10, 0.1))
-    assert str(caught.value) == f"--epsilon: {budget:g} is not a positive number"
+    assert str(caught.value) == f"`epsilon`: {budget:g} is not a positive number"
 
 
 def test_an_inexact_root_is_corrected_to_the_safe_side(monkeypatch):
@@ -335,8 +335,8 @@ def test_no_step_fits():
     with pytest.raises(CalibrationError) as caught:
         calibrate_steps(4.3, DELTA, plan(10, 1.0, 1.0))
     assert str(caught.value) == (
-        "--epsilon: 4.3 is too small to calibrate: even one step at noise multiplier 1 and sampling rate 1 spends more;"
-        " raise --epsilon or the noise"
+        "`epsilon`: 4.3 is too small to calibrate: even one step at noise multiplier 1 and sampling rate 1 spends more;"
+        " raise `epsilon` or the noise"
     )
     assert calibrate_steps(4.38, DELTA, plan(10, 1.0, 1.0)).steps == 1
 
@@ -403,8 +403,8 @@ def test_no_rate_fits():
     with pytest.raises(CalibrationError) as caught:
         calibrate_rate(0.1, 1e-6, plan(10**5, 0.1, 0.01))
     assert str(caught.value) == (
-        "--epsilon: 0.1 is too small to calibrate: even sampling rate 1e-09 over 100000 steps at noise multiplier 0.01"
-        " spends more; raise --epsilon or the noise, or take fewer steps"
+        "`epsilon`: 0.1 is too small to calibrate: even sampling rate 1e-09 over 100000 steps at noise multiplier 0.01"
+        " spends more; raise `epsilon` or the noise, or take fewer steps"
     )
 
 
@@ -456,7 +456,7 @@ def test_what_certifies_nothing_satisfies_no_budget(search, accountant):
     with pytest.raises(InputError) as caught:
         search(1.0, DELTA, plan(10, 0.1), accountant=accountant)
     assert str(caught.value) == (
-        f"--accountant: {accountant} is an approximation and can satisfy no budget; use pld, rdp, ma"
+        f"`accountant`: {accountant} is an approximation and can satisfy no budget; use pld, rdp, ma"
     )
 
 

@@ -128,12 +128,12 @@ def test_the_last_rate_repeats(given_rates, layers, expected):
 @pytest.mark.parametrize(
     ("given_rates", "message"),
     [
-        ((), "--prune: no rate given; give one per layer, such as 0.3,0.3,0.2"),
-        ((0.3, 0.0), "--prune: 0 is not between 0 and 1; a rate is the fraction of live weights dropped"),
-        ((1.0,), "--prune: 1 is not between 0 and 1; a rate is the fraction of live weights dropped"),
-        ((-0.2,), "--prune: -0.2 is not between 0 and 1; a rate is the fraction of live weights dropped"),
-        ((math.nan,), "--prune: nan is not between 0 and 1; a rate is the fraction of live weights dropped"),
-        ((0.3, 0.3, 0.3), "--prune: 3 rates for a network of 2 layers; give at most 2"),
+        ((), "`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2"),
+        ((0.3, 0.0), "`prune`: 0 is not between 0 and 1; a rate is the fraction of live weights dropped"),
+        ((1.0,), "`prune`: 1 is not between 0 and 1; a rate is the fraction of live weights dropped"),
+        ((-0.2,), "`prune`: -0.2 is not between 0 and 1; a rate is the fraction of live weights dropped"),
+        ((math.nan,), "`prune`: nan is not between 0 and 1; a rate is the fraction of live weights dropped"),
+        ((0.3, 0.3, 0.3), "`prune`: 3 rates for a network of 2 layers; give at most 2"),
     ],
 )
 def test_bad_rates(given_rates, message):
@@ -178,7 +178,7 @@ def test_a_round_that_would_empty_a_layer_is_refused():
     with pytest.raises(InputError) as error:
         live_schedule((100, 4), (0.3, 0.6), 5)
     assert str(error.value) == (
-        "--rounds: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
+        "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
     )
     assert live_schedule((100, 4), (0.3, 0.6), 2) == [(100, 4), (70, 2), (49, 1)]
 
@@ -186,7 +186,7 @@ def test_a_round_that_would_empty_a_layer_is_refused():
 def test_a_round_that_would_drop_nothing_is_refused():
     with pytest.raises(InputError) as error:
         live_schedule((10, 10), (0.2, 0.01), 7)
-    assert str(error.value) == "--prune: the rates are too small: round 7 would drop no weight of any layer"
+    assert str(error.value) == "`prune`: the rates are too small: round 7 would drop no weight of any layer"
 
 
 # Whole inputs of the first layer

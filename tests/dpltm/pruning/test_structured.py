@@ -252,7 +252,7 @@ def test_the_least_important_by_hand():
     with pytest.raises(InputError) as error:
         prune_units(model, first, 3, x)
     assert str(error.value) == (
-        "--prune: 3 live weights cannot be reached by removing units: with one left in every layer, 4 stay; prune less"
+        "`prune`: 3 live weights cannot be reached by removing units: with one left in every layer, 4 stay; prune less"
     )
 
 
@@ -401,12 +401,12 @@ def test_more_than_is_there_is_refused():
     model = tiny()
     with pytest.raises(InputError) as error:
         prune_units(model, Mask.dense(model), 13, torch.zeros(1, 2))
-    assert str(error.value) == "--prune: 13 live weights are asked for, but only 12 are live now; ask for fewer"
+    assert str(error.value) == "`prune`: 13 live weights are asked for, but only 12 are live now; ask for fewer"
 
 
 def test_a_network_without_units_is_refused():
     model = build(ModelSpec("mlp", 3, 2), 0)
-    with pytest.raises(InputError, match=r"^--prune: 5 live weights cannot be reached .* 6 stay; prune less$"):
+    with pytest.raises(InputError, match=r"^`prune`: 5 live weights cannot be reached .* 6 stay; prune less$"):
         prune_units(model, Mask.dense(model), 5, torch.zeros(1, 3))
 
 
