@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
 
 
 LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8

@@ -78,7 +78,7 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
             if getattr(self, name) < 1:
-                raise InputError(f"--{name.replace('_', '-')}: {getattr(self, name)} is not a positive whole number")
+                raise InputError(name, getattr(self, name), "a positive whole number")
         if self.rounds > MOST_ROUNDS:
             raise InputError(f"`rounds`: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:

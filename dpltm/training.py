@@ -104,7 +104,7 @@ class TrainingConfig:
         known = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
         for name, values in known.items():
             if getattr(self, name) not in values:
-                raise InputError(f"--{name}: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
+                raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -234,7 +234,7 @@ def _rated(
     """
     for flag, value in flags.items():
         if value is not None:
-            raise DataError(f"--{flag}: {dataset} holds ratings, which have none of that to say; drop --{flag}")
+            raise DataError(f"`{flag}`: {dataset} holds ratings, which have none of that to say; drop `{flag}`")
     description, name, ratings, origin = find_ratings(dataset, home, users, items)
     out = held_out(ratings.places)
     train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
