@@ -2,8 +2,8 @@
 
 Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. The training here is
 ordinary: nothing in this module is differentially private, and a ticket made from private records is not either
-(PRIVACY.md section 2). What the masks came from is the caller's to declare and the ledger's to act on: made from synthetic
-records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, they are post-processing.
+(privacy-model.md 2). The caller declares what the masks came from, and the ledger acts on it. Masks made from synthetic
+records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, are post-processing.
 """
 
 from __future__ import annotations

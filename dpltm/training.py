@@ -1,4 +1,4 @@
-"""Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; PRIVACY.md section 4).
+"""Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; docs/privacy-model.md section 4).
 
 Each step: Poisson sample, per-record gradients, filter, sum, Gaussian noise on live coordinates only, division by the
 *expected* batch size, optimizer. Everything after the noisy sum is post-processing, so every optimizer has the same

@@ -1,7 +1,7 @@
 """What a dataset is here: records with labels, public bounds, a public size, and an identity.
 
 Features stay as they were stored (bytes stay bytes) until a batch is asked for. The bounds, the number of classes and
-the number of records ``n`` that sampling rates are computed from are *public inputs* (PRIVACY.md section 1): each
+the number of records ``n`` that sampling rates are computed from are *public inputs* (privacy-model.md 1.4): each
 says where it comes from, so that a report can name the ones that were only read off the private data.
 """
 
