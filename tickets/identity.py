@@ -96,6 +96,9 @@ class UserRegistry(RecordRegistry):
         """What is known in this process alone, of dry runs and of looks before something is entered."""
         return _MET.setdefault((key_path(), load_key(make=False)), Met())
 
+    def look_at(self, dataset: Dataset) -> DatasetRef:
+        return UserRegistry(remember=False).reference(dataset)
+
     def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray]) -> None:
         if _is_written(content) or (content in self._met.rows and not self._writes):
             return

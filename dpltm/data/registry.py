@@ -87,6 +87,10 @@ class RecordRegistry:
             self._note(ref.id, content)
         return self.resolve(ref)
 
+    def look_at(self, dataset: Dataset) -> DatasetRef:
+        """The same for a look at the records, after which nothing is written about them: no id is kept on disk."""
+        return self.reference(dataset)
+
     def resolve(self, ref: DatasetRef, public: bool = True) -> DatasetRef:
         """The reference with what is known here of what it stands for.
 

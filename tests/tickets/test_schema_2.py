@@ -152,7 +152,7 @@ def test_the_id_does_not_depend_on_predictors(tmp_path, tickets, save):
     without = replace(tickets, tickets=tuple(replace(ticket, predictor=None) for ticket in tickets.tickets))
     with_them, bare = save(tmp_path / "a"), save(tmp_path / "b", without)
     assert with_them.id == bare.id
-    assert (with_them.is_scored, bare.scored) == (True, False)
+    assert (with_them.is_scored, bare.is_scored) == (True, False)
     total = {name: sum(path.stat().st_size for path in (tmp_path / name).iterdir()) for name in "ab"}
     predictors = sum(4 * ticket.mask.live for ticket in tickets.tickets)
     assert total["a"] - total["b"] >= predictors
