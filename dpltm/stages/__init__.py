@@ -1,1 +1,4 @@
-"""What generate, select, train and the other verbs do: values in, values out, and no file."""
+"""The stages: what the three verbs do with records, tickets and a ledger. Values in, values out; no file is touched.
+
+Each module has a frozen options value, a plan (everything settled and refused, with nothing spent), and the stage itself.
+"""

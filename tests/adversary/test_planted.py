@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
+from types import ModuleType
 
 import pytest
 
@@ -35,3 +38,10 @@ def test_nothing_is_left_replaced() -> None:
     with Recorder():
         assert training.noisy_mean is not before[0]
     assert (training.noisy_mean, noise.gaussian, SecureSource.random_bytes, Ledger.append, time.perf_counter) == before
+
+
+def test_a_module_that_a_recorder_might_stay_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``now`` would count the times of the first run in every later one, as if they depended on the records."""
+    late = "dpltm.late: first imported within a recorder, whose functions may stay there; import before"
+    with pytest.raises(RuntimeError, match=f"^{re.escape(late)}$"), Recorder():
+        monkeypatch.setitem(sys.modules, "dpltm.late", ModuleType("dpltm.late"))

@@ -24,13 +24,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 import dpltm
+import dpltm.cli
 import dpltm.data
+import dpltm.tickets
 from dpltm import generation, noise, selection, synthetic, training
 from dpltm.data import Dataset
 from dpltm.features import centre
@@ -43,8 +46,11 @@ from dpltm.sampling import Records
 from dpltm.tickets.identity import reference as reference_of
 from dpltm.training import NoisyGradients
 
-for _found in pkgutil.walk_packages(dpltm.__path__, "dpltm."):
-    importlib.import_module(_found.name)  # now, or it would bind a recorder's functions by name, and keep them
+# A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
+# editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.
+for _package in (dpltm, dpltm.cli, dpltm.tickets):
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        importlib.import_module(_module.name)
 
 EXTRA = -1
 """What the record is called that only one of two neighbours has."""
@@ -139,6 +145,9 @@ class Recorder:
         reference: which records these are, for a program that loads them itself; and
         size: their public number.
 
+    Raises:
+        RuntimeError: at the end of the block, if a module of the package was first imported within it.
+
     Attributes:
         log: everything, in order.
         reference: the private records.
@@ -170,6 +179,7 @@ class Recorder:
         self._undo: list[tuple[Any, str, Any]] = []
         self._bindings = defaultdict[int, list[tuple[Any, str]]](list)
         self._before: list[Any] = []
+        self._imported: set[str] = set()
 
     @property
     def releases(self) -> list[Release]:
@@ -187,7 +197,9 @@ class Recorder:
         return [entry.event for entry in self.log if isinstance(entry, Entered)]
 
     def __enter__(self) -> Recorder:
-        for module in [module for key, module in sys.modules.items() if key.split(".")[0] == "dpltm"]:
+        modules = _modules()
+        self._imported = set(modules)
+        for module in modules.values():
             for bound, value in vars(module).items():
                 if callable(value):
                     self._bindings[id(value)].append((module, bound))
@@ -205,6 +217,10 @@ class Recorder:
         for owner, name, value in reversed(self._undo):
             setattr(owner, name, value)
         self._undo.clear()
+        if late := sorted(_modules().keys() - self._imported):
+            raise RuntimeError(
+                f"{', '.join(late)}: first imported within a recorder, whose functions may stay there; import before"
+            )
 
     # --- how functions are replaced ---------------------------------------------------------------------------------
 
@@ -526,6 +542,11 @@ def _normal(served: list[bytes]) -> np.ndarray | None:
         return None
     radius, angle = np.sqrt(-2 * np.log(uniform(served[0]))), 2 * np.pi * uniform(served[1])
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def _modules() -> dict[str, ModuleType]:
+    """Modules of the package that are imported by now."""
+    return {name: module for name, module in sys.modules.items() if name.split(".")[0] == "dpltm"}
 
 
 def _generators() -> list[Any]:
