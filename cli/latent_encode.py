@@ -114,7 +114,7 @@ def scheme_command(options: SchemeOptions, call: Call) -> None:
 
 def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     """Makes and writes a scheme; returns the JSON answer."""
-    from dpltm.features import IMAGES, parse
+    from dpltm.features import parse
     from dpltm.local.bit_strings import BitStrings
     from dpltm.local.channels import Protocol
     from dpltm.local.codebook import best_codebook
@@ -127,7 +127,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     form, wanted = check_options(options), parse(options.features)
     public = load_dataset(DataOptions(dataset=options.public, classes=options.classes, bounds=options.bounds))
     records = reference(public, public=True)
-    statistical = isinstance(wanted, IMAGES) or options.components is not None
+    statistical = (wanted is not None and wanted.takes == "image") or options.components is not None
     given = FeatureOptions(
         features=options.features, public=options.public if statistical else None, components=options.components
     )

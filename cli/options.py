@@ -201,11 +201,11 @@ def _parameter(item: Field[Any]) -> inspect.Parameter:
     meta = item.metadata
     annotation: Any = Optional[_value_type(item)]  # noqa: UP045 - built at run time
     if meta["argument"]:
-        info: Any = typer.Argument(help=meta["help"], metavar=meta["metavar"], show_default=False)
+        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], show_default=False)
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
         text = meta["shown"] or ("" if silent else str(item.default))
-        help = meta["help"] + (f" Default: {text}." if text else "")
+        help = in_flags(meta["help"]) + (f" Default: {text}." if text else "")
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
         info = typer.Option(*flags, help=help, metavar=meta["metavar"], show_default=False)
     return _keyword(item.name, Annotated[annotation, info])

@@ -18,7 +18,8 @@ import numpy as np
 from dpltm.data import Augmentation, Dataset, Split, cache_home, copies_of
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.stages.services import Progress, Silence, feature_rows, features_of_copies, features_title
+from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.services import feature_rows, features_of_copies, features_title
 from dpltm.tickets.identity import load_key
 
 TRIED = 8
@@ -34,7 +35,7 @@ class FeatureCache:
         split: Split,
         feature_map: FeatureMap,
         augment: Augmentation = "none",
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> np.ndarray:
         """Features of all records of a split, mapped from the cache; made first where they are not.
 
@@ -50,7 +51,7 @@ class FeatureCache:
         """
         path, copies = cache_path(dataset, split, feature_map, augment), copies_of(split.x[:1], augment).shape[1]
         if not path.exists():
-            with (progress or Silence()).progress(features_title(dataset, split), len(split)) as step:
+            with progress.progress(features_title(dataset, split), len(split)) as step:
                 _make(path, split, feature_map, copies, augment, step)
         values = _opened(path, split, feature_map, copies, augment)
         return values if augment == "none" else values.reshape(len(split), copies, feature_map.features)

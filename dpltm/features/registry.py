@@ -113,8 +113,7 @@ class MapChoice:
         if len(self.values) != len(parameters):
             raise InputError(f"`features`: {self.kind.name} has {len(parameters)} parameters, not {len(self.values)}")
         if all(
-            parameter.low <= value <= parameter.high
-            for parameter, value in zip(parameters, self.values, strict=True)
+            parameter.low <= value <= parameter.high for parameter, value in zip(parameters, self.values, strict=True)
         ):
             return
         ranges = {parameter.symbol: f"{parameter.low} to {parameter.high}" for parameter in parameters}

@@ -76,8 +76,7 @@ class Scattering:
             for j1, j2 in itertools.combinations(range(scales), 2)
         }
         self._averages = [
-            tuple(torch.from_numpy(self._average(size, at)).float() for size in self._sizes)
-            for at in range(scales)
+            tuple(torch.from_numpy(self._average(size, at)).float() for size in self._sizes) for at in range(scales)
         ]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, catalogue, copies_of, load
+from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.features import MapChoice, NetworkRun, Takes, names_taking, parse
+from dpltm.features import MAPS, MapChoice, NetworkRun, Takes, names_taking, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.network import FrozenNetwork
+from dpltm.features.options import FeatureOptions
 from dpltm.models import ModelSpec
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import (
@@ -26,42 +27,12 @@ from dpltm.privacy.events import (
     TrainingEvent,
     now,
 )
-from dpltm.privacy.words import figure
-from dpltm.stages.services import Progress, Services, Silence
+from dpltm.privacy.figures import figure
+from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.services import Services
 
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
-
-
-class FeatureSettings(Protocol):
-    """What options say of features.
-
-    Attributes:
-        features: a kind of map, or ``network:RUN``; None and ``none`` for records as they are.
-        public: name of a dataset declared public, for statistics and components.
-        components: principal components of public features to project onto.
-    """
-
-    @property
-    def features(self) -> str | None: ...
-
-    @property
-    def public(self) -> str | None: ...
-
-    @property
-    def components(self) -> int | None: ...
-
-
-class Registry(Protocol):
-    """What tells which records a reference stands for."""
-
-    def reference(self, dataset: Dataset, public: bool = False) -> DatasetRef:
-        """A reference to these records."""
-        ...
-
-    def resolve(self, ref: DatasetRef, public: bool = True) -> DatasetRef:
-        """The reference with what is known here of what it stands for."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +65,7 @@ def _no_runs(name: str) -> TrainedNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSources:
-    """Where what settings name comes from.
+    """Where what options name comes from.
 
     Attributes:
         registry: for the reference to public records.
@@ -102,52 +73,52 @@ class FeatureSources:
         network: a run by name.
     """
 
-    registry: Registry
+    registry: RecordRegistry
     public: Callable[[str], Dataset] = load
     network: Callable[[str], TrainedNetwork] = _no_runs
 
 
 def with_feature_map(
-    dataset: Dataset, settings: FeatureSettings, sources: FeatureSources, progress: Progress | None = None
+    dataset: Dataset, options: FeatureOptions, sources: FeatureSources, progress: Progress = SILENT
 ) -> Dataset:
-    """The dataset with the map that settings ask for, if any.
+    """The dataset with the map that options ask for, if any.
 
     Args:
         dataset: the records.
-        settings: of features.
+        options: of features.
         sources: where public records and networks come from.
         progress: told how far it is.
 
     Raises:
-        InputError: settings that contradict each other; records, or public records, that the map cannot take.
+        InputError: options that contradict each other; records, or public records, that the map cannot take.
     """
-    choice = chosen_map(settings)
+    choice = chosen_map(options)
     if choice is None:
         return dataset
-    check_quantities(dataset, "features")
+    check_quantities(dataset, "`features`")
     if isinstance(choice, NetworkRun):
         return replace(dataset, feature_map=network_in_front(dataset, sources.network(choice.name)))
     check_kind(dataset, choice.takes, "features")
     feature_map = FeatureMap(choice, dataset.train.x.shape[1:], dataset.bounds)
-    if settings.public is not None:
-        public = sources.public(settings.public)
-        feature_map = fit_to_public(feature_map, dataset, public, settings.components, progress or Silence())
+    if options.public is not None:
+        public = sources.public(options.public)
+        feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
         feature_map = replace(feature_map, source=sources.registry.reference(public, public=True))
     return replace(dataset, feature_map=feature_map)
 
 
-def chosen_map(settings: FeatureSettings) -> MapChoice | NetworkRun | None:
-    """What settings ask for; None for records as they are.
+def chosen_map(options: FeatureOptions) -> MapChoice | NetworkRun | None:
+    """What options ask for; None for records as they are.
 
     Raises:
-        InputError: it is no map, or settings contradict each other.
+        InputError: it is no map, or options contradict each other.
     """
-    choice = parse("none" if settings.features is None else settings.features)
-    if settings.components is not None and settings.public is None:
+    choice = parse("none" if options.features is None else options.features)
+    if options.components is not None and options.public is None:
         raise InputError("`components`: of public features; name their dataset with `public`")
     by_statistics = choice is not None and choice.takes == "image"
-    by_components = isinstance(choice, MapChoice) and bool(settings.components)
-    if settings.public is not None and not (by_statistics or by_components):
+    by_components = isinstance(choice, MapChoice) and bool(options.components)
+    if options.public is not None and not (by_statistics or by_components):
         raise InputError(
             f"`public`: its statistics normalise {' and '.join(names_taking('image'))} features, its principal components"
             " (`components`) any but those of a network; add `features`, or leave it out"
@@ -170,7 +141,7 @@ def fit_to_public(
     Raises:
         InputError: public records of another kind or shape.
     """
-    check_quantities(public, "public", "name another dataset")
+    check_quantities(public, "`public`", "name another dataset")
     check_kind(public, feature_map.takes, "public")
     theirs = replace(feature_map, shape=public.train.x.shape[1:], bounds=public.bounds)
     if theirs.feature_shape[-1] != feature_map.feature_shape[-1]:
@@ -237,38 +208,42 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
 
 
 def take_over_map(
-    dataset: Dataset, feature_map: FeatureMap | None, settings: FeatureSettings | None, where: str
+    dataset: Dataset, feature_map: FeatureMap | None, options: FeatureOptions | None, where: str
 ) -> Dataset:
     """The dataset with the map that a ticket set or run remembers.
 
     Args:
         dataset: the records.
         feature_map: the remembered one; None for records as they are.
-        settings: of features, which decide nothing here; None where there are none.
+        options: of features, which decide nothing here; None where there are none.
         where: it is remembered, for the message.
 
     Raises:
-        InputError: settings ask for a map as well, or the map cannot take these records.
+        InputError: options ask for a map as well, or the map cannot take these records.
     """
-    if settings is not None:
+    if options is not None:
         for name in ("features", "public", "components"):
-            if getattr(settings, name) is not None:
+            if getattr(options, name) is not None:
                 raise InputError(
                     f"`{name}`: {where} remembers what stands in front of its network; leave `{name}` out"
                 )
     if feature_map is None:
         return dataset
-    check_quantities(dataset, "dataset", "use records like those that the features were made for")
+    check_quantities(dataset, "`dataset`", "use records like those that the features were made for")
     check_kind(dataset, feature_map.takes, "dataset")
     return replace(dataset, feature_map=feature_map.for_records(dataset.train.x.shape[1:], dataset.bounds))
 
 
-def check_quantities(dataset: Dataset, field: str, fix: str = "leave it out") -> None:
-    """Raises InputError for records whose values are positions in tables, which no arithmetic makes sense of."""
+def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") -> None:
+    """Raises InputError for records whose values are positions in tables, which no arithmetic makes sense of.
+
+    Args:
+        dataset: the records.
+        taker: the argument that takes quantities, as the message has it: "`features`".
+        fix: what to do about it.
+    """
     if dataset.tables:
-        raise InputError(
-            f"`{field}`: takes quantities, and records of {dataset.name} hold positions in tables; {fix}"
-        )
+        raise InputError(f"{taker}: takes quantities, and records of {dataset.name} hold positions in tables; {fix}")
 
 
 def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None = None) -> None:
@@ -283,15 +258,13 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
     known = catalogue().get(dataset.name)
     if known is None or known.shape != dataset.train.x.shape[1:] or takes in ("any", known.kind):
         return
-    better = (*names_taking("image" if known.kind == "image" else "signal" if known.kind == "signal" else "any"), "unit")
-    fix = f"`{field}` {instead}" if instead else f"`features` {better[0]}"
-    raise InputError(
-        f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take {fix}"
-    )
+    suited = next((kind.name for kind in MAPS.values() if kind.takes == known.kind), "unit")
+    fix = f"`{field}` {instead}" if instead else f"`features` {suited}"
+    raise InputError(f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take {fix}")
 
 
 def feature_events(
-    dataset: Dataset, records: DatasetRef, registry: Registry, private: bool = True
+    dataset: Dataset, records: DatasetRef, registry: RecordRegistry, private: bool = True
 ) -> tuple[Event, ...]:
     """What the map in front of the network says of itself in a ledger, and what it cost, on whatever records.
 
@@ -332,7 +305,7 @@ def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
     return names_it or event in feature_map.events
 
 
-def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry: Registry) -> list[str]:
+def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry: RecordRegistry) -> list[str]:
     """What a reader should know about where the map comes from."""
     feature_map = dataset.feature_map
     if feature_map is None or feature_map.source is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,36 +11,10 @@ from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, copies_of
 from dpltm.features.feature_map import FeatureMap
+from dpltm.stages.progress import SILENT, Progress
 
 ROWS = 512
 """Records between two words of progress."""
-
-Step = Callable[..., None]
-"""Progress so far: ``step(done)`` or ``step(done, note)``."""
-
-
-class Progress(Protocol):
-    """Somebody who watches."""
-
-    def say(self, text: str) -> None:
-        """A message for them."""
-        ...
-
-    def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Step]:
-        """Something that takes so many steps, and is told of each."""
-        ...
-
-
-class Silence:
-    """Nobody watches."""
-
-    def say(self, text: str) -> None:
-        """Does nothing."""
-
-    @contextlib.contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Step]:  # noqa: ARG002 - as the protocol has it
-        """Tells nobody."""
-        yield lambda *_: None
 
 
 class FeatureStore(Protocol):
@@ -53,7 +26,7 @@ class FeatureStore(Protocol):
         split: Split,
         feature_map: FeatureMap,
         augment: Augmentation = "none",
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> np.ndarray:
         """Features of all records of a split, ``(n, features)`` float16; of augmented ones ``(n, copies, features)``.
 
@@ -79,12 +52,12 @@ class MemoryFeatures:
         split: Split,
         feature_map: FeatureMap,
         augment: Augmentation = "none",
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> np.ndarray:
         """See :class:`FeatureStore`."""
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
-            with (progress or Silence()).progress(features_title(dataset, split), len(split)) as step:
+            with progress.progress(features_title(dataset, split), len(split)) as step:
                 values = np.concatenate(list(feature_rows(split, feature_map, augment, step)))
             shape = (len(split), -1, feature_map.features) if augment != "none" else (len(split), feature_map.features)
             self._known[key] = split, values.reshape(shape)  # the split is kept, so that its id stays its own
@@ -95,7 +68,7 @@ class MemoryFeatures:
 class Services:
     """Both of them; by default nobody watches, and features are computed in memory."""
 
-    progress: Progress = field(default_factory=Silence)
+    progress: Progress = SILENT
     features: FeatureStore = field(default_factory=MemoryFeatures)
 
 
