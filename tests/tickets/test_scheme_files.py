@@ -16,6 +16,7 @@ import torch
 
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.generation import Ticket
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
@@ -39,8 +40,8 @@ def made(**changes) -> Scheme:
 def schemes() -> dict[str, Scheme]:
     draw = torch.Generator().manual_seed(0)
     images = make_feature_map("scatter:1,2", (4, 5), (-1.0, 1.0))
-    tensors = dict(zip(("mean", "deviation"), torch.rand(2, images.feature_shape[-1], generator=draw), strict=True))
-    images = replace(images, source=SOURCE, tensors=tensors)
+    mean, deviation = torch.rand(2, images.feature_shape[-1], generator=draw)
+    images = replace(images, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
     wide = replace(ANSWER, values=images.features, protocol="uer", alpha=7.5, label_epsilon=None)
     return {
         "plain": made(),

@@ -164,7 +164,8 @@ def test_public_records_of_another_shape(registry):
     assert refusal(with_feature_map, PRIVATE, FeatureOptions("unit", "colours"), given).startswith("`public`: its")
     wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
     assert refusal(with_feature_map, PRIVATE, FeatureOptions("conv", "wide", 3), wide) == (
-        "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components need the same"
+        "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
+            " need the same"
     )
 
 
