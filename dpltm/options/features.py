@@ -1,21 +1,23 @@
-"""What stands in front of the network."""
+"""What stands in front of a network."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpltm.features.registry import metavar
 from dpltm.options import option
+from dpltm.options.data import DataOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureOptions:
-    """What stands in front of the network."""
+@dataclass(frozen=True)
+class FeatureOptions(DataOptions):
+    """The same, and what stands in front of the network."""
 
     features: str | None = option(
         None,
         "In front of the network, at no cost: scatter or conv for images, wavelets for signals, unit for any records (K"
         " neighbours averaged), or network:RUN.",
-        metavar="none|scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN",
+        metavar=metavar(),
         shown="none; a ticket set remembers its own",
     )
     public: str | None = option(
