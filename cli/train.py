@@ -17,9 +17,10 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, inputs, tells_of
+from dpltm.cli.features import inputs
 from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -219,7 +220,7 @@ def _centred(plan: Plan, event: GaussianEvent, options: TrainOptions, console: C
     std = event.noise_multiplier * event.sensitivity
     noise = FastSource() if options.noise == "fast" else SecureSource()
     centre = release_mean(rows, found.features, plan.dataset.records, std, noise)
-    return replace(plan, dataset=replace(plan.dataset, feature_map=found.at(centre)))
+    return replace(plan, dataset=replace(plan.dataset, feature_map=found.centred_at(centre)))
 
 
 def _train(
@@ -385,6 +386,7 @@ def _write(
 ) -> None:
     """Writes the run into its staging folder, with a copy of the ledger's events on these records."""
     from dpltm.privacy.event_json import ref_to_json
+    from dpltm.stages.front import is_origin_event
     from dpltm.tickets.files import write_json
     from dpltm.tickets.ledger_file import copy_events
     from dpltm.tickets.published import published
@@ -411,7 +413,7 @@ def _write(
         (
             event
             for event in ledger.events
-            if any(event.dataset.may_overlap(ref) for ref in told) or tells_of(event, plan.dataset.feature_map)
+            if any(event.dataset.may_overlap(ref) for ref in told) or is_origin_event(event, plan.dataset.feature_map)
         ),
     )
     write_json(folder / "result.json", published(body))
