@@ -1,0 +1,170 @@
+"""How the house is kept: sizes of packages, modules and functions, circles, and where things are imported.
+
+    python scripts/house.py [FOLDER]
+
+prints a table of the checkout in FOLDER (this one by default). ``tests/layout/test_house.py`` holds the limits.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
+"""Folders of source, and the names that they are installed under."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules(root: Path) -> Iterator[tuple[str, Path]]:
+    """Every module of the source with its installed name."""
+    for folder, top in PACKAGES.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root / folder).with_suffix("").parts
+            yield ".".join([top, *(part for part in parts if part != "__init__")]), path
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    """All functions, methods and functions within functions."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def inner_imports(tree: ast.AST) -> int:
+    """Import statements inside functions."""
+    inside = {
+        id(node)
+        for function in functions(tree)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    return len(inside)
+
+
+def parameters(function: Function) -> int:
+    """How many arguments a function takes, ``self`` and ``cls`` left out."""
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
+def flags_in_raises(tree: ast.AST) -> int:
+    """``raise`` statements with a text that names a flag of the command line."""
+    return sum(
+        any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) and _flag(part.value)
+            for part in ast.walk(node)
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Raise)
+    )
+
+
+def _flag(text: str) -> bool:
+    return any(text[at + 2 : at + 3].isalpha() and text[at - 1 : at] not in ("-", "`") for at in _places(text))
+
+
+def _places(text: str) -> Iterator[int]:
+    at = text.find("--")
+    while at >= 0:
+        yield at
+        at = text.find("--", at + 1)
+
+
+def imports(tree: ast.AST, module: str, known: set[str], package: bool) -> set[str]:
+    """Modules of the source that a module imports when it runs, at its top or later; not those for types alone."""
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    reached: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            reached |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = module.split(".") if package else module.split(".")[:-1]
+                base = ".".join([*here[: len(here) - node.level + 1], *([base] if base else [])])
+            reached |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names}
+    return (reached & known) - {module}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules that import each other in a circle (strongly connected components of two or more)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    out: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            part = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(part) > 1:
+                out.append(sorted(part))
+
+    sys.setrecursionlimit(10_000)
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return out
+
+
+def measure(root: Path) -> dict[str, object]:
+    """All figures of a checkout."""
+    found = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
+    trees = {name: ast.parse(text) for name, (_, text) in found.items()}
+    known = set(found)
+    lines = {name: len(text.splitlines()) for name, (_, text) in found.items()}
+    graph = {name: imports(tree, name, known, found[name][0].name == "__init__.py") for name, tree in trees.items()}
+    sizes = {
+        f"{name}.{function.name}": (function.end_lineno or 0) - function.lineno + 1
+        for name, tree in trees.items()
+        for function in functions(tree)
+    }
+    tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (root / "tests").rglob("*.py"))
+    longest = max(lines, key=lines.__getitem__)
+    source = sum(lines.values())
+    in_core = [name for name in trees if not name.startswith(("dpltm.tickets", "dpltm.cli"))]
+    return {
+        **{
+            f"lines of {folder}": sum(n for name, n in lines.items() if found[name][0].is_relative_to(root / folder))
+            for folder in PACKAGES
+        },
+        "lines of source": source,
+        "lines of tests": tests,
+        "test lines per source line": round(tests / source, 2),
+        "longest module": f"{lines[longest]} ({longest})",
+        "modules above 400 lines": sum(n > 400 for n in lines.values()),
+        "functions": len(sizes),
+        "functions above 60 lines": sum(n > 60 for n in sizes.values()),
+        "functions above 80 lines": sum(n > 80 for n in sizes.values()),
+        "functions with more than 8 parameters": sum(
+            parameters(f) > 8 for tree in trees.values() for f in functions(tree)
+        ),
+        "circles": len(circles(graph)),
+        "imports inside functions": sum(inner_imports(tree) for tree in trees.values()),
+        "raises naming flags in dpltm": sum(flags_in_raises(trees[name]) for name in in_core),
+        "words of README": len((root / "README.md").read_text(encoding="utf-8").split()),
+    }
+
+
+if __name__ == "__main__":
+    for what, figure in measure(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    ).items():
+        print(f"{what:40} {figure}")
