@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 from dpltm.cli.options import option
 from dpltm.errors import InputError
+from dpltm.models import ModelSpec, for_tables, network_metavar, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dpltm.cli.console import Console
     from dpltm.data import Augmentation, Dataset, Split
-    from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
     from dpltm.tickets.ticket_set import TicketSet
@@ -39,7 +39,7 @@ SEVERAL_ROWS = (
 )
 """Said of every guarantee for single records of a file of the user's own (group privacy)."""
 
-NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-pad][-tanh]|lstm|gru|ncf"
+NETWORKS = network_metavar()
 """Names of networks, for ``--help``."""
 
 
@@ -121,8 +121,6 @@ def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
-    from dpltm.models import ModelSpec, for_tables, resolve
-
     tables = dataset.input_tables
     found = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
     check_tables(found, dataset, f"--model: {text}", f"take {' or '.join(for_tables(tables))}")
