@@ -1,4 +1,4 @@
-"""What the sensitivity does to the draw: DPLTM's own against the exact one, on PRIVACY.md's 15 tickets.
+"""What the sensitivity does to the draw: DPLTM's own against the exact one, on 15 tickets (privacy-model.md 3.3).
 
 Densities 0.7^i, accuracy 0.97, nu = 50, eps1 = 0.1, 10,000 records. Prints one JSON object with the exact probabilities.
 

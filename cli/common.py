@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpltm.data import Augmentation, Dataset, Split
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
 
 
 LARGEST_EPSILON, LARGEST_NOISE, MOST_STEPS = 1e4, 1e6, 10**8
@@ -190,7 +190,7 @@ def records(
 
 
 def public_input_notes(dataset: Dataset) -> list[str]:
-    """Sentences about public inputs that were only counted on the private data (PRIVACY.md section 1)."""
+    """Sentences about public inputs that were only counted on the private data (privacy-model.md 1.4)."""
     notes = []
     if dataset.records_origin == "counted":
         notes.append(
@@ -312,7 +312,7 @@ def source_relation(
 
 
 def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -> tuple[Event, ...]:
-    """What using these tickets calls for, on whatever records they came from (PRIVACY.md section 2).
+    """What using these tickets calls for, on whatever records they came from (docs/privacy-model.md section 2).
 
     Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
     mechanism. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the

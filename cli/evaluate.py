@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.data import Dataset
-    from dpltm.tickets.run import Run
+    from dpltm.run import Run
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, ProvenanceKind
     from dpltm.privacy.ledger import Ledger
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
 
 DP_WAYS = ("dp-train", "dp-synthetic")
 """Criteria that read private records through a mechanism."""
@@ -142,9 +142,10 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         DpltmError: bad input, before any training and before budget is spent.
     """
     from dpltm.privacy.ledger import check_budgets
+    from dpltm.ticket_set import TicketSet
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.ledger_file import copy_events, open_ledger
-    from dpltm.tickets.ticket_set import check_text, private_path, save_ticket_set
+    from dpltm.tickets.ticket_set import check_text, ledger_path, private_path, save_ticket_set
 
     before, own = (open_ledger(Path(options.ledger)).events if options.ledger else ()), None
     if not options.ledger and options.criterion in DP_WAYS and options.out:
@@ -177,9 +178,8 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     tickets = make_tickets(plan, options, ledger, console)
     if options.no_predictors:
         tickets = tickets.without_predictors()
-    saved = save_ticket_set(
-        out,
-        tickets,
+    made = TicketSet(
+        body=tickets,
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
         provenance=plan.provenance,
@@ -188,10 +188,11 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
         events=() if plan.event is None else (plan.event,),
         feature_map=plan.dataset.feature_map,
     )
+    saved = save_ticket_set(out, made)
     if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
-        copy_events(saved.ledger_path, ledger.events)
+        copy_events(ledger_path(out), ledger.events)
         own.unlink()
-        ledger = open_ledger(saved.ledger_path)
+        ledger = open_ledger(ledger_path(out))
     console.say(f"wrote {out}")
     return _answer(saved, plan, options, ledger)
 
@@ -402,7 +403,8 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
         ledger.append(NonPrivateEvent(saved.source, now(), "add-remove", "record", what))
     if private and not options.reveal:
         notes.append(
-            f"accuracies are private and withheld; they are kept in {saved.path.name}.private.json (--reveal shows them)"
+            f"accuracies are private and withheld; they are kept in {Path(saved.label).name}.private.json"
+            " (--reveal shows them)"
         )
     notes += _origin_notes(saved)
     if saved.source is not None:
@@ -411,7 +413,7 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
     touching = () if saved.source is None else ledger.touching(saved.source)
     return {
-        "ticket_set": str(saved.path),
+        "ticket_set": saved.label,
         "id": saved.id,
         "provenance": saved.provenance,
         "tickets": ticket_rows(saved.body, measured=not private or options.reveal),

@@ -10,14 +10,15 @@ import difflib
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 
 from dpltm.errors import InputError, named
+from dpltm.options import option as option
 
 T = TypeVar("T")
 
@@ -31,44 +32,6 @@ class Call:
     json: bool
     quiet: bool
     config: str | None
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    flag: str | None = None,
-    short: str | None = None,
-    choices: Collection[str] = (),
-    metavar: str | None = None,
-    argument: bool = False,
-    required: bool = False,
-    shown: str | None = None,
-) -> Any:
-    """A dataclass field that is an option (or positional argument) of a command.
-
-    Args:
-        default: value if neither the command line nor the configuration file gives one.
-        help: one sentence for ``--help``.
-        flag: the flag, if it is not the field's name.
-        short: a second flag of one letter, such as ``-o``.
-        choices: the texts that are allowed; those of a registry are read when they are needed.
-        metavar: what ``--help`` shows as the value.
-        argument: whether it is positional.
-        required: whether the command cannot do without it.
-        shown: what ``--help`` shows as the default, if not the default itself.
-    """
-    extra = {
-        "help": help,
-        "flag": flag,
-        "short": short,
-        "choices": choices,
-        "metavar": metavar or "|".join(choices) or None,
-        "argument": argument,
-        "required": required,
-        "shown": shown,
-    }
-    return field(default=default, metadata=extra)
 
 
 PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}

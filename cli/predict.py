@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dpltm.cli.console import Step
     from dpltm.data import Layout
-    from dpltm.tickets.run import Run
+    from dpltm.run import Run
 
 ROWS = 512
 """Records in the network at once."""

@@ -286,7 +286,7 @@ def _notes(recipe: Recipe) -> list[str]:
 
 
 def _terms(privacy: dict[str, Any]) -> str:
-    """What a certified epsilon is to be read with (PRIVACY.md section 1)."""
+    """What a certified epsilon is to be read with (docs/privacy-model.md section 1.1)."""
     return "delta {delta:g}, {adjacency}, unit {unit}".format(**privacy["certified"])
 
 

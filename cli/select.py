@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
     from dpltm.privacy.ledger import Ledger
     from dpltm.selection import SelectionPlan
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,16 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
         DpltmError: bad input, before any budget is spent.
     """
     from dpltm.tickets.store import find_set, is_bundled
+    from dpltm.tickets.ticket_set import folder_of
 
     tickets = find_set(options.set or "")
     unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
-    if not tickets.scored and (options.rule == "mechanism" or unmeasured):
+    if not tickets.is_scored and (options.rule == "mechanism" or unmeasured):
         raise InputError(
             f"{tickets.label}: its tickets have no predictors to score; train one by its round, as in"
             f" {tickets.label}@{tickets.body.tickets[-1].round}"
         )
-    if is_bundled(tickets.path):
+    if is_bundled(folder_of(tickets)):
         raise InputError(
             f"{options.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
             f" {options.set} --out DIR"
@@ -116,6 +117,7 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
 def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[str, Any]:
     from dpltm.privacy.ledger import check_budgets
     from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.ticket_set import folder_of, ledger_path
     from dpltm.tickets.winner import drawn_from, load_winner
 
     if drawn_from(tickets):
@@ -130,7 +132,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     fixed = tickets.provenance != "private" or source_relation(tickets, dataset, records) == "other"
     plan = make_plan(options, dataset.records, tuple(ticket.mask.density for ticket in candidates), fixed)
-    ledger = open_ledger(Path(options.ledger or tickets.ledger_path), links=options.ledger is not None)
+    ledger = open_ledger(Path(options.ledger or ledger_path(folder_of(tickets))), links=options.ledger is not None)
     check_not_public(ledger.events, records)
     entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
     entered = (*entered, *draws_to_enter(tickets.draws, (*ledger.events, *entered)))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from dpltm.data import Dataset
     from dpltm.generation import Ticket
-    from dpltm.tickets.ticket_set import Origin, TicketSet
+    from dpltm.ticket_set import TicketSet
+    from dpltm.tickets.ticket_set import Origin
 
 SHARING_PRIVATE = (
     "made from private records with no mechanism: its masks may reveal them, and no epsilon bounds how much"
@@ -141,6 +142,7 @@ def export_command(options: ExportOptions, call: Call) -> None:
     """Runs ``dpltm tickets export`` and prints its answer."""
     from dpltm.tickets import export
     from dpltm.tickets.store import find_set, split_round
+    from dpltm.tickets.ticket_set import origin_of
     from dpltm.tickets.winner import draws_behind
 
     name, number = split_round(options.set or "")
@@ -163,7 +165,7 @@ def export_command(options: ExportOptions, call: Call) -> None:
         values = tickets.body.theta0 if not options.predictor else ticket.predictor
         if values is None:
             raise InputError(f"--predictor: {name} has none; leave it out for the starting weights")
-        origin = replace(tickets.origin, draws=draws_behind(tickets, number))
+        origin = replace(origin_of(tickets), draws=draws_behind(tickets, number))
         if options.to == "onnx":
             export.export_onnx(tickets.body.spec, values, ticket.mask, path, origin)
         else:
@@ -240,10 +242,11 @@ def _export_notes(tickets: TicketSet, form: str) -> list[str]:
 
 def import_command(options: ImportOptions, call: Call) -> None:
     """Runs ``dpltm tickets import`` and prints its answer."""
+    from dpltm.ticket_set import Parent, TicketSet
     from dpltm.tickets.export import import_torch_prune, read_origin
     from dpltm.tickets.files import check_free
     from dpltm.tickets.identity import reference
-    from dpltm.tickets.ticket_set import Origin, Parent, save_ticket_set, ticket_rows
+    from dpltm.tickets.ticket_set import Origin, save_ticket_set, ticket_rows
 
     console, file, out = Console(call.json, call.quiet), Path(options.file or ""), Path(options.out or "")
     check_free(out)
@@ -262,9 +265,8 @@ def import_command(options: ImportOptions, call: Call) -> None:
             None if options.provenance == "data-free" else reference(dataset, public=options.provenance == "public")
         )
         origin = Origin("", "", options.provenance, source, ())  # type: ignore[arg-type]
-    saved = save_ticket_set(
-        out,
-        tickets,
+    made = TicketSet(
+        body=tickets,
         name=options.name or file.stem,
         criterion="imported",
         provenance=origin.provenance,
@@ -275,6 +277,7 @@ def import_command(options: ImportOptions, call: Call) -> None:
         parent=parent,
         feature_map=dataset.feature_map,
     )
+    saved = save_ticket_set(out, made)
     body = {**_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes}
     console.result(body, lambda rich: _show_set(rich, body))
 
@@ -332,7 +335,7 @@ def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:
         "events": [to_json(event) for event in tickets.events],
         "draws": [to_json(event) for event in tickets.draws],
         "parent": None if tickets.parent is None else asdict(tickets.parent),
-        "predictors": tickets.scored,
+        "predictors": tickets.is_scored,
         "feature_map": map_json(tickets.feature_map),
         "config": dict(tickets.config),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +68,10 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     Raises:
         DpltmError: bad input, before anything is written.
     """
+    from dpltm.ticket_set import Parent
     from dpltm.tickets.files import check_free
     from dpltm.tickets.store import find_set, split_round
-    from dpltm.tickets.ticket_set import Parent, save_made_from, ticket_rows
+    from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
     from dpltm.tickets.winner import draws_behind
     from dpltm.transfer import one_round, retarget, transfer
 
@@ -86,16 +87,16 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
     check_tables(target, dataset, f"{name}: its network")
     made = transfer(body, target, options.mode, options.fresh, options.seed)  # type: ignore[arg-type]
-    saved = save_made_from(
+    new = replace(
         tickets,
-        out,
-        made.tickets,
+        body=made.tickets,
         config={"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}},
         draws=draws_behind(tickets, number),
         parent=Parent(tickets.id, tickets.name, number, f"transfer ({options.mode})"),
-        name=options.name,
-        feature_map=dataset.feature_map,
+        name=options.name or tickets.name,
+        feature_map=dataset.feature_map or tickets.feature_map,
     )
+    saved = save_ticket_set(out, new)
     notes = public_input_notes(dataset)
     if tickets.provenance in ("dp", "private"):
         notes.append(

@@ -424,10 +424,11 @@ def _shared_ledger(options: TrainOptions, start: Start) -> Path | None:
     if options.ledger is not None:
         return Path(options.ledger)
     from dpltm.tickets.store import is_bundled
+    from dpltm.tickets.ticket_set import folder_of, ledger_path
 
-    if start.tickets is None or options.dense or is_bundled(start.tickets.path):
+    if start.tickets is None or options.dense or is_bundled(folder_of(start.tickets)):
         return None
-    return start.tickets.ledger_path
+    return ledger_path(folder_of(start.tickets))
 
 
 def _default_out(options: TrainOptions, start: Start) -> Path:
@@ -435,7 +436,7 @@ def _default_out(options: TrainOptions, start: Start) -> Path:
     stem = (
         Path(options.dataset or "data").stem
         if start.tickets is None
-        else start.tickets.path.name.removesuffix(".tickets")
+        else Path(start.tickets.label).name.removesuffix(".tickets")
     )
     return free_name(f"{stem}-{name}", ".run")
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.masks import Mask
     from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, TrainingEvent
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, TrainingEvent
-    from dpltm.tickets.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet
 
 MOST_TRIALS = 10_000
 """Most settings that a search tries."""
@@ -211,9 +211,10 @@ def _check_public(tickets: TicketSet, dataset: Dataset) -> None:
     from dpltm.privacy.events import ProvenanceEvent
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
+    from dpltm.tickets.ticket_set import folder_of, ledger_path
 
     records = reference(dataset, make_key=False)
-    spent = open_ledger(tickets.ledger_path).touching(records) if tickets.ledger_path.exists() else ()
+    spent = open_ledger(ledger_path(folder_of(tickets))).touching(records)
     private = [event for event in spent if not (isinstance(event, ProvenanceEvent) and event.provenance == "public")]
     made = tickets.provenance in ("private", "dp") and source_relation(tickets, dataset) == "same"
     if made or private:

@@ -2,8 +2,8 @@
 
 Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. The training here is
 ordinary: nothing in this module is differentially private, and a ticket made from private records is not either
-(PRIVACY.md section 2). What the masks came from is the caller's to declare and the ledger's to act on: made from synthetic
-records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, they are post-processing.
+(privacy-model.md 2). The caller declares what the masks came from, and the ledger acts on it. Masks made from synthetic
+records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, are post-processing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
             if getattr(self, name) < 1:
-                raise InputError(f"--{name.replace('_', '-')}: {getattr(self, name)} is not a positive whole number")
+                raise InputError(name, getattr(self, name), "a positive whole number")
         if self.rounds > MOST_ROUNDS:
             raise InputError(f"`rounds`: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:

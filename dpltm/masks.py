@@ -39,7 +39,7 @@ class Mask(Mapping[str, Tensor]):
 
     @property
     def live(self) -> int:
-        """Number of live coordinates, biases included: n of PRIVACY.md section 4."""
+        """Number of live coordinates, biases included: n of docs/privacy-model.md section 4.2."""
         return sum(int(tensor.sum()) for tensor in self._tensors.values())
 
     @property

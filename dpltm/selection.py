@@ -1,4 +1,4 @@
-"""Phase 2: draw the winning ticket (DPLTM, Algorithm 1, phase 2; PRIVACY.md section 3).
+"""Phase 2: draw the winning ticket (DPLTM, Algorithm 1, phase 2; docs/privacy-model.md section 3).
 
 Scores are S_i = A_i (1 - nu C_i) (``product``, DPLTM) or S_i = A_i - lambda C_i (``additive``), with A_i the accuracy
 of ticket i on the private records as a count over a *public* number of records, and C_i its density. A mechanism
@@ -132,7 +132,7 @@ class SelectionPlan:
     def exponent(self) -> float:
         """What a score is multiplied by inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores.
 
-        The additive score is monotone under add/remove: an added record lowers no score (PRIVACY.md section 3).
+        The additive score is monotone under add/remove: an added record lowers no score (privacy-model.md 3.1).
         """
         monotone = self.score == "additive" and self.adjacency == "add-remove"
         return self.eps1 / (self.sensitivity if monotone else 2 * self.sensitivity)

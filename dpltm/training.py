@@ -1,4 +1,4 @@
-"""Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; PRIVACY.md section 4).
+"""Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; docs/privacy-model.md section 4).
 
 Each step: Poisson sample, per-record gradients, filter, sum, Gaussian noise on live coordinates only, division by the
 *expected* batch size, optimizer. Everything after the noisy sum is post-processing, so every optimizer has the same
@@ -104,7 +104,7 @@ class TrainingConfig:
         known = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
         for name, values in known.items():
             if getattr(self, name) not in values:
-                raise InputError(f"--{name}: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
+                raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

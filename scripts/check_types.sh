@@ -10,7 +10,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 mkdir "$work/source"
-cp -R pyproject.toml README.md dpltm tickets cli "$work/source"
+cp -R pyproject.toml README.md LICENSE dpltm tickets cli "$work/source"
 "$root/.venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-index --no-deps \
     --no-build-isolation --target "$work/site" "$work/source"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,12 +15,14 @@ from dpltm.errors import InputError
 from dpltm.generation import Ticket, Tickets, weights_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.run import Run
+from dpltm.ticket_set import Parent, TicketSet
 from dpltm.tickets.files import new_folder, read_bytes, write_json
 from dpltm.tickets.ledger_file import LARGEST_LEDGER
 from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.published import published, published_config
-from dpltm.tickets.run import Run, write_config, write_network
-from dpltm.tickets.ticket_set import Parent, TicketSet, save_made_from
+from dpltm.tickets.run import write_config, write_network
+from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.tickets.winner import draws_behind
 
 
@@ -56,14 +58,14 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
         value.copy_(tickets.body.theta0[name].flatten()[found.places[name]].view(value.shape))
-    save_made_from(
+    made = replace(
         tickets,
-        path,
-        body,
+        body=body,
         config={"compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes}},
         draws=draws_behind(tickets, number),
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
+    save_ticket_set(path, made)
     return _shrunk(spec, after, ticket.mask, found)
 
 

@@ -19,9 +19,10 @@ from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.accountant import epsilon
+from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import LARGEST_SET, Origin, TicketSet, save_made_from
+from dpltm.tickets.ticket_set import LARGEST_SET, Origin, save_ticket_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,7 +58,7 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
     body = tickets.body if predictors and not private else tickets.body.without_predictors()
     if private:
         body = replace(body, tickets=tuple(replace(ticket, accuracy=None) for ticket in body.tickets))
-    return save_made_from(tickets, path, body, config=tickets.config, draws=tickets.draws, parent=tickets.parent)
+    return save_ticket_set(path, replace(tickets, body=body))
 
 
 def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:

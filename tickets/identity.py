@@ -1,52 +1,43 @@
-"""Whose records an artifact speaks of: random ids outside, and what they stand for in the user's configuration folder.
+"""Whose records an artifact speaks of, remembered in the user's configuration folder.
 
-An exact digest of private records is a function of them: published before and after a deletion, it tells whether the record
-was there. So artifacts carry an id that is random each time. What it stands for is written down beside the key, in files
-that their owner alone can read:
+What a registry of records is, ``dpltm.data.registry`` says. This one writes down what its ids stand for, beside the key, in
+files that their owner alone can read:
 
 - ``key``: 32 bytes that all hashes here are taken under.
 - ``key.records/ids``: a line for each id, with the *content* that it stands for, a keyed fingerprint of all training rows.
 - ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.data.rows``).
   Without them, or where there are too many, it may overlap everything.
 - ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``.
-
-Records declared public are named by a fingerprint under a key that everybody has, so that anybody can see whether they are
-the same. Only what is public all through has one: not a part of a file whose rest is private.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
-from dpltm.data import Dataset, Rows, count_shared, key_id, share_rows
+from dpltm.data.dataset import Dataset
+from dpltm.data.registry import Met, RecordRegistry, Share, few_enough, kinship
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.event_json import from_json, ref_from_json
-from dpltm.privacy.events import UNKNOWN, Cut, DatasetRef, Event, ProvenanceEvent
+from dpltm.privacy.events import Cut, DatasetRef, Event
 
 _PASSING = secrets.token_bytes(32)
 """Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
 
-PUBLIC_KEY = bytes(32)
-"""Everybody's: under it records that were declared public are named."""
-
-MOST_ROWS = 2**22
-"""Hashes that are kept of one dataset. Of a larger one nobody can tell whom it shares rows with: it may overlap all."""
+_MET: dict[tuple[Path, bytes], Met] = {}
+"""For each key by itself: what was met before there was one is nothing that can be compared with what is met later."""
 
 _LINE = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
-_SHARE = re.compile(r"[0-9a-f]{32} (?:same|coincidence)")
+_SHARE = re.compile(r"([0-9a-f]{32}) (same|coincidence)")
 
 
 def key_path() -> Path:
@@ -86,61 +77,82 @@ def load_key(*, make: bool = True) -> bytes:
     return key
 
 
-def reference(dataset: Dataset, *, public: bool = False, make_key: bool = True) -> DatasetRef:
-    """What artifacts write down about a dataset: a name, a random id, a part; with what they stand for, in memory.
+class UserRegistry(RecordRegistry):
+    """What ids stand for, in the user's configuration folder.
 
     Args:
-        dataset: the records.
-        public: whether they are declared public.
-        make_key: write down what the id stands for; otherwise (a dry run) it is forgotten with this process.
-
-    Raises:
-        ArtifactError: the configuration folder cannot be read or written.
+        remember: write down what is met; otherwise (a dry run, a look) it is forgotten with this process.
     """
-    key = load_key(make=make_key)
-    hashes = cache(dataset.rows.keyed_hashes)  # large data take a second; what was met before takes none
-    content = _content(dataset.rows, hashes, key, write=make_key)
-    _remember(content, hashes, key, write=make_key)
-    published = _content(dataset.rows, hashes, PUBLIC_KEY, write=make_key)
-    _note(published, content, write=make_key)  # whoever names these records publicly is understood here
-    part = dataset.part
-    if public and dataset.whole:  # of a part, the fingerprint would tell of the rest
-        ref = DatasetRef(dataset.name, published, key_id(PUBLIC_KEY), part.start, part.stop, part.cut)
-    else:
-        ref = DatasetRef(dataset.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut)
-        _note(ref.id, content, write=make_key)
-    return resolve(ref)
 
+    def __init__(self, remember: bool = True) -> None:
+        self._writes = remember
 
-def resolve(ref: DatasetRef, public: bool = True) -> DatasetRef:
-    """The reference with what is known here of what it stands for.
+    @property
+    def key(self) -> bytes:
+        return load_key(make=self._writes)
 
-    Args:
-        ref: as it was read.
-        public: whether it only says that records were declared public. A public name that nobody here has met then stands
-            for other records than those known here; as what a release was made from, it may be any.
-    """
-    key = load_key(make=False)
-    ours, everybodys = key_id(key), key_id(PUBLIC_KEY)
-    content = _ids().get(ref.id) if ref.key_id in (ours, everybodys) else None
-    if content is None:
-        unmet = f"{ours}:public {ref.id}" if public and ref.key_id == everybodys else UNKNOWN
-        return replace(ref, content=unmet, shares=frozenset(), same=frozenset())
-    if not _is_kept(content):  # known to be the same as itself, and not to be apart from anything
-        return replace(ref, content=f"{content}:{content}", shares=frozenset(), same=frozenset())
-    shares = [line.split() for line in _shares(content)]
-    return replace(
-        ref,
-        content=f"{ours}:{content}",
-        shares=frozenset(f"{ours}:{other}" for other, _ in shares),
-        same=frozenset(f"{ours}:{other}" for other, kind in shares if kind == "same"),
-    )
+    @property
+    def _met(self) -> Met:  # type: ignore[override]
+        """What is known in this process alone, of dry runs and of looks before something is entered."""
+        return _MET.setdefault((key_path(), load_key(make=False)), Met())
 
+    def look_at(self, dataset: Dataset) -> DatasetRef:
+        return UserRegistry(remember=False).reference(dataset)
 
-def resolved(event: Event) -> Event:
-    """The event with what is known here of its records."""
-    public = isinstance(event, ProvenanceEvent) and event.provenance == "public"
-    return replace(event, dataset=resolve(event.dataset, public))
+    def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray]) -> None:
+        if _is_written(content) or (content in self._met.rows and not self._writes):
+            return
+        hashes, met = few_enough(keyed_hashes(self.key)), self._met
+        if self._writes:  # before others are looked for: of two that are met at once, one sees the other
+            if not (_folder() / f"{content}.rows").exists():
+                _drop(_folder() / f"{content}.shares")  # whoever came since was not compared
+            _put(_folder() / f"{content}.rows", hashes.astype("<u8").tobytes())
+        known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
+        others: list[Share] = [
+            (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
+        ]
+        if self._writes:
+            lines = "".join(f"{other} {kind}\n" for other, kind in others)
+            _put(_folder() / f"{content}.shares", lines.encode())
+        beside = self._compare(content, hashes)
+        met.shares[content] = beside if self._writes else [*others, *beside]
+        if not self._writes:
+            met.rows[content] = hashes
+
+    def _note(self, number: str, content: str) -> None:
+        if (_written_ids() if self._writes else self._ids()).get(number) == content:
+            return
+        if self._writes:
+            _append_id(number, content)
+        else:
+            self._met.ids[number] = content
+
+    def _ids(self) -> Mapping[str, str]:
+        return {**_written_ids(), **self._met.ids}
+
+    def _rows(self, content: str) -> np.ndarray:
+        if content in self._met.rows:
+            return self._met.rows[content]
+        try:
+            return np.frombuffer((_folder() / f"{content}.rows").read_bytes(), dtype="<u8").astype(np.uint64)
+        except (OSError, ValueError):
+            return np.empty(0, dtype=np.uint64)
+
+    def _shares(self, content: str) -> Iterable[Share]:
+        passing = self._met.shares.get(content, [])
+        try:
+            text = (_folder() / f"{content}.shares").read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return passing
+        return [*passing, *_SHARE.findall(text)]
+
+    def _is_comparable(self, content: str) -> bool:
+        if len(self._met.rows.get(content, ())):
+            return True
+        try:
+            return _is_written(content) and (_folder() / f"{content}.rows").stat().st_size > 0
+        except OSError:
+            return False
 
 
 def read_event(body: object) -> Event:
@@ -149,7 +161,7 @@ def read_event(body: object) -> Event:
     Raises:
         ArtifactError: it is none.
     """
-    return resolved(from_json(body))
+    return UserRegistry(remember=False).resolve_event(from_json(body))
 
 
 def read_ref(body: object) -> DatasetRef:
@@ -158,7 +170,7 @@ def read_ref(body: object) -> DatasetRef:
     Raises:
         ArtifactError: it is none.
     """
-    return resolve(ref_from_json(body))
+    return UserRegistry(remember=False).resolve(ref_from_json(body))
 
 
 def ref_to_words(ref: DatasetRef) -> str:
@@ -184,76 +196,8 @@ def ref_from_words(flag: str, text: str) -> DatasetRef:
         raise InputError(f"{flag}: not as dpltm tune writes it: NAME ID KEY CUT START STOP") from None
 
 
-def rows_of(ref: DatasetRef) -> np.ndarray | None:
-    """Keyed hashes of the rows that a reference stands for, sorted; None where they are not known here."""
-    content = _ids().get(ref.id)
-    found = None if content is None else _rows(content)
-    return None if found is None or not len(found) else found
-
-
-def _content(rows: Rows, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes, *, write: bool) -> str:
-    """The keyed fingerprint of all rows, whatever their order: 32 hexadecimal digits.
-
-    It takes a second or two of large data, so it is looked up by the digest of the very file where that was met before.
-    """
-    asked = hmac.new(load_key(make=False), b"rows" + key + rows.digest.encode(), hashlib.sha256).hexdigest()[:32]
-    found = _ids().get(asked)
-    if found is None:
-        hashes = keyed_hashes(key).astype("<u8")
-        found = hashlib.blake2b(hashes.tobytes(), digest_size=16, key=key).hexdigest()
-        _note(asked, found, write=write)
-    return found
-
-
-def _remember(content: str, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes, *, write: bool) -> None:
-    """Writes down a content that is met for the first time, and which others it has rows in common with."""
-    passing = _passing()
-    if _is_written(content) or (content in passing.rows and not write):
-        return
-    hashes = keyed_hashes(key)
-    hashes = hashes if len(hashes) <= MOST_ROWS else hashes[:0]
-    if write:  # before others are looked for: of two that are met at once, one sees the other
-        if not (_folder() / f"{content}.rows").exists():
-            _drop(_folder() / f"{content}.shares")  # whoever came since was not compared
-        _put(_folder() / f"{content}.rows", hashes.astype("<u8").tobytes())
-    known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
-    others = [f"{other} {kind}" for other in known if (kind := _kinship(hashes, _rows(other))) is not None]
-    if write:
-        _put(_folder() / f"{content}.shares", "".join(f"{line}\n" for line in others).encode())
-    beside = []
-    for other, theirs in passing.rows.items():
-        if other != content and (kind := _kinship(hashes, theirs)) is not None:
-            beside.append(f"{other} {kind}")
-            passing.shares[other].append(f"{content} {kind}")
-    passing.shares[content] = beside if write else [*others, *beside]
-    if not write:
-        passing.rows[content] = hashes
-
-
-@dataclass(frozen=True)
-class _Passing:
-    """What is known in this process alone, of dry runs and of looks before something is entered."""
-
-    ids: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, np.ndarray] = field(default_factory=dict)
-    shares: dict[str, list[str]] = field(default_factory=dict)
-
-
-_PASSED: dict[tuple[Path, bytes], _Passing] = {}
-"""For each key by itself: what was met before there was one is nothing that can be compared with what is met later."""
-
-
-def _passing() -> _Passing:
-    return _PASSED.setdefault((key_path(), load_key(make=False)), _Passing())
-
-
-def _note(number: str, content: str, *, write: bool) -> None:
-    """Writes down what an id stands for, once."""
-    if (_written_ids() if write else _ids()).get(number) == content:
-        return
-    if not write:
-        _passing().ids[number] = content
-        return
+def _append_id(number: str, content: str) -> None:
+    """Writes down what an id stands for."""
     path = _folder() / "ids"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -268,11 +212,6 @@ def _note(number: str, content: str, *, write: bool) -> None:
             f"{path}: what ids of records stand for cannot be kept ({error.strerror}); make room, or point DPLTM_KEY at"
             " another folder"
         ) from None
-
-
-def _ids() -> dict[str, str]:
-    """What ids stand for."""
-    return {**_written_ids(), **_passing().ids}
 
 
 def _written_ids() -> dict[str, str]:
@@ -293,44 +232,8 @@ def _read_ids(path: Path, _modified: int, _size: int) -> dict[str, str]:
     return {found[1]: found[2] for found in _LINE.finditer(text)}
 
 
-def _rows(content: str) -> np.ndarray:
-    if content in _passing().rows:
-        return _passing().rows[content]
-    path = _folder() / f"{content}.rows"
-    try:
-        return np.frombuffer(path.read_bytes(), dtype="<u8").astype(np.uint64)
-    except (OSError, ValueError):
-        return np.empty(0, dtype=np.uint64)
-
-
-def _is_kept(content: str) -> bool:
-    """Whether what a content shares is known, and its rows are at hand to be compared."""
-    if len(_passing().rows.get(content, ())):
-        return True
-    try:
-        return _is_written(content) and (_folder() / f"{content}.rows").stat().st_size > 0
-    except OSError:
-        return False
-
-
-def _shares(content: str) -> tuple[str, ...]:
-    """Lines of another content, and why it has rows in common with this one."""
-    passing = tuple(_passing().shares.get(content, ()))
-    try:
-        return (*passing, *_SHARE.findall((_folder() / f"{content}.shares").read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        return passing
-
-
 def _is_written(content: str) -> bool:
     return all((_folder() / f"{content}.{end}").exists() for end in ("rows", "shares"))
-
-
-def _kinship(one: np.ndarray, other: np.ndarray) -> Literal["same", "coincidence"] | None:
-    """Why two arrays of hashes have some in common; None where they have not."""
-    if not share_rows(one, other):
-        return None
-    return "same" if count_shared(one, other) or count_shared(other, one) else "coincidence"
 
 
 def _folder() -> Path:
@@ -366,3 +269,19 @@ def _no_folder(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"{path}: the fingerprint key cannot be read or made ({error.strerror}); point DPLTM_KEY at a file that can"
     )
+
+
+def reference(dataset: Dataset, *, public: bool = False, make_key: bool = True) -> DatasetRef:
+    return UserRegistry(make_key).reference(dataset, public=public)
+
+
+def resolve(ref: DatasetRef, public: bool = True) -> DatasetRef:
+    return UserRegistry(remember=False).resolve(ref, public)
+
+
+def resolved(event: Event) -> Event:
+    return UserRegistry(remember=False).resolve_event(event)
+
+
+def rows_of(ref: DatasetRef) -> np.ndarray | None:
+    return UserRegistry(remember=False).rows_of(ref)

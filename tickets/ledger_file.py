@@ -15,7 +15,7 @@ from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger, after
 from dpltm.tickets.files import check_schema, read_bytes, sync
-from dpltm.tickets.identity import read_event
+from dpltm.tickets.identity import UserRegistry, read_event
 
 FORMAT, SCHEMA = "dpltm-ledger", 3
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
@@ -25,19 +25,20 @@ LARGEST_LEDGER = 2**26
 """No ledger comes near this many bytes (10,000 events take 5 MB); a larger file is none."""
 
 
-def open_ledger(path: Path, *, links: bool = True) -> Ledger:
+def open_ledger(path: Path, *, links: bool = True, remember: bool = True) -> Ledger:
     """The ledger in ``path``; a missing file is an empty ledger and appears with its first event.
 
     Args:
         path: the file.
         links: follow a link, as for a file that the user named; not for one inside a folder that may be somebody else's.
+        remember: whether its registry writes down whose records are met; not in a dry run.
 
     Raises:
         ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know. The
             message names the line; nothing is skipped.
     """
     file = _LedgerFile(path, links)
-    return Ledger(file.read(), persist=file.append)
+    return Ledger(file.read(), persist=file.append, registry=UserRegistry(remember))
 
 
 def copy_events(path: Path, events: Iterable[Event]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,12 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.run import Run
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-run", 1
-
-
-@dataclass(frozen=True)
-class Run:
-    """A trained ticket: its settings, network and mask, and what stands in front of it."""
-
-    path: Path
-    config: Mapping[str, Any]
-    model: nn.Sequential
-    mask: Mask
-    feature_map: FeatureMap | None = None
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Public bounds that inputs are scaled by."""
-        low, high = self.config["bounds"]
-        return float(low), float(high)
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The network."""
-        return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])
 
 
 def write_run(
@@ -111,4 +89,4 @@ def load_run(path: Path) -> Run:
         raise ArtifactError(
             f"{path / 'config.json'}: feature_map gives {found.features} features, the network takes {spec.features}"
         )
-    return Run(path, config, model, mask, found)
+    return Run(config, model, mask, found, label=str(path), path=path)

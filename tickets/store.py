@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line
-from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, TicketSet, card_is_as_written, load_ticket_set
+from dpltm.ticket_set import TicketSet
+from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set
 
 T = TypeVar("T")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 from torch import Tensor
 
+from dpltm.content import pack
 from dpltm.errors import ArtifactError
 from dpltm.masks import Mask
 from dpltm.tickets.files import LARGEST_JSON, read_bytes
@@ -89,18 +88,13 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
     return {name: tensors[name] for name in shapes}
 
 
-def pack(mask: Tensor) -> np.ndarray:
-    """Bits of a boolean tensor in row-major order, eight to a byte, most significant first."""
-    return np.packbits(mask.numpy().reshape(-1))
-
-
 def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of :func:`pack` for a tensor of ``shape``."""
+    """Shape of :func:`dpltm.content.pack` for a tensor of ``shape``."""
     return (-(-math.prod(shape) // 8),)
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """The boolean tensor that :func:`pack` packed; padding bits must be zero, so that each mask has one form."""
+    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form."""
     size = math.prod(shape)
     bits = np.unpackbits(packed)
     if bits[size:].any():
@@ -137,16 +131,3 @@ def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str,
 def join(prefix: str, name: str) -> str:
     """``PREFIX/NAME``, or the name alone."""
     return f"{prefix}/{name}" if prefix else name
-
-
-def content_id(tensors: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 (hex) over names, shapes and little-endian bytes, in order of name (``docs/formats.md``)."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors, key=str.encode):
-        value = tensors[name]
-        data = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).tobytes()
-        text = name.encode()
-        digest.update(struct.pack("<Q", len(text)) + text)
-        digest.update(struct.pack(f"<{value.ndim + 1}Q", value.ndim, *value.shape))
-        digest.update(struct.pack("<Q", len(data)) + data)
-    return digest.hexdigest()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 import dpltm
+from dpltm.content import content_id
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.features import FeatureMap
 from dpltm.generation import MOST_ROUNDS, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
@@ -33,11 +33,12 @@ from dpltm.privacy.events import (
     TrainingEvent,
     now,
 )
+from dpltm.ticket_set import Parent, TicketSet, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
 from dpltm.tickets.identity import read_event, read_ref
-from dpltm.tickets.tensors import content_id, join, pack, read_masks, read_tensors, write_masks, write_tensors
+from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-ticket-set", 3
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
@@ -55,22 +56,6 @@ _KEYS_1 = frozenset(
 _KEYS_2 = _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}
 _KEYS = {1: _KEYS_1, 2: _KEYS_2, SCHEMA: _KEYS_2}
 PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
-
-
-@dataclass(frozen=True)
-class Parent:
-    """The set that another was made from.
-
-    Attributes:
-        id, name: of that set.
-        round: the ticket that was taken; None for all of them.
-        how: what was done with it, in a few words.
-    """
-
-    id: str
-    name: str
-    round: int | None
-    how: str
 
 
 @dataclass(frozen=True)
@@ -122,191 +107,123 @@ class Origin:
         return cls(body["id"], body["name"], *_origin("origin", body), front, "feature_map" in body)
 
 
-@dataclass(frozen=True)
-class TicketSet:
-    """A ticket set and what it says about itself.
+def origin_of(tickets: TicketSet) -> Origin:
+    """What its tickets take along."""
+    front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
+    return Origin(
+        tickets.id, tickets.name, tickets.provenance, tickets.source, tickets.events, tickets.draws, front
+    )  # fmt: skip
 
-    Attributes:
-        path: its folder.
-        id: content id over theta0 and masks.
-        name: label.
-        criterion: how weights were chosen.
-        provenance: what masks, theta0 and predictors depend on.
-        source: the records they were made from; None for no records at all.
-        events: what making them spent on those records; not empty for provenance ``dp`` alone.
-        draws: of winners that these tickets are, or were made of, on whatever records.
-        parent: the set it was made from, if any.
-        config: settings of generation, transfer or compaction.
-        body: spec, theta0 and tickets.
-        feature_map: what stands in front of the network; None where it takes records as they are.
+
+def ledger_path(path: Path) -> Path:
+    """The ledger of the set in ``path`` where no other is named."""
+    return path / "ledger.jsonl"
+
+
+def folder_of(tickets: TicketSet) -> Path:
+    """Where a set lies.
+
+    Raises:
+        ArtifactError: it was never saved.
     """
-
-    path: Path
-    id: str
-    name: str
-    criterion: str
-    provenance: ProvenanceKind
-    source: DatasetRef | None
-    events: tuple[Event, ...]
-    draws: tuple[Event, ...]
-    parent: Parent | None
-    config: Mapping[str, Any]
-    body: Tickets
-    feature_map: FeatureMap | None = None
-
-    def ticket(self, number: int) -> Ticket:
-        """The ticket of round ``number``.
-
-        Raises:
-            ArtifactError: there is no such round.
-        """
-        if not 0 <= number < len(self.body.tickets):
-            raise ArtifactError(
-                f"{self.path}@{number}: no such round; it has rounds 0 to {len(self.body.tickets) - 1}"
-            )
-        return self.body.tickets[number]
-
-    @property
-    def origin(self) -> Origin:
-        """What its tickets take along."""
-        front = None if self.feature_map is None else Front.of(self.feature_map)
-        return Origin(self.id, self.name, self.provenance, self.source, self.events, self.draws, front)
-
-    @property
-    def label(self) -> str:
-        """What the user calls it: its folder, or ``bundled:NAME``."""
-        return f"{BUNDLED}{self.path.name}" if self.path.parent == BUNDLED_HOME else str(self.path)
-
-    @property
-    def scored(self) -> bool:
-        """Whether its tickets have predictors, which a selection scores."""
-        return all(ticket.predictor is not None for ticket in self.body.tickets)
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger of this set where no other is named."""
-        return self.path / "ledger.jsonl"
+    if tickets.path is None:
+        raise ArtifactError(f"{tickets.label}: lies in no folder; save it first")
+    return tickets.path
 
 
-def save_ticket_set(
-    path: Path,
-    tickets: Tickets,
-    *,
-    name: str,
-    criterion: str,
-    provenance: ProvenanceKind,
-    source: DatasetRef | None,
-    config: Mapping[str, Any],
-    events: Iterable[Event] = (),
-    draws: Iterable[Event] = (),
-    parent: Parent | None = None,
-    feature_map: FeatureMap | None = None,
-) -> TicketSet:
-    """Writes a new ticket set to ``path``, whole or not at all, and returns it.
+def label_of(path: Path) -> str:
+    """What the user calls a set: its folder, or ``bundled:NAME``."""
+    return f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
+
+
+def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
+    """Writes a new ticket set to ``path``, whole or not at all, and returns it as it lies there.
 
     Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
 
     Args:
         path: its folder, which must not exist yet.
         tickets: all of them with predictors, or none.
-        name, criterion, provenance, source, config, events, draws, parent, feature_map: see ``TicketSet``.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
-    check_text("`name`", name)
-    check_text("criterion", criterion)
-    check_size("`rounds`", tickets.spec, len(tickets.tickets))
-    for key, value in ref_to_json(source).items() if source is not None else ():
-        if isinstance(value, str):
-            check_text(f"`dataset`: its {key}", value)
-    for key, value in asdict(parent).items() if parent is not None else ():
-        if key != "round":
-            check_text(f"parent: {key}", value)
-    _check_finite("`lr`", tickets.theta0)
-    masks = {str(ticket.round): ticket.mask for ticket in tickets.tickets}
-    theta0 = {key: value.numpy() for key, value in tickets.theta0.items()}
-    predictors = {
-        f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
-        for ticket in tickets.tickets
-        for key, value in (ticket.predictor or {}).items()
-    }
-    withheld = provenance == "private"
-    measured = {str(ticket.round): ticket.accuracy for ticket in tickets.tickets if ticket.accuracy is not None}
+    _check_value(tickets)
+    masks, theta0, predictors = _tensors(tickets.body)
+    withheld = tickets.provenance == "private"
+    rows = tickets.body.tickets
+    measured = {str(ticket.round): ticket.accuracy for ticket in rows if ticket.accuracy is not None}
     if withheld and measured:
         check_free(private_path(path))
-    events = tuple(events)
-    check_events(events, provenance, source)
-    draws = tuple(draws)
-    check_draws(draws)
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "id": _set_id(theta0, masks),
-        "predictors_id": content_id(predictors) if predictors else None,
-        "name": name,
-        "created": now(),
-        "dpltm": dpltm.__version__,
-        "model": tickets.spec.text,
-        "features": tickets.spec.features,
-        "classes": tickets.spec.classes,
-        "criterion": criterion,
-        "provenance": provenance,
-        "source": None if source is None else ref_to_json(source),
-        "events": [to_json(event) for event in events],
-        "draws": [to_json(event) for event in draws],
-        "parent": None if parent is None else asdict(parent),
-        "config": dict(config),
-        "tickets": ticket_rows(tickets, measured=not withheld),
-    }
+    document = _described(tickets, content_id(predictors) if predictors else None)
     with new_folder(path) as folder:
-        document["feature_map"] = write_map(folder, feature_map)
-        words = card(document).encode()
-        document["card"] = hashlib.sha256(words).hexdigest()
+        document["feature_map"] = write_map(folder, tickets.feature_map)
+        text = card(document).encode()
+        document["card"] = hashlib.sha256(text).hexdigest()
         document["digest"] = digest_of(document)
         write_tensors(folder / "theta0.safetensors", theta0)
         write_masks(folder / "masks.safetensors", masks)
         if predictors:
             write_tensors(folder / "predictors.safetensors", predictors)
         write_json(folder / "tickets.json", document)
-        (folder / "README.md").write_bytes(words)
+        (folder / "README.md").write_bytes(text)
     if withheld and measured:
         side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
         write_json(private_path(path), side, mode=0o600)
-    return TicketSet(
-        path, document["id"], name, criterion, provenance, source, events, draws, parent, document["config"], tickets,
-        feature_map,
-    )  # fmt: skip
+    return replace(tickets, path=path, label=label_of(path), ledger=None)
 
 
-def save_made_from(
-    old: TicketSet,
-    path: Path,
-    body: Tickets,
-    *,
-    config: Mapping[str, Any],
-    draws: Iterable[Event],
-    parent: Parent | None,
-    name: str | None = None,
-    feature_map: FeatureMap | None = None,
-) -> TicketSet:
-    """Writes a set that was made from another one, and depends on what that depends on.
+def _check_value(tickets: TicketSet) -> None:
+    """Raises ArtifactError for a set that could not be read again, or that says what cannot be."""
+    check_text("`name`", tickets.name)
+    check_text("criterion", tickets.criterion)
+    check_size("`rounds`", tickets.body.spec, len(tickets.body.tickets))
+    for key, value in ref_to_json(tickets.source).items() if tickets.source is not None else ():
+        if isinstance(value, str):
+            check_text(f"`dataset`: its {key}", value)
+    for key, value in asdict(tickets.parent).items() if tickets.parent is not None else ():
+        if key != "round":
+            check_text(f"parent: {key}", value)
+    _check_finite("`lr`", tickets.body.theta0)
+    check_events(tickets.events, tickets.provenance, tickets.source)
+    check_draws(tickets.draws)
 
-    Its feature map is that of the other, unless one for records of another shape is given.
-    """
-    return save_ticket_set(
-        path,
-        body,
-        name=name or old.name,
-        criterion=old.criterion,
-        provenance=old.provenance,
-        source=old.source,
-        config=config,
-        events=old.events,
-        draws=draws,
-        parent=parent,
-        feature_map=feature_map or old.feature_map,
-    )
+
+def _tensors(body: Tickets) -> tuple[dict[str, Mask], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Masks by round, starting weights, and live values of predictors by round and name."""
+    masks = {str(ticket.round): ticket.mask for ticket in body.tickets}
+    theta0 = {key: value.numpy() for key, value in body.theta0.items()}
+    predictors = {
+        f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
+        for ticket in body.tickets
+        for key, value in (ticket.predictor or {}).items()
+    }
+    return masks, theta0, predictors
+
+
+def _described(tickets: TicketSet, predictors_id: str | None) -> dict[str, Any]:
+    """``tickets.json``, but for the feature map, the card and the digest."""
+    body, source, parent = tickets.body, tickets.source, tickets.parent
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "id": tickets.id,
+        "predictors_id": predictors_id,
+        "name": tickets.name,
+        "created": now(),
+        "dpltm": dpltm.__version__,
+        "model": body.spec.text,
+        "features": body.spec.features,
+        "classes": body.spec.classes,
+        "criterion": tickets.criterion,
+        "provenance": tickets.provenance,
+        "source": None if source is None else ref_to_json(source),
+        "events": [to_json(event) for event in tickets.events],
+        "draws": [to_json(event) for event in tickets.draws],
+        "parent": None if parent is None else asdict(parent),
+        "config": dict(tickets.config),
+        "tickets": ticket_rows(body, measured=tickets.provenance != "private"),
+    }
 
 
 def private_path(path: Path) -> Path:
@@ -332,7 +249,7 @@ def load_ticket_set(path: Path) -> TicketSet:
     masks = read_masks(path / "masks.safetensors", rounds, spec.shapes())
     theta0 = read_tensors(path / "theta0.safetensors", spec.shapes(), "float32")
     _check_finite(str(path / "theta0.safetensors"), {key: torch.from_numpy(value) for key, value in theta0.items()})
-    if document["id"] != _set_id(theta0, masks):
+    if document["id"] != set_id(theta0, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
     predictors = _predictors(path, document["predictors_id"], rounds, masks)
     tickets = tuple(
@@ -350,9 +267,19 @@ def load_ticket_set(path: Path) -> TicketSet:
     if document["digest"] != digest_of(document):
         raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
     return TicketSet(
-        path, document["id"], document["name"], document["criterion"], provenance, source, events, draws, parent,
-        document["config"], body, found,
-    )  # fmt: skip
+        body=body,
+        name=document["name"],
+        criterion=document["criterion"],
+        provenance=provenance,
+        source=source,
+        config=document["config"],
+        events=events,
+        draws=draws,
+        parent=parent,
+        feature_map=found,
+        label=label_of(path),
+        path=path,
+    )
 
 
 def card_is_as_written(path: Path) -> bool:
@@ -400,14 +327,6 @@ def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, An
         }
         for ticket in tickets.tickets
     ]
-
-
-def _set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
-    tensors = {f"theta0/{name}": value for name, value in theta0.items()}
-    tensors |= {
-        f"masks/{number}/{name}": pack(value) for number, mask in masks.items() for name, value in mask.items()
-    }
-    return content_id(tensors)
 
 
 def _spec(where: Path, document: dict[str, Any]) -> ModelSpec:

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event, now
 from dpltm.privacy.ledger import merge
+from dpltm.ticket_set import Draw, TicketSet, Winner
 from dpltm.tickets.files import digest_of, read_json, write_json
 from dpltm.tickets.identity import read_event
-from dpltm.tickets.ticket_set import TicketSet, check_draws
+from dpltm.tickets.ticket_set import check_draws, folder_of
 
 FORMAT, SCHEMA = "dpltm-selection", 3
-
-
-Draw = tuple[int, tuple[Event, ...]]
-"""The round that won, and what the draw entered in a ledger."""
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The round that won last, and the events that its draw entered; none where it was chosen on public data.
-
-    Attributes:
-        round, events: of the last draw.
-        earlier: draws before it that entered any.
-    """
-
-    round: int
-    events: tuple[Event, ...]
-    earlier: tuple[Draw, ...] = ()
-
-    def behind(self, number: int) -> tuple[Event, ...]:
-        """What taking round ``number`` depends on: every draw so far if it ever won, since later ones were seen as well."""
-        draws = (*self.earlier, (self.round, self.events))
-        if number not in (round for round, _ in draws):
-            return ()
-        return tuple(event for _, events in draws for event in events)
 
 
 def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Event] = ()) -> None:
@@ -66,12 +42,17 @@ def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Even
         "time": now(),
     }
     body["digest"] = digest_of(body)
-    write_json(tickets.path / "selection.json", body)
+    write_json(_selection(tickets), body)
+
+
+def _selection(tickets: TicketSet) -> Path:
+    """Where draws are remembered: in the folder of the set."""
+    return folder_of(tickets) / "selection.json"
 
 
 def drawn_from(tickets: TicketSet) -> bool:
     """Whether there is a record of draws, be it damaged."""
-    return os.path.lexists(tickets.path / "selection.json")
+    return tickets.path is not None and os.path.lexists(_selection(tickets))
 
 
 def draws_behind(tickets: TicketSet, number: int | None) -> tuple[Event, ...]:
@@ -93,7 +74,7 @@ def load_winner(tickets: TicketSet) -> Winner:
     Raises:
         ArtifactError: nothing was drawn yet, or the record belongs to another set.
     """
-    path = tickets.path / "selection.json"
+    path = _selection(tickets)
     if not drawn_from(tickets):
         raise ArtifactError(
             f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"
@@ -109,7 +90,7 @@ def load_winner(tickets: TicketSet) -> Winner:
     if body.get("ticket_set") != tickets.id or not isinstance(earlier, list):
         raise ArtifactError(f"{path}: does not belong to this ticket set; run dpltm select {tickets.label} again")
     try:
-        return Winner(*_draw(tickets, body), tuple(_draw(tickets, draw) for draw in earlier))
+        return Winner(*_draw(tickets, body), tuple(_draw(tickets, draw) for draw in earlier), tickets)
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from None
 

@@ -7,7 +7,7 @@ records into what a network gets: features in the unit range, by public bounds.
 from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split, key_id
-from dpltm.data.load import cache_home, data_home, kept, load, load_records
+from dpltm.data.load import cache_home, data_home, from_arrays, kept, load, load_records
 from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.rows import Rows, count_shared, share_rows
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
@@ -29,6 +29,7 @@ __all__ = [
     "count_outside",
     "count_shared",
     "data_home",
+    "from_arrays",
     "held_out_users",
     "kept",
     "key_id",

@@ -1,7 +1,7 @@
 """The known datasets and the facts about them that are public.
 
 Bounds, number of classes and number of training records come from the publications that describe each dataset, not
-from a copy of it, so that using them costs no privacy (PRIVACY.md section 1).
+from a copy of it, so that using them costs no privacy (docs/privacy-model.md section 1.4).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a dataset is here: records with labels, public bounds, a public size, and an identity.
 
 Features stay as they were stored (bytes stay bytes) until a batch is asked for. The bounds, the number of classes and
-the number of records ``n`` that sampling rates are computed from are *public inputs* (PRIVACY.md section 1): each
+the number of records ``n`` that sampling rates are computed from are *public inputs* (privacy-model.md 1.4): each
 says where it comes from, so that a report can name the ones that were only read off the private data.
 """
 
@@ -59,6 +59,7 @@ class Dataset:
         part: how it is cut out of the full training split.
         rows: the records of the *full* training split, whatever the part, for what identifies them.
         test_rows: the same of the test split, so that private records can be recognised where they pass for one.
+        known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
         feature_map: what stands in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
@@ -78,6 +79,7 @@ class Dataset:
     rows: Rows
     test_rows: Rows | None = None
     part: Part = WHOLE
+    known: bool = False
     published: bool = False
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()

@@ -145,9 +145,63 @@ def _whole(
     layout = Layout(**{name: value for name, value in given.items() if value is not None})
     description, name, train, part = _read(dataset, label, home, layout)
     part = _test_split(dataset, train, part, test, label, layout)
+    tables = _tables(train, part, words, length, layout)
+    return _settled(name, train, part, description, (bounds, classes), tables, separate=test is None)
+
+
+def from_arrays(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    records: int | None = None,
+    name: str = "records",
+) -> Dataset:
+    """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+
+    Args:
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers.
+        y: labels, ``(n,)``, from 0 to the number of classes - 1.
+        test: features and labels of the test split, declared separate.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: public number of classes; counted on the labels if None, and noted.
+        records: public number of records; counted if None, and noted.
+        name: what messages and the ledger call them.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    _check_declared(bounds, classes, records)
+    train = RawSplit(np.asarray(x), np.asarray(y), name, "x", "y")
+    part = None if test is None else RawSplit(np.asarray(test[0]), np.asarray(test[1]), name, "x of test", "y of test")
+    return _part(_settled(name, train, part, None, (bounds, classes), (), separate=False), None, records, True)
+
+
+def _settled(
+    name: str,
+    train: RawSplit,
+    part: RawSplit | None,
+    description: Description | None,
+    declared: tuple[tuple[float, float] | None, int | None],
+    tables: tuple[int, ...],
+    *,
+    separate: bool,
+) -> Dataset:
+    """Splits as they were read, checked, with their public inputs.
+
+    Args:
+        name: of the dataset.
+        train, part: training and test split.
+        description: if it is known.
+        declared: bounds and classes.
+        tables: that values are positions in.
+        separate: whether both splits come from one source, whose publication, if it has one, says that they are separate.
+    """
+    bounds, classes = declared
     published = description is not None and description.records == len(train.x)
     x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
-    tables = _tables(train, part, words, length, layout)
     settled_bounds = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
     taken = y != EMPTY
     settled_classes, classes_origin = _classes(classes, description, y[taken], train)
@@ -156,7 +210,7 @@ def _whole(
     rows = _rows(train, x, y)
     test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y)
     if (
-        test_rows is not None and part is not None and not (published and test is None)
+        test_rows is not None and part is not None and not (published and separate)
     ):  # a publication says that its splits are separate
         _check_separate(rows, test_rows, name, train, part)
     return Dataset(
@@ -170,6 +224,7 @@ def _whole(
         records_origin="described" if published else "counted",
         rows=rows,
         test_rows=test_rows,
+        known=description is not None,
         published=published,
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
@@ -234,7 +289,7 @@ def _rated(
     """
     for flag, value in flags.items():
         if value is not None:
-            raise DataError(f"--{flag}: {dataset} holds ratings, which have none of that to say; drop --{flag}")
+            raise DataError(f"`{flag}`: {dataset} holds ratings, which have none of that to say; drop `{flag}`")
     description, name, ratings, origin = find_ratings(dataset, home, users, items)
     out = held_out(ratings.places)
     train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))

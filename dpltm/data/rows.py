@@ -1,8 +1,8 @@
 """What tells one record from another: public hashes that cut parts out of a dataset, and keyed ones that identify its rows.
 
 A **public hash** looks at one record and at nothing else, so that a record more or less changes the part that it falls into
-and no other (PRIVACY.md section 1). It is the same for everybody, and does not depend on the order of the file, on how wide
-its numbers are, or on which column is the label.
+and no other (privacy-model.md 1.5). It is the same for everybody. It does not depend on the order of the file, on how
+wide its numbers are, or on which column is the label.
 
 **Keyed hashes** answer whether two datasets have rows in common. They are private, stay in the user's configuration folder,
 and are taken in up to three *views* of a row, so that the same people are recognised in files of another form:

@@ -1,7 +1,7 @@
 """Texts as word indices: the ragged layout that files hold them in, and records of one length for a network.
 
 Record i is ``values[offsets[i]:offsets[i + 1]]``. A value k from 1 up is the k-th word of a ranking by frequency, 0 a word
-that the ranking lacks. Which words there are, and in which order, is a public input (PRIVACY.md section 1).
+that the ranking lacks. Which words there are, and in which order, is a public input (privacy-model.md 1.4).
 
 A record becomes positions in a table, as keras has them and Bu et al. (2020) after it: 0 is padding, 1 the start of a text,
 2 a word outside the table, and word k is at k + 3. The last positions are kept, shorter records are padded in front.

@@ -1,6 +1,6 @@
 """Gradient filters: maps of one record's gradient whose output norm is bounded, each with the bound beside it.
 
-Three kinds exist and the engine follows the kind (DESIGN.md). A *radial* filter rescales the whole gradient by a
+Three kinds exist and the engine follows the kind. A *radial* filter rescales the whole gradient by a
 function of its norm, a *layer-wise* one each layer by a function of that layer's. An *element-wise* filter maps each live
 coordinate, with a radial filter in front or behind.
 

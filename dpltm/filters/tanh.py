@@ -1,6 +1,6 @@
 """The tanh filter (Amian): c tanh(g / k) on each coordinate, as printed, with the norm clipped before, or after.
 
-Eq. 4 of the paper prints (1 - e^-x) / (1 + e^-x), which is tanh(x / 2); here tanh is tanh (PRIVACY.md section 4).
+Eq. 4 of the paper prints (1 - e^-x) / (1 + e^-x), which is tanh(x / 2); here tanh is tanh (privacy-model.md 4.2).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""LATENT: records randomised bit by bit before they leave their owner (PRIVACY.md section 6)."""
+"""LATENT: records randomised bit by bit before they leave their owner (docs/privacy-model.md section 6)."""

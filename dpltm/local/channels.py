@@ -1,4 +1,4 @@
-"""Binary channels: every bit of a record is sent with a chance of being another (PRIVACY.md section 6).
+"""Binary channels: every bit of a record is sent with a chance of being another (privacy-model.md 6.1).
 
 A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. Probabilities
 are whole multiples of 2^-64, so that what is certified is what the coins do, to the last bit of them.

@@ -2,7 +2,7 @@
 
 An event states the mechanism, its parameters, the neighbouring relation, the unit, the delta-free facts that an
 accountant needs, and which records it touched. Events never change meaning once written: a ledger on disk must cost
-the same tomorrow. PRIVACY.md sections 1 to 4.
+the same tomorrow. docs/privacy-model.md sections 1 to 4.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_STEPS, MOST_CATEGORIES = 10**9, 10**9
 """Beyond these a number is an accident, and more than accountants compose."""
 
 Cut = Literal["whole", "values", "columns", "places", "positions"]
-"""How a part of a dataset is cut out of it, which decides what a neighbour changes (PRIVACY.md section 1).
+"""How a part of a dataset is cut out of it, which decides what a neighbour changes (privacy-model.md 1.5).
 
 - ``whole``: it is not.
 - ``values``, ``columns``: by a public hash of each record's values in order, or of its values by column name. A record more
@@ -207,7 +207,7 @@ class Event:
 
 @dataclass(frozen=True)
 class ProvenanceEvent(Event):
-    """Where a ticket set's masks, or a map in front of the network, come from (PRIVACY.md section 2).
+    """Where a ticket set's masks, or a map in front of the network, come from (privacy-model.md 2).
 
     Attributes:
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
@@ -222,7 +222,7 @@ class ProvenanceEvent(Event):
 
 @dataclass(frozen=True)
 class SelectionEvent(Event):
-    """A winner drawn from a ticket set on private scores (PRIVACY.md section 3).
+    """A winner drawn from a ticket set on private scores (docs/privacy-model.md section 3).
 
     Attributes:
         mechanism: ``exponential`` or ``permute-and-flip``.
@@ -235,8 +235,8 @@ class SelectionEvent(Event):
         candidates: number of tickets drawn from.
         ticket_set: content id of the ticket set.
         adaptive: whether releases from these records were on record before the draw, so that its candidates may depend
-            on them. Only one that comes before everything else composes as a single two-outcome pair (PRIVACY.md
-            section 5; Dong, Durfee, Rogers 2019 on the cost of adaptivity).
+            on them. Only one that comes before everything else composes as a single two-outcome pair (privacy-model.md
+            5.4; Dong, Durfee, Rogers 2019 on the cost of adaptivity).
     """
 
     mechanism: Literal["exponential", "permute-and-flip"]
@@ -260,7 +260,7 @@ class SelectionEvent(Event):
 
 @dataclass(frozen=True)
 class TrainingEvent(Event):
-    """``steps`` Poisson-subsampled Gaussian releases of a filtered gradient sum (PRIVACY.md section 4).
+    """``steps`` Poisson-subsampled Gaussian releases of a filtered gradient sum (privacy-model.md 4.1).
 
     Attributes:
         sampling_rate: probability q with which each record enters a step.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpltm.data.registry import SESSION, RecordRegistry
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.accountant import LEAST_NOISE, central_limit, certified_by, epsilon, parts, stated_relations
 from dpltm.privacy.events import (
@@ -84,12 +85,19 @@ class Ledger:
         events: what is already on record.
         persist: called with each new event *before* it counts as entered; a file ledger writes, flushes and syncs
             here, so that no noisy value is used before the event that pays for it is on disk.
+        registry: tells whose records its events are about.
 
     A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
     which costs more (see :func:`after`).
     """
 
-    def __init__(self, events: Iterable[Event] = (), persist: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        persist: Callable[[Event], None] | None = None,
+        registry: RecordRegistry = SESSION,
+    ) -> None:
+        self.registry = registry
         self._events: list[Event] = []
         for event in events:
             self._events.append(after(event, self._events))

@@ -1,6 +1,6 @@
 """How many weights live after each round: fixed by the schedule alone, whatever the data.
 
-A selection relies on it: densities that no record can move (PRIVACY.md section 3).
+A selection relies on it: densities that no record can move (docs/privacy-model.md section 3.1).
 """
 
 from __future__ import annotations

@@ -32,10 +32,12 @@ from dpltm.features import FeatureMap
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import TicketSet, load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
+from sets import store_set
 
 MOST_SECONDS, MOST_MEGABYTES = 20, 256
 TIME = "2026-01-01T00:00:00Z"
@@ -99,13 +101,13 @@ def original(folder: Path) -> TicketSet:
     front = ModelSpec("mlp:12", 4, 3)
     trained = TrainingEvent(source, TIME, "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 99)
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
-    saved = save_ticket_set(
+    saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
         config={"rounds": 3}, events=[spent], draws=[drawn],
         feature_map=FeatureMap("network", (2, 2), (0.0, 255.0), source, (trained,), weights, front),
     )  # fmt: skip
     drawn = replace(drawn, ticket_set=saved.id)
-    ledger = open_ledger(saved.ledger_path)
+    ledger = open_ledger(folder / "s" / "ledger.jsonl")
     for event in (spent, ProvenanceEvent(source, TIME, "add-remove", "record", "dp", saved.id), drawn):
         ledger.append(event)
     save_winner(saved, 2, "exponential", [drawn])

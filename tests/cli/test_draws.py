@@ -14,7 +14,8 @@ import pytest
 from dpltm.data import load
 from dpltm.masks import Mask
 from dpltm.tickets.identity import reference
-from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import load_ticket_set
+from sets import store_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -33,7 +34,7 @@ def victim(cwd):
     changed = Mask(mask)
     predictor = {key: value * changed[key] for key, value in last.predictor.items()}
     last = replace(last, mask=changed, predictor=predictor)
-    return save_ticket_set(
+    return store_set(
         Path("set"), replace(body, tickets=(dense, replace(last, round=1), last)), name="set", criterion="magnitude",
         provenance="public", source=reference(load("digits", subset="0.0:0.5")), config={},
     )  # fmt: skip

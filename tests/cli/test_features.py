@@ -14,11 +14,12 @@ from safetensors.numpy import load_file
 from dpltm.cli.common import figure
 from dpltm.cli.main import run as dpltm
 from dpltm.data import key_id, load
+from dpltm.data.registry import PUBLIC_KEY
 from dpltm.features import FeatureMap
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
-from dpltm.tickets.identity import PUBLIC_KEY, reference
+from dpltm.tickets.identity import reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
 LINEAR = ("--model", "mlp", "--rounds", "2", "--prune", "0.3", "--iterations", "30", "--batch-size", "32")

@@ -106,7 +106,7 @@ def test_on_public_records(cli, events, criterion, scope):
     assert (document["criterion"], document["config"]["scope"]) == (criterion, scope)
     assert [document["source"][key] for key in ("cut", "start", "stop")] == ["values", 0, 500_000_000]
     assert [event["kind"] for event in events("new/ledger.jsonl")] == ["provenance"]
-    assert loaded.scored
+    assert loaded.is_scored
     by_layer = [int(loaded.ticket(2).mask[f"fc{number}.weight"].sum()) for number in (1, 2)]
     assert (by_layer == [251, 39]) == (scope == "layer")
     assert sum(by_layer) == 290

@@ -1,4 +1,4 @@
-"""The JSON that scripts read: exactly the keys of CLI.md (more are welcome, none may go), and their types."""
+"""The JSON that scripts read: at least these keys (more are welcome, none may go), and their types."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_select(cli):
     assert body["ticket_set"] == "pub"
     assert body["winner"] in [{"round": r, "density": d} for r, d, _ in TICKETS[1:]]
     assert (body["eps1"], body["mechanism"], body["score"]) == (0.1, "exponential", "product")
-    # PRIVACY.md section 3: max |1 - nu C| / n0, here nu 50 and C of round 1
+    # docs/privacy-model.md section 3.2: max |1 - nu C| / n0, here nu 50 and C of round 1
     assert body["sensitivity"] == {"rule": "exact", "value": pytest.approx((50 * 414 / 592 - 1) / 719, rel=1e-12)}
     check_privacy(body["privacy"])
     # bounded range alone: delta(x) = (1 - e^((x - e) / 2))^2 / (1 - e^-e), solved for x at delta 1e-5

@@ -108,7 +108,7 @@ def test_what_is_agreed_on(cli):
 
 
 def test_people_see_what_holds_before_what_is_claimed(cli):
-    """64 bits of UER: of two bits the first tells ln(p/q), p = 7/8, the second ln(q/p), p = 1/344 (PRIVACY.md)."""
+    """64 bits of UER: one bit of two tells ln(p/q), p = 7/8, the other ln(q/p), p = 1/344 (privacy-model.md 6.2)."""
     done = cli(
         "latent",
         "scheme",

@@ -11,7 +11,7 @@ import pytest
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 RATE = "256/60000"
 
-# PRIVACY.md section 5 (GDP Table 1) and the GDP paper's other tasks: sigma, q, epochs, delta, mu, clt, ma, pld
+# privacy-model.md 5.5 (GDP Table 1) and the GDP paper's other tasks: sigma, q, epochs, delta, mu, clt, ma, pld
 GOLDEN = [
     (1.3, RATE, 15, "1e-5", 0.2273, 0.835, 1.19, 0.8646),
     (1.1, RATE, 60, "1e-5", 0.5736, 2.324, 3.01, 2.382),
@@ -50,7 +50,7 @@ def test_steps_and_epochs_say_the_same(cli):
 
 @pytest.mark.parametrize(("mechanism", "total"), [("exponential", 1.42), ("permute-and-flip", 1.596)])
 def test_a_draw_before_the_training(cli, mechanism, total):
-    """PRIVACY.md section 5: DP-SGD alone 1.134; a draw at eps1 0.5 brings 1.42 as bounded range, 1.596 as pure DP."""
+    """privacy-model.md 5.5: DP-SGD alone 1.134; a draw at eps1 0.5 brings 1.42 as bounded range, 1.596 as pure DP."""
     setting = ("--noise-multiplier", "1.1", "--sampling-rate", RATE, "--steps", "3515")
     assert cli("privacy", "epsilon", *setting, "--json").json["pld"] == pytest.approx(1.134, abs=1e-3)
     body = cli("privacy", "epsilon", *setting, "--eps1", "0.5", "--mechanism", mechanism, "--json").json

@@ -24,8 +24,10 @@ from dpltm.masks import Mask
 from dpltm.models import build
 from dpltm.privacy import events as event_module
 from dpltm.privacy.events import DatasetRef, GaussianEvent
+from dpltm.ticket_set import TicketSet
 from dpltm.tickets.identity import reference
-from dpltm.tickets.ticket_set import TicketSet, load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import load_ticket_set
+from sets import store_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -48,7 +50,7 @@ def body_with_dead_units(name: str = "pub") -> Tickets:
 
 
 def write_set(path: str, provenance: str, source: object, body: Tickets | None = None, **more: object) -> TicketSet:
-    return save_ticket_set(
+    return store_set(
         Path(path), body or body_with_dead_units(), name=path, criterion="magnitude", provenance=provenance,
         source=source, config={"a": 1}, **more,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -319,7 +321,7 @@ def test_export_a_private_set_needs_a_word(cli, cwd, refused):
         " and accuracies stay here"
     ]
     found = load_ticket_set(cwd / "new")
-    assert not found.scored
+    assert not found.is_scored
     assert not (cwd / "new" / "predictors.safetensors").exists()
     trained = load_file(cwd / "pri" / "predictors.safetensors")
     for path in (cwd / "new").iterdir():
@@ -959,7 +961,7 @@ def test_no_copy_of_a_private_set_is_ever_certified(cli, cwd, copy):  # noqa: AR
 def test_copies_of_a_private_set_hold_no_accuracies(cli, cwd):
     accuracies = json.loads((cwd / "pri.private.json").read_text())["accuracy"].values()
     cli("tickets", "transfer", "pri", *PRIVATE, "--out", "t")
-    assert load_ticket_set(cwd / "t").scored  # nothing was changed, so predictors stay
+    assert load_ticket_set(cwd / "t").is_scored  # nothing was changed, so predictors stay
     for path in (cwd / "t").iterdir():
         for value in accuracies:
             assert repr(value).encode() not in path.read_bytes()

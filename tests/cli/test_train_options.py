@@ -37,7 +37,7 @@ def test_clip_norm_scales_the_noise_and_not_the_cost(train):
 
 def test_tanh_means_clip_then_tanh(train):
     body = train("--filter", "tanh", "--clip-norm", "2", "--tanh-scale", "3", "--tanh-range", "0.5", "--epsilon", "1")
-    bound = 3 * math.sqrt(LIVE) * math.tanh(2 / (0.5 * math.sqrt(LIVE)))  # PRIVACY.md section 4
+    bound = 3 * math.sqrt(LIVE) * math.tanh(2 / (0.5 * math.sqrt(LIVE)))  # docs/privacy-model.md section 4.2
     assert body["sensitivity"] == pytest.approx(bound, rel=2e-6)
     assert body["sensitivity"] >= bound
     assert body["filter"] == "clip(C=2) then tanh(c=3, k=0.5)"
@@ -150,7 +150,7 @@ def test_declared_records_are_what_rates_come_from(cli, events):
     ],
 )
 def test_every_filter_trains_with_its_own_bound(train, events, name, bound, nominal):
-    """The bounds of PRIVACY.md section 4, at C = 0.5, c = 3, k = 0.1."""
+    """The bounds of docs/privacy-model.md section 4.2, at C = 0.5, c = 3, k = 0.1."""
     options = ("--clip-norm", "0.5", "--tanh-scale", "3", "--tanh-range", "0.1", "--noise-multiplier", "2")
     body = train("--filter", name, *options)
     assert body["sensitivity"] == pytest.approx(bound, rel=2e-6)

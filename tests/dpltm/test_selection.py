@@ -96,7 +96,7 @@ def test_permute_and_flip_probabilities_of_many(count):
     assert permute_and_flip_probabilities(np.zeros(count), 1.0) == pytest.approx([1 / count] * count, rel=1e-6)
 
 
-# Golden values, PRIVACY.md section 3: C_i = 0.7^i, A = 0.97, nu = 50, eps1 = 0.1.
+# Golden values, docs/privacy-model.md section 3.3: C_i = 0.7^i, A = 0.97, nu = 50, eps1 = 0.1.
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -119,7 +119,7 @@ def test_golden_exact_sensitivity_draws():
 
 
 def test_golden_sign_of_the_product_score():
-    """PRIVACY.md section 3: above a density of 1/nu = 2 % more correct answers lower the score."""
+    """docs/privacy-model.md section 3.1: above a density of 1/nu = 2 % more correct answers lower the score."""
     plan = SelectionPlan(1.0, (0.5, 0.021, 0.019), 100)
     assert (plan.scores(np.full(3, 90)) < plan.scores(np.full(3, 80))).tolist() == [True, True, False]
 

@@ -1,4 +1,4 @@
-"""What documents say of this repository: the tests that docs/privacy.md names are there."""
+"""What documents say of this repository: the tests they name, the sections that source cites, their links, one version."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from pathlib import Path
 
 import pytest
 
+import dpltm
+
 ROOT = Path(__file__).parents[2]
+MODEL = "privacy-model.md"
 NAMED = sorted(
     set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs/privacy.md").read_text(encoding="utf-8")))
 )
+FOLDERS = ("dpltm", "tickets", "cli", "tests", "benchmarks", "examples", "scripts", "docs")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+TEXTS = [
+    *(
+        path
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".toml", ".sh")
+    ),
+    *DOCUMENTS,
+]
+CITATION = re.compile(rf"{re.escape(MODEL)}(?:\s+sections?)?\s+(\d+(?:\.\d+)*)(?:\s+(?:to|and)\s+(\d+(?:\.\d+)*))?")
+"""``docs/privacy-model.md section 4.2``, ``sections 1 to 4``, ``privacy-model.md 4.2``; a line may break in between."""
+
+
+def words(text: str) -> str:
+    """Text in which no line breaks, and no sign of a comment stands within a sentence."""
+    return re.sub(r"\s*\n[\s#]*", " ", text)
 
 
 def test_the_statement_names_tests():
@@ -21,3 +42,77 @@ def test_the_statement_names_tests():
 def test_a_test_that_a_document_names_is_there(path, name):
     text = (ROOT / path).read_text(encoding="utf-8")
     assert f"\ndef {name or 'test_'}" in text
+
+
+def headings(document: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def sections() -> list[str]:
+    """Numbers of the sections of the privacy model, in order."""
+    numbers = (re.match(r"(\d+(?:\.\d+)*)\.? ", heading) for heading in headings(ROOT / "docs" / MODEL))
+    return [number.group(1) for number in numbers if number]
+
+
+def test_sections_are_numbered_without_a_gap():
+    last: tuple[int, ...] = ()
+    for number in sections():
+        parts = tuple(map(int, number.split(".")))
+        expected = {(*last, 1), *((*last[:depth], last[depth] + 1) for depth in range(len(last)))}
+        assert parts in expected, f"{number} after {'.'.join(map(str, last))}"
+        last = parts
+    assert last[0] > 1
+
+
+def test_every_cited_section_of_the_privacy_model_exists():
+    known, cited = sections(), 0
+    for path in TEXTS:
+        for match in CITATION.finditer(words(path.read_text(encoding="utf-8"))):
+            for number in filter(None, match.groups()):
+                assert number in known, f"{path.relative_to(ROOT)}: section {number}"
+                cited += 1
+    assert cited > 40
+
+
+def test_sections_that_the_privacy_model_cites_of_itself_exist():
+    body, _, _ = (ROOT / "docs" / MODEL).read_text(encoding="utf-8").partition("## References")
+    own = re.findall(r"(?:\(|\bsee |\bof )([1-9]\.\d)(?=[),;. ])", words(body))  # 0.5 is a figure
+    assert len(own) > 5
+    assert set(own) <= set(sections())
+
+
+def test_source_cites_the_privacy_model_by_section():
+    for path in TEXTS:
+        if path.suffix == ".py" and path != Path(__file__):
+            text = words(path.read_text(encoding="utf-8"))
+            assert len(re.findall(re.escape(MODEL), text)) == len(CITATION.findall(text)), path.relative_to(ROOT)
+
+
+@pytest.mark.parametrize("name", ["PRIVACY", "DESIGN", "STYLE", "CLI"])
+def test_nothing_cites_a_document_that_is_not_here(name):
+    citing = [str(path.relative_to(ROOT)) for path in TEXTS if f"{name}.md" in path.read_text(encoding="utf-8")]
+    assert citing == []
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        file, _, fragment = target.partition("#")
+        path = document.parent / file if file else document
+        assert path.exists(), target
+        if fragment:
+            assert fragment in map(anchor, headings(path)), target
+
+
+def test_one_version_everywhere():
+    for name, pattern in (("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^version: (.+)$")):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert re.findall(pattern, text, flags=re.MULTILINE) == [dpltm.__version__], name
+    assert any(heading.startswith(f"[{dpltm.__version__}] - ") for heading in headings(ROOT / "CHANGELOG.md"))

@@ -18,7 +18,8 @@ from dpltm.data import load, scale
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import DatasetRef
-from dpltm.tickets.ticket_set import TicketSet, save_ticket_set
+from dpltm.ticket_set import TicketSet
+from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)
@@ -57,7 +58,7 @@ def save(tickets: Tickets) -> Callable[..., TicketSet]:
             "source": SOURCE,
             "config": asdict(CONFIG),
         }
-        return save_ticket_set(path, body, **{**settings, **changes})  # type: ignore[arg-type]
+        return store_set(path, body, **{**settings, **changes})  # type: ignore[arg-type]
 
     return call
 

@@ -31,9 +31,10 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import Parent, load_ticket_set, private_path, save_ticket_set
+from dpltm.tickets.ticket_set import Parent, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from dpltm.training import TrainingConfig, cross_entropy, train
+from sets import store_set
 
 TIME = "2026-01-01T00:00:00Z"
 SOURCE = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
@@ -88,7 +89,7 @@ def tickets_of(kind):
 
 def saved_set(path, kind, **changes):
     settings = {"name": "big", "criterion": "magnitude", "provenance": "public", "source": SOURCE, "config": {"a": 1}}
-    return save_ticket_set(path, tickets_of(kind), **{**settings, **changes})
+    return store_set(path, tickets_of(kind), **{**settings, **changes})
 
 
 def masked(spec, values, mask):
@@ -177,7 +178,7 @@ def test_a_compact_set_comes_from_where_the_set_does(tmp_path, provenance):
     assert (small.provenance, small.source, small.events) == (provenance, saved.source, saved.events)
     assert small.parent == Parent(saved.id, "big", 2, "compaction")
     assert small.id != saved.id
-    assert not small.scored
+    assert not small.is_scored
 
 
 def test_a_side_file_that_is_there_is_not_replaced(tmp_path):
@@ -197,16 +198,16 @@ def test_a_set_with_accuracies_is_not_written_beside_those_of_another(tmp_path):
     more = {"name": "n", "criterion": "magnitude", "provenance": "private", "source": SOURCE, "config": {}}
     private_path(tmp_path / "c").write_text("accuracies of another set")
     with pytest.raises(ArtifactError) as caught:
-        save_ticket_set(tmp_path / "c", body, **more)
+        store_set(tmp_path / "c", body, **more)
     assert str(caught.value) == (
         f"`out`: {private_path(tmp_path / 'c')} exists already; choose another name or remove it first"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["c.private.json"]
     assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
-    save_ticket_set(tmp_path / "d", body, **more)
+    store_set(tmp_path / "d", body, **more)
     side = json.loads(private_path(tmp_path / "d").read_text())
     assert side["accuracy"] == {"0": 0.25, "1": 0.25, "2": 0.25}
-    save_ticket_set(tmp_path / "e", body, **{**more, "provenance": "public"})
+    store_set(tmp_path / "e", body, **{**more, "provenance": "public"})
     assert not private_path(tmp_path / "e").exists()
 
 

@@ -33,7 +33,7 @@ from dpltm.tickets.export import (
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import Origin, load_ticket_set, private_path
+from dpltm.tickets.ticket_set import Origin, ledger_path, load_ticket_set, origin_of, private_path
 from dpltm.tickets.winner import save_winner
 
 TIME = "2026-01-01T00:00:00Z"
@@ -101,7 +101,7 @@ def used(saved):
     drawn = SelectionEvent(
         saved.source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, saved.id, True
     )
-    open_ledger(saved.ledger_path).append(drawn)
+    open_ledger(ledger_path(saved.path)).append(drawn)
     save_winner(saved, 2, "exponential", [drawn])
 
 
@@ -144,7 +144,7 @@ def test_a_copy_without_predictors_is_the_same_set(tmp_path, save):
     saved = save(tmp_path / "s")
     copied = load_ticket_set(export_set(saved, tmp_path / "c", predictors=False).path)
     assert copied.id == saved.id
-    assert not copied.scored
+    assert not copied.is_scored
     assert not (tmp_path / "c" / "predictors.safetensors").exists()
     assert problems(copied.path) == []
 
@@ -444,8 +444,8 @@ def test_a_file_says_where_it_comes_from(tmp_path, form, name):
 
 def test_a_set_says_where_its_tickets_come_from(tmp_path, save):
     saved = save(tmp_path / "s", provenance="dp", source=SOURCE, events=[SPENT])
-    origin = load_ticket_set(saved.path).origin
-    assert origin == saved.origin == Origin(saved.id, "a name", "dp", SOURCE, (SPENT,))
+    origin = origin_of(load_ticket_set(saved.path))
+    assert origin == origin_of(saved) == Origin(saved.id, "a name", "dp", SOURCE, (SPENT,))
     assert Origin.from_json(json.loads(json.dumps(origin.to_json()))) == origin
 
 
@@ -588,7 +588,7 @@ def test_whatever_is_exported_can_be_read_again(tmp_path, save, form):
         GuaranteeEvent(source, f"{number:0300d}", "add-remove", "record", "ü" * 1000, 1.0, 0.0) for number in range(2)
     ]
     saved = save(tmp_path / "s", name="ü" * 200, provenance="dp", source=source, events=events)
-    path = written(tmp_path / "t.safetensors", form, load_ticket_set(saved.path).origin)
+    path = written(tmp_path / "t.safetensors", form, origin_of(load_ticket_set(saved.path)))
     assert read_origin(path, MLP).events == tuple(events)
     if form == "torch-prune":
         assert import_torch_prune(path, MLP).tickets[1].mask.same_as(ticket_of(MLP)[1])

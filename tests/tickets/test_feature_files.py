@@ -21,7 +21,8 @@ from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, TrainingEvent
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
-from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import load_ticket_set
+from sets import store_set
 
 SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
 TIME = "2026-01-02T03:04:05Z"
@@ -108,7 +109,7 @@ def test_ticket_sets(there, kind):
     body = without_data(
         ModelSpec("mlp:6", made.features, 3), GenerationConfig(rounds=1, prune=(0.3,), criterion="random")
     )
-    saved = save_ticket_set(
+    saved = store_set(
         there / "s",
         body,
         name="n",
@@ -150,7 +151,7 @@ def test_a_network_of_another_width_than_its_features(there):
     body = without_data(
         ModelSpec("mlp:6", made.features - 1, 3), GenerationConfig(rounds=1, prune=(0.3,), criterion="random")
     )
-    save_ticket_set(
+    store_set(
         there / "s",
         body,
         name="n",

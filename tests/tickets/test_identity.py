@@ -14,15 +14,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.data import key_id, load
+from dpltm.data import key_id, load, registry
+from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import ref_from_json, ref_to_json, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
-from dpltm.tickets import identity
 from dpltm.tickets.identity import (
     _LINE,
-    PUBLIC_KEY,
     key_path,
     load_key,
     read_event,
@@ -558,7 +557,7 @@ def test_a_folder_that_cannot_be_written(write, home, place):
 def test_of_too_many_rows_nothing_is_kept(write, monkeypatch, home):
     """Then nobody can tell whom they are shared with: it may be anybody, and is nobody for certain."""
     small = reference(write())
-    monkeypatch.setattr(identity, "MOST_ROWS", 40)
+    monkeypatch.setattr(registry, "MAX_ROWS", 40)
     x = np.random.default_rng(9).integers(0, 255, (400, 6)).astype(np.uint8)
     y = np.arange(400) % 3
     whole = reference(write("whole", x, y))

@@ -132,7 +132,7 @@ def test_other_documents(r):
     path.write_text(json.dumps({**document, "format": "dpltm-ticket-set"}))
     assert refused(r) == "r/config.json: not a document of format 'dpltm-run'"
     path.unlink()
-    assert refused(r) == "r: not a run (no config.json in it); name a folder made by dpltm train `out` r"
+    assert refused(r) == "r: not a run (no config.json in it); name a folder made by dpltm train --out r"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "mask.safetensors"])

@@ -30,7 +30,8 @@ from dpltm.privacy.events import (
     TrainingEvent,
     now,
 )
-from dpltm.tickets.ticket_set import Parent, card_is_as_written, load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import Parent, card_is_as_written, load_ticket_set
+from sets import store_set
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 TIME = "2026-01-02T03:04:05Z"
@@ -49,11 +50,11 @@ OLD = "schema 1 knew public and private sets alone, with predictors"
 def originals(tmp_path_factory, tickets):
     """``dp``: from DP releases and a parent, with predictors; ``free``: from no data, without; tests work on copies."""
     home = tmp_path_factory.mktemp("originals")
-    save_ticket_set(
+    store_set(
         home / "dp", tickets, name="n", criterion="dp-train", provenance="dp", source=SOURCE, config={"a": [1, 2.5]},
         events=EVENTS, parent=PARENT,
     )  # fmt: skip
-    save_ticket_set(
+    store_set(
         home / "free", without_data(SPEC, CONFIG), name="n", criterion="random", provenance="data-free", source=None,
         config=asdict(CONFIG),
     )  # fmt: skip
@@ -105,7 +106,7 @@ def same(one, other):
 def test_a_set_from_releases_and_a_parent(cwd, tickets):
     loaded = load_ticket_set(cwd / "dp")
     assert (loaded.provenance, loaded.source, loaded.events, loaded.parent) == ("dp", SOURCE, EVENTS, PARENT)
-    assert loaded.scored
+    assert loaded.is_scored
     assert [ticket.accuracy for ticket in loaded.body.tickets] == [ticket.accuracy for ticket in tickets.tickets]
     document = json.loads((cwd / "dp/tickets.json").read_text())
     assert document["parent"] == {
@@ -137,7 +138,7 @@ def test_a_set_without_predictors(cwd, raw):
     document = json.loads((cwd / "free/tickets.json").read_text())
     assert (document["predictors_id"], document["source"], document["events"]) == (None, None, [])
     assert document["id"] == loaded.id == raw.set_id(cwd / "free")
-    assert not loaded.scored
+    assert not loaded.is_scored
     assert same(loaded.body.theta0, made.theta0)
     for back, ticket in zip(loaded.body.tickets, made.tickets, strict=True):
         assert back.mask.same_as(ticket.mask)
@@ -151,7 +152,7 @@ def test_the_id_does_not_depend_on_predictors(tmp_path, tickets, save):
     without = replace(tickets, tickets=tuple(replace(ticket, predictor=None) for ticket in tickets.tickets))
     with_them, bare = save(tmp_path / "a"), save(tmp_path / "b", without)
     assert with_them.id == bare.id
-    assert (with_them.scored, bare.scored) == (True, False)
+    assert (with_them.is_scored, bare.is_scored) == (True, False)
     total = {name: sum(path.stat().st_size for path in (tmp_path / name).iterdir()) for name in "ab"}
     predictors = sum(4 * ticket.mask.live for ticket in tickets.tickets)
     assert total["a"] - total["b"] >= predictors
@@ -534,7 +535,7 @@ def test_texts_are_refused_before_anything_is_written(tmp_path, save, text):
 def readable_or_refused(path, *arguments, **settings):
     """What is written must be readable; what could not be read must not be written."""
     try:
-        save_ticket_set(path, *arguments, **settings)
+        store_set(path, *arguments, **settings)
     except ArtifactError:
         assert not path.exists()
         return

@@ -219,7 +219,7 @@ def test_a_folder_that_is_no_scheme(there):
     (there / "empty").mkdir()
     for name in ("empty", "nothing", "m"):
         assert told(load_scheme, Path(name)) == (
-            f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme `out` {name}"
+            f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {name}"
         )
 
 

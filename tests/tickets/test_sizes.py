@@ -14,7 +14,7 @@ from dpltm.privacy.event_json import from_json
 from dpltm.privacy.events import DatasetRef, SelectionEvent
 from dpltm.tickets import ticket_set
 from dpltm.tickets.store import listing
-from dpltm.tickets.ticket_set import Parent, load_ticket_set
+from dpltm.tickets.ticket_set import Parent, load_ticket_set, origin_of
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 DRAWN = SelectionEvent(
@@ -101,7 +101,7 @@ def test_texts_of_source_and_parent_are_checked_on_saving(tmp_path, save, text):
 def test_draws_round_trip_and_nothing_else_is_saved_as_one(tmp_path, save, raw):
     saved = save(tmp_path / "s", draws=[DRAWN])
     found = load_ticket_set(tmp_path / "s")
-    assert saved.draws == found.draws == found.origin.draws == (DRAWN,)
+    assert saved.draws == found.draws == origin_of(found).draws == (DRAWN,)
     assert found.id == save(tmp_path / "t").id  # what was paid is no content
     budget = from_json(
         {

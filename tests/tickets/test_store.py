@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpltm.data import key_id
+from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import ProvenanceEvent, SelectionEvent
 from dpltm.tickets import store, ticket_set
-from dpltm.tickets.identity import PUBLIC_KEY, key_id
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import load_ticket_set
+from dpltm.tickets.ticket_set import ledger_path, load_ticket_set
 from dpltm.tickets.winner import save_winner
 
 TIME = "2026-01-01T00:00:00Z"
@@ -223,7 +224,7 @@ def healthy(tmp_path, save):
     drawn = SelectionEvent(
         saved.source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, saved.id, True
     )
-    ledger = open_ledger(saved.ledger_path)
+    ledger = open_ledger(ledger_path(saved.path))
     ledger.append(ProvenanceEvent(saved.source, TIME, "add-remove", "record", "public", saved.id))
     ledger.append(drawn)
     save_winner(saved, 2, "exponential", [drawn])

@@ -26,11 +26,11 @@ def original(tmp_path_factory, tickets):
     """A saved set; tests work on copies."""
     from dpltm.generation import GenerationConfig
     from dpltm.privacy.events import DatasetRef
-    from dpltm.tickets.ticket_set import save_ticket_set
+    from sets import store_set
 
     folder = tmp_path_factory.mktemp("original") / "s"
     source = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-    save_ticket_set(
+    store_set(
         folder,
         tickets,
         name="n",
@@ -265,7 +265,7 @@ def test_missing_document_and_folder(folder):
     (folder / "tickets.json").unlink()
     assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
     shutil.rmtree(folder)
-    assert refused(folder) == "s: no ticket set there; make one with dpltm generate `out` s"
+    assert refused(folder) == "s: no ticket set there; make one with dpltm generate --out s"
 
 
 def test_appended_bytes(folder):

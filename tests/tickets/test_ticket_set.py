@@ -17,7 +17,8 @@ from dpltm.errors import ArtifactError
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import DatasetRef
-from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
+from dpltm.tickets.ticket_set import load_ticket_set
+from sets import store_set
 
 
 def same_tensors(one, other):
@@ -218,7 +219,7 @@ def test_fifteen_rounds_of_the_papers_network_take_little_room(tmp_path):
     made = without_data(spec, config)
     rounds = [replace(ticket, accuracy=0.5) for ticket in made.tickets]
     source = DatasetRef("mnist", "ab" * 16, "01234567", 0, 60000, "places")
-    save_ticket_set(
+    store_set(
         tmp_path / "s",
         replace(made, tickets=tuple(rounds)),
         name="mnist",

@@ -40,7 +40,8 @@ def test_options_arrive_where_they_belong():
          "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not radial-tanh; did you mean `tanh_range`?"),
         ("tanh", {"tahn_range": 1.0}, "`tahn_range`: tanh has no such parameter; did you mean `tanh_range`?"),
         ("clip", {"momentum": 1.0}, "`momentum`: clip has no such parameter; it takes `clip_norm`"),
-        ("clip", {"tanh_scale": 2.0, "clip_norm": 0.0}, "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not clip"),
+        ("clip", {"tanh_scale": 2.0, "clip_norm": 0.0},
+         "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not clip"),
     ],
 )  # fmt: skip
 def test_parameters_of_other_filters(name, given, message):

@@ -28,7 +28,7 @@ def test_map_golden():
 
 
 def test_it_is_tanh_and_not_the_printed_equation_4():
-    """(1 - e^-x) / (1 + e^-x) is tanh(x / 2); PRIVACY.md section 4."""
+    """(1 - e^-x) / (1 + e^-x) is tanh(x / 2); docs/privacy-model.md section 4.2."""
     printed = (1 - math.exp(-1)) / (1 + math.exp(-1))
     mapped = Tanh(1.0, 1.0, None).map(torch.tensor([1.0])).item()
     assert mapped == pytest.approx(0.7615941559557649, abs=1e-6)

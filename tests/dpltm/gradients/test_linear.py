@@ -36,7 +36,7 @@ def record_gradient(model: nn.Module, mask: Mask, loss, x: Tensor, y: Tensor) ->
 
 
 def naive_filter(gradient: Tensor, filter: Filter, rounding: float, layers: list[int]) -> Tensor:
-    """The table of PRIVACY.md section 4, radial factors rounded outward as RecordGradients states.
+    """The table of docs/privacy-model.md section 4.2, radial factors rounded outward as RecordGradients states.
 
     ``layers`` are the numbers of live coordinates of each layer, in order.
     """

@@ -51,7 +51,7 @@ def naive_gradients(model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> dict[
 
 
 def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, layers: list[list[str]]) -> Tensor:
-    """The table of PRIVACY.md section 4 over the rows of ``gradients``; ``layers`` are the parameters of each layer."""
+    """The table of privacy-model.md 4.2 over the rows of ``gradients``; ``layers`` are the parameters of each layer."""
 
     def clipped(values: Tensor, to: float) -> Tensor:
         norm = values.norm(dim=1, keepdim=True)

@@ -86,7 +86,7 @@ def naive_gradients(model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> list[
 
 
 def filtered(row: dict[str, Tensor], filter: Filter, rounding: float) -> Tensor:
-    """PRIVACY.md section 4, written out anew for one record."""
+    """docs/privacy-model.md section 4.2, written out anew for one record."""
 
     def clipped(values: Tensor, to: float) -> Tensor:
         return values * min(1.0, to / max(float(values.norm()), 1e-300)) * rounding

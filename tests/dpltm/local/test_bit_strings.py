@@ -27,7 +27,7 @@ def made(form=FORMS[3], protocol="rappor", values=3, epsilon=8.0, label_epsilon=
 
 
 def chances(answer: BitStrings, place: int) -> tuple[float, float]:
-    """P(1 -> 1) and P(0 -> 1) of one bit, from the table of PRIVACY.md section 6."""
+    """P(1 -> 1) and P(0 -> 1) of one bit, from the table of docs/privacy-model.md section 6.1."""
     epsilon, bits = answer.epsilon, answer.values * answer.form.length
     half, whole, each = math.exp(epsilon / 2), math.exp(epsilon), math.exp(epsilon / bits)
     match answer.protocol:
@@ -290,7 +290,7 @@ def test_a_public_label_adds_nothing():
 
 
 def test_the_published_setting():
-    """9,216 values of ten bits, alpha 7: claims 0.5, certifies 262,983.6 (PRIVACY.md section 6)."""
+    """9,216 values of ten bits, alpha 7: claims 0.5, certifies 262,983.6 (docs/privacy-model.md section 6.2)."""
     answer = made(FixedPoint(4, 5), "uer", values=9216, epsilon=0.5, label_epsilon=None)
     assert answer.nominal == 0.5
     assert answer.certified == pytest.approx(262983.6, abs=0.05)

@@ -1,4 +1,4 @@
-"""Binary channels: what they do to bits, and what that is worth (PRIVACY.md section 6)."""
+"""Binary channels: what they do to bits, and what that is worth (docs/privacy-model.md section 6)."""
 
 import functools
 import itertools

@@ -162,7 +162,7 @@ GDP_TABLE = [
     ids=["1.3", "1.1", "0.7", "0.6", "0.55", "0.5", "imdb", "adult", "movielens"],
 )
 def test_golden_table(sigma, rate, epochs, delta, clt, ma, certified):
-    """PRIVACY.md section 5 (GDP Table 1), and the paper's IMDb, Adult and MovieLens: T = epochs / q, rounded."""
+    """privacy-model.md 5.5 (GDP Table 1), and the paper's IMDb, Adult and MovieLens: T = epochs / q, rounded."""
     events = [training(round(epochs / rate), sigma, rate)]
     assert central_limit(events, delta) == pytest.approx(clt, rel=1e-3)
     assert epsilon(events, delta, "ma") == pytest.approx(ma, rel=5e-3)
@@ -171,7 +171,7 @@ def test_golden_table(sigma, rate, epochs, delta, clt, ma, certified):
 
 
 def test_golden_training_then_selection():
-    """PRIVACY.md section 5: 1.134 alone; then a draw of 0.5, against a naive sum of 1.634."""
+    """docs/privacy-model.md section 5.5: 1.134 alone; then a draw of 0.5, against a naive sum of 1.634."""
     alone, after = training(3515, 1.1), [training(3515, 1.1)]
     assert epsilon([alone], DELTA) == pytest.approx(1.134, abs=5e-4)
     assert epsilon([flip(0.5), alone], DELTA) == pytest.approx(1.596, abs=5e-4)  # pure DP and no more
@@ -180,7 +180,7 @@ def test_golden_training_then_selection():
 
 
 def test_golden_tanh_bound():
-    """PRIVACY.md section 4: 26,010 live weights, c = 1, sigma = 1.1 against a bound of 1: about 11,156 for one step."""
+    """privacy-model.md 4.3: 26,010 live weights, c = 1, sigma = 1.1 against a bound of 1: about 11,156 for one step."""
     sigma = 1.1 / math.sqrt(26010)
     exact = step_epsilon(sigma, 0.00427, DELTA)
     assert exact == pytest.approx(11156, abs=1)

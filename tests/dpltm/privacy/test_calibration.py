@@ -478,7 +478,7 @@ def test_other_accountants_keep_the_budget_too(accountant):
 
 
 def test_slack_noise_is_smaller_and_nominal():
-    """By the formulas of PRIVACY.md section 5: at the slack noise the central limit epsilon is the MA's 3.01."""
+    """By the formulas of privacy-model.md 5.3: at the slack noise the central limit epsilon is the MA's 3.01."""
     event = plan(14062, 256 / 60000, 1.1)
     sigma = slack_noise(event, DELTA)
     mu = 256 / 60000 * math.sqrt(14062 * math.expm1(sigma**-2))

@@ -29,7 +29,7 @@ DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
     ],
 )
 def test_golden_table(sigma, steps, mu, epsilon):
-    """PRIVACY.md section 5: GDP Table 1."""
+    """docs/privacy-model.md section 5.5: GDP Table 1."""
     assert gdp.clt_mu(sigma, Q, steps) == pytest.approx(mu, abs=5e-5)
     assert gdp.epsilon(1e-5, gdp.clt_mu(sigma, Q, steps)) == pytest.approx(epsilon, rel=1e-3)
 

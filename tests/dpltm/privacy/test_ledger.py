@@ -71,7 +71,7 @@ def renamed(ref, **changes):
 
 
 def gdp_epsilon(mu, delta):
-    """Epsilon of mu-GDP by the formula of PRIVACY.md section 5."""
+    """Epsilon of mu-GDP by the formula of docs/privacy-model.md section 5.3."""
 
     def excess(eps):
         return ndtr(-eps / mu + mu / 2) - math.exp(eps + log_ndtr(-eps / mu - mu / 2)) - delta
@@ -257,7 +257,7 @@ def test_only_releases_that_may_share_records_count(where, refused):
 
 
 def test_a_budget_refuses_what_exceeds_it():
-    """PRIVACY.md section 5: 3515 steps cost 1.134, 14062 steps 2.382."""
+    """docs/privacy-model.md section 5.5: 3515 steps cost 1.134, 14062 steps 2.382."""
     written = []
     ledger = Ledger([], written.append)
     ledger.append(BUDGET)
@@ -524,7 +524,7 @@ def training_delta():
 
 
 def test_golden_first_draw(training_delta):
-    """PRIVACY.md section 5: about 1.42. Oracle: the largest over pairs with losses t and t - eps1, t on a fine grid.
+    """privacy-model.md 5.5: about 1.42. Oracle: the largest over pairs with losses t and t - eps1, t on a fine grid.
 
     The grid can only miss the largest, and dp-accounting rounds up: the two agree to a few 1e-3.
     """
@@ -541,7 +541,7 @@ def test_golden_first_draw(training_delta):
 
 
 def test_golden_report(training_delta):
-    """PRIVACY.md section 5: DPLTM's Theorem 3 adds up to 1.634; a draw that may depend on earlier releases costs less.
+    """privacy-model.md 5.5: DPLTM's Theorem 3 adds up to 1.634; a draw that may depend on earlier releases costs less.
 
     Oracle for that: the largest of the pairs' profiles at each epsilon, (1 - e^((x - e)/2))^2 / (1 - e^-e), is itself the
     profile of losses with density e^((x - e)/2) / (2 (1 - e^-e)) on [-e, e]: e^x times minus the derivative of
@@ -561,7 +561,7 @@ def test_golden_report(training_delta):
 
 
 def test_permute_and_flip_is_pure_and_no_more():
-    """Bounded range is proven for the exponential mechanism alone: 1.596 (PRIVACY.md section 5), whenever it came."""
+    """Bounded range is proven for the exponential mechanism alone: 1.596 (privacy-model.md 5.5), whenever it came."""
     draw = replace(SELECTION, mechanism="permute-and-flip")
     for adaptive in (True, False):
         events = [replace(draw, adaptive=adaptive), TRAINING]
@@ -570,7 +570,7 @@ def test_permute_and_flip_is_pure_and_no_more():
 
 # Other accountants.
 
-GOLDEN = [  # sigma, T, CLT epsilon, MA epsilon, PLD epsilon: PRIVACY.md section 5
+GOLDEN = [  # sigma, T, CLT epsilon, MA epsilon, PLD epsilon: docs/privacy-model.md section 5.5
     (1.3, 3516, 0.835, 1.19, 0.8646),
     (1.1, 14062, 2.324, 3.01, 2.382),
     (0.5, 23438, 31.117, 32.35, 28.05),
@@ -633,7 +633,7 @@ def test_the_central_limit_of_a_claimed_bound():
     """The claim is what the source accounts for: deviation 1.1 over the claimed 1, not over the true 2."""
     tanh = replace(TRAINING, steps=14062, noise_multiplier=0.55, sensitivity=2.0, nominal_sensitivity=1.0)
     found = report([tanh], DELTA, "add-remove", accountant="clt")
-    assert found.nominal.epsilon == pytest.approx(2.324, abs=1e-3)  # PRIVACY.md section 5, sigma 1.1
+    assert found.nominal.epsilon == pytest.approx(2.324, abs=1e-3)  # docs/privacy-model.md section 5.5, sigma 1.1
     assert found.nominal.source == "GDP central limit theorem, an approximation; tanh paper's sensitivity"
     assert found.certified.epsilon == epsilon([tanh], DELTA) > 10
 
@@ -659,7 +659,7 @@ def test_theorem_3_adds_every_draw():
 
 
 def test_private_tickets_are_infinite_with_the_nominal_beside():
-    """PRIVACY.md section 2: the paper as printed shows certified inf and nominal eps1 + eps2."""
+    """docs/privacy-model.md section 2: the paper as printed shows certified inf and nominal eps1 + eps2."""
     found = report([PRIVATE, SELECTION, TRAINING], DELTA, "add-remove")
     assert found.certified.epsilon == math.inf
     assert found.nominal.epsilon == pytest.approx(1.634, abs=5e-4)
@@ -679,7 +679,7 @@ def test_private_tickets_alone():
 
 
 def test_golden_tanh_claim():
-    """PRIVACY.md section 4: a bound of 1 is claimed where sqrt(26010) is true.
+    """docs/privacy-model.md section 4.3: a bound of 1 is claimed where sqrt(26010) is true.
 
     One step truly costs about 11,156, while 60 epochs (14062 steps) are claimed to cost 2.38. The certified figure of
     all 60 epochs takes a while to compute; a private ticket beside them settles it.

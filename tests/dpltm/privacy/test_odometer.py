@@ -27,7 +27,7 @@ def plan(steps, rate=256 / 60000, sigma=1.1, adjacency="add-remove"):
 
 
 def gaussian_epsilon(steps, sigma):
-    """``steps`` full Gaussian steps are sqrt(steps)/sigma-GDP, whose epsilon has a formula (PRIVACY.md section 5)."""
+    """``steps`` full Gaussian steps are sqrt(steps)/sigma-GDP, whose epsilon has a formula (privacy-model.md 5.3)."""
     mu = math.sqrt(steps) / sigma
     return brentq(
         lambda eps: ndtr(-eps / mu + mu / 2) - math.exp(eps + log_ndtr(-eps / mu - mu / 2)) - DELTA,
@@ -41,7 +41,7 @@ def readings(odometer, steps):
 
 
 def test_golden_end():
-    """PRIVACY.md section 5: 14062 steps cost 2.382, the first 3515 of them 1.134."""
+    """docs/privacy-model.md section 5.5: 14062 steps cost 2.382, the first 3515 of them 1.134."""
     odometer = Odometer([], plan(14062), DELTA)
     assert odometer.after(14062) == pytest.approx(2.382, rel=1e-3)
     assert odometer.after(14062) == epsilon([plan(14062)], DELTA)

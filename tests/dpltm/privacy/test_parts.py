@@ -1,6 +1,6 @@
 """Parts of a dataset: what one record more or less changes in them, and what the accountant makes of it.
 
-PRIVACY.md section 1. Each rule is compared with the truth, worked out from the records themselves.
+docs/privacy-model.md section 1.5. Each rule is compared with the truth, worked out from the records themselves.
 """
 
 import math
@@ -56,7 +56,7 @@ def full_batch(ref, noise, adjacency="add-remove"):
 
 
 def gaussian_epsilon(mu):
-    """Epsilon of mu-GDP at DELTA by the formula of PRIVACY.md section 5."""
+    """Epsilon of mu-GDP at DELTA by the formula of docs/privacy-model.md section 5.3."""
 
     def excess(eps):
         return ndtr(-eps / mu + mu / 2) - math.exp(eps + log_ndtr(-eps / mu - mu / 2)) - DELTA

@@ -284,7 +284,7 @@ def test_the_worst_part_counts():
 
 
 def test_the_central_limit_is_drawn_beside():
-    """PRIVACY.md section 5: mu = 0.5736 for 14062 steps."""
+    """docs/privacy-model.md section 5.5: mu = 0.5736 for 14062 steps."""
     found = curves([training(14062, 256 / 60000, 1.1)])
     assert found.mu == pytest.approx(0.5736, abs=5e-5)
     assert found.misses_gdp == pytest.approx(ndtr(ndtri(1 - found.false_alarms) - found.mu), abs=1e-12)

@@ -1,0 +1,51 @@
+"""What a reader should know of the public facts that a guarantee rests on, and of whom it protects."""
+
+from __future__ import annotations
+
+from dpltm.data.dataset import Dataset
+
+SEVERAL_ROWS = (
+    "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
+    " row a person where people are to be protected"
+)
+"""Said of every guarantee for single records of a file of the user's own (group privacy)."""
+
+
+def public_input_notes(dataset: Dataset) -> list[str]:
+    """Sentences about public inputs that were only counted on the private data (privacy-model.md 1.4)."""
+    notes = []
+    if dataset.records_origin == "counted":
+        notes.append(
+            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure"
+            " with `records` to keep it private"
+        )
+    if dataset.classes_origin == "counted":
+        notes.append(
+            f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
+        )
+    if len(dataset.tables) == 1 and dataset.tables_origin == "counted":
+        notes.append(
+            f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
+        )
+    elif len(dataset.tables) == 1:
+        notes.append(
+            f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
+        )
+    if len(dataset.tables) == 2 and dataset.tables_origin == "counted":
+        users, items = dataset.tables
+        notes.append(
+            f"the largest ids of users ({users}) and items ({items}) were read off the ratings and are treated as public;"
+            " declare them with `users` and `items`"
+        )
+    return notes
+
+
+def unit_notes(dataset: Dataset) -> list[str]:
+    """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
+    if dataset.unit == "user":
+        return []
+    if dataset.rated:
+        return [
+            "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
+        ]
+    return [] if dataset.known else [SEVERAL_ROWS]

@@ -1,0 +1,187 @@
+"""Lineage: what a release owes to where things come from, and which records may be used for what.
+
+A ticket, a draw, a map in front of the network and settings all come from records. Whatever is made of them is entered on
+*those* records, whichever are used now; records that were declared public cannot become private, nor private ones public;
+and accuracy on a test split is told only where no release was made from its records (privacy-model.md 2).
+
+These are functions of events and references. A registry (``dpltm.data.registry``) says what references stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+from dpltm.data.rows import count_shared
+from dpltm.errors import InputError
+from dpltm.privacy.accountant import stated_relations
+from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, now
+from dpltm.privacy.ledger import as_adaptive, is_paid, missing, touching
+
+if TYPE_CHECKING:
+    from dpltm.data import Dataset
+    from dpltm.data.registry import RecordRegistry
+    from dpltm.ticket_set import TicketSet
+
+
+def source_relation(
+    tickets: TicketSet, records: DatasetRef, registry: RecordRegistry
+) -> Literal["same", "other", "unknown"]:
+    """Whether the tickets come from records that ``records`` shares; ``other`` if they come from none."""
+    if tickets.source is None:
+        return "other"
+    source = registry.resolve(tickets.source, tickets.provenance == "public")  # now that these records are known
+    if source.surely_overlaps(records):
+        return "same"
+    return "unknown" if source.may_overlap(records) else "other"
+
+
+def origin_events(
+    tickets: TicketSet, dataset: Dataset, records: DatasetRef, registry: RecordRegistry
+) -> tuple[Event, ...]:
+    """What using these tickets calls for, on whatever records they came from (privacy-model.md 2).
+
+    Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
+    mechanism. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the
+    records that it was made from.
+
+    Raises:
+        InputError: records declared public for the tickets would now be treated as private.
+    """
+    relation = source_relation(tickets, records, registry)
+    if tickets.provenance == "public":
+        if relation == "same":
+            why = "the same records cannot be private here: take"
+            if dataset.part.cut != records.cut:  # entered on the whole
+                why = "under replace-one a record may leave one part by hash for another: take places for both, or"
+            raise InputError(
+                f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {records} shares"
+                f" records with it; {why} another `subset` or `dataset`, or generate with `provenance` private"
+            )
+        return ()
+    if tickets.source is None:
+        return ()
+    said = ProvenanceEvent(tickets.source, now(), "add-remove", "record", tickets.provenance, tickets.id)
+    return (*tickets.events, said)
+
+
+def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:
+    """The records that a release under that relation is entered on (see ``relation_notes``)."""
+    ref = registry.reference(dataset)
+    return ref if adjacency == "add-remove" else ref.widened
+
+
+def relation_notes(dataset: Dataset, adjacency: str) -> list[str]:
+    """Where a release under replace-one from a part by hash is entered, and why."""
+    if adjacency == "add-remove" or dataset.part.cut not in HASHED:
+        return []
+    return [
+        f"under replace-one a record may leave this part of {dataset.name} and enter another, so the release is entered on"
+        " the whole of it; parts by places stay apart"
+    ]
+
+
+def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: RecordRegistry) -> None:
+    """Raises InputError if the test split holds records that a release was made from: accuracy there would be another one.
+
+    What is trained on is looked through when it is loaded. This looks through all else that a ledger protects.
+
+    Args:
+        dataset: with its test split.
+        events: of the ledger, and of what the network depends on.
+        registry: that knows their records.
+    """
+    if dataset.test_rows is None:
+        return
+    others = {event.dataset.group: event.dataset for event in events if is_paid(event)}
+    others.pop(registry.look_at(dataset).group, None)
+    for ref in others.values():
+        trained = registry.rows_of(ref)
+        shared = 0 if trained is None else count_shared(trained, dataset.test_rows.value_hashes(registry.key))
+        if shared:
+            raise InputError(
+                f"`dataset`, `test`: {shared} of the {len(dataset.test_rows)} test records of {dataset.name} are records of"
+                f" {ref.name}, which the ledger protects, so accuracy there would show them; take them out"
+            )
+
+
+def to_enter(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Those of ``events`` that a ledger holding ``before`` does not know yet.
+
+    A release is entered as often as it was made. Where tickets come from is said once, whenever that was.
+    """
+    return tuple(
+        event
+        for event in missing(events, before)
+        if not (isinstance(event, ProvenanceEvent) and holds_provenance(before, event))
+    )
+
+
+def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: RecordRegistry) -> None:
+    """Raises InputError if the ledger has these records, or some of them, down as public."""
+    for event in events:
+        if (
+            isinstance(event, ProvenanceEvent)
+            and event.provenance == "public"
+            # they may have been met since the ledger was read
+            and registry.resolve_event(event).dataset.surely_overlaps(records)
+        ):
+            raise InputError(
+                f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
+                " records cannot be private here: take another `subset` or `dataset`"
+            )
+
+
+def check_never_private(before: Iterable[Event], planned: Iterable[Event]) -> None:
+    """Raises InputError if records that a ledger has releases from would now be entered as public."""
+    said = [event for event in planned if isinstance(event, ProvenanceEvent) and event.provenance == "public"]
+    for event in before:
+        release = not isinstance(event, (BudgetEvent, ProvenanceEvent))
+        if release or (isinstance(event, ProvenanceEvent) and event.provenance in ("private", "dp")):
+            for public in said:
+                if event.dataset.surely_overlaps(public.dataset):
+                    raise InputError(
+                        f"`dataset`, `public`: the ledger holds what was spent on {event.dataset}, so they are private, and"
+                        f" {public.dataset} would be declared public; take other records, or another `ledger`"
+                    )
+
+
+def holds_provenance(events: tuple[Event, ...], event: ProvenanceEvent) -> bool:
+    """Whether a ledger with ``events`` knows already where these tickets come from."""
+    return any(
+        isinstance(old, ProvenanceEvent)
+        and (old.ticket_set, old.provenance) == (event.ticket_set, event.provenance)
+        and old.dataset.may_overlap(event.dataset)
+        for old in events
+    )
+
+
+def draws_to_enter(draws: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Draws behind a ticket that a ledger holding ``before`` does not know yet, as it should enter them.
+
+    They are entered on the records that they were made on, whatever is being trained on. One that enters a ledger with
+    earlier releases may depend on them, wherever it was made.
+    """
+    entered: list[Event] = []
+    for event in missing(draws, before):
+        known = (*before, *entered)
+        earlier = stated_relations(touching(known, event.dataset))
+        entered.append(as_adaptive(event) if earlier else event)
+    return tuple(entered)
+
+
+def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:
+    """What a reader should know about where the tickets come from."""
+    relation = source_relation(tickets, registry.look_at(dataset), registry)
+    if tickets.provenance == "dp" and relation == "other":
+        return [f"the tickets were made under differential privacy from {tickets.source}, other records than these"]
+    if tickets.provenance == "private" and relation == "other":
+        return [
+            f"the tickets were made from {tickets.source} with no mechanism: nothing is certified for those records"
+        ]
+    if relation == "unknown":
+        return [
+            f"whether the tickets come from records of {dataset.name} cannot be told here ({tickets.source}: made elsewhere,"
+            f" or with rows in common by coincidence); their provenance, {tickets.provenance}, is taken as declared"
+        ]
+    return []

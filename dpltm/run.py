@@ -1,0 +1,55 @@
+"""Runs: a trained network with its mask, what stands in front of it, and what it cost; values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from dpltm.features import FeatureMap
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec
+
+if TYPE_CHECKING:
+    from dpltm.privacy.ledger import Ledger, PrivacyReport
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained network, and everything that says how it came about.
+
+    Attributes:
+        config: its settings, as ``config.json`` holds them.
+        model: the network, on the CPU; pruned weights are zero.
+        mask: live coordinates.
+        feature_map: what stands in front of the network; None where it takes records as they are.
+        metrics: what was noted on the way, a line for each point.
+        privacy: the report on the records that were trained on; None of a run that was read.
+        ledger: that its events were entered in; None of a run that was read.
+        label: what messages call it.
+        path: its folder; None for a run in memory.
+    """
+
+    config: Mapping[str, Any]
+    model: nn.Sequential
+    mask: Mask
+    feature_map: FeatureMap | None = None
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    privacy: PrivacyReport | None = field(default=None, compare=False)
+    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    label: str = field(default="the run", compare=False)
+    path: Path | None = field(default=None, compare=False)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Public bounds that inputs are scaled by."""
+        low, high = self.config["bounds"]
+        return float(low), float(high)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The network."""
+        return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])

@@ -1,0 +1,97 @@
+"""What several stages refuse, before anything is spent."""
+
+from __future__ import annotations
+
+from dpltm.data import Dataset
+from dpltm.errors import InputError
+from dpltm.models import ModelSpec, for_tables, resolve
+from dpltm.ticket_set import TicketSet
+
+MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
+"""Beyond these a setting is taken for a slip of the finger."""
+
+MIN_DELTA = 1e-15
+"""Below this the tails that the accountant truncates (e^-50) would begin to show."""
+
+
+def model_spec(text: str, dataset: Dataset) -> ModelSpec:
+    """The network of that name for these records."""
+    tables = dataset.input_tables
+    spec = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
+    check_tables(spec, dataset, f"`model`: {text}", f"take {' or '.join(for_tables(tables))}")
+    return spec
+
+
+def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
+    """Raises InputError unless the network looks up what these records hold.
+
+    Args:
+        spec: the network.
+        dataset: the records.
+        network: what the message calls it.
+        remedy: what to do about it.
+    """
+    if spec.tables != dataset.input_tables:
+        takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
+        raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
+
+
+def _contents(tables: tuple[int, ...]) -> str:
+    return f"positions in tables of {' and '.join(f'{size:,}' for size in tables)}" if tables else "quantities"
+
+
+def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
+    """Raises InputError unless the ticket's network takes these records."""
+    spec, path = tickets.body.spec, tickets.label
+    if spec.features != dataset.features:
+        raise InputError(
+            f"{path}: its network takes {spec.features} features, but {dataset.name} has {dataset.features}; use records of"
+            " the same shape, or carry it over with dpltm tickets transfer"
+        )
+    if spec.classes != dataset.classes:
+        raise InputError(
+            f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
+            " same classes, or carry it over with dpltm tickets transfer"
+        )
+    check_tables(spec, dataset, f"{path}: its network")
+
+
+def check_epsilon(name: str, value: float | None) -> None:
+    """Raises InputError unless the argument ``name``, if given, is a positive number that may be meant."""
+    if value is not None and not 0 < value <= MAX_EPSILON:
+        raise InputError(f"`{name}`: {value:g} is not a positive number up to {MAX_EPSILON:g}")
+
+
+def steps_of(epochs: float, sampling_rate: float) -> int:
+    """Steps that pass over the records ``epochs`` times in expectation, at least one."""
+    return max(1, round(min(epochs / sampling_rate, 2.0 * MAX_STEPS)))
+
+
+def check_delta_alone(delta: float) -> None:
+    """Raises InputError unless ``delta`` may be asked for where no dataset says how many records there are."""
+    if not MIN_DELTA <= delta < 1:
+        raise InputError(f"`delta`: {delta:g} is not between {MIN_DELTA:g} and 1")
+
+
+def check_delta(delta: float, dataset: Dataset) -> None:
+    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
+
+    A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
+    differs from it in ratings alone, by little, and is private.
+    """
+    described = dataset.records_origin == "described"
+    records = dataset.records if described else max(dataset.records, len(dataset.train))
+    if 0 < delta < MIN_DELTA:
+        raise InputError(
+            f"`delta`: {delta:g} is below {MIN_DELTA:g}, which the accountant does not resolve; take a larger one"
+        )
+    if not 0 < delta < 1 / dataset.records:
+        raise InputError(
+            f"`delta`: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} {dataset.unit}s;"
+            " take one well below it"
+        )
+    if not delta < 1 / records:  # whose number is private: what is refused may be kept in a log
+        raise InputError(
+            f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {dataset.unit}s than the {dataset.records}"
+            " declared; take one well below it"
+        )

@@ -1,0 +1,43 @@
+"""What a stage says on the way, to whoever watches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+Step = Callable[..., None]
+"""Progress so far: ``step(done)`` or ``step(done, note)``."""
+
+
+class Progress(Protocol):
+    """Where a stage's words go on the way. Nothing that it is told is more than the stage's result may say."""
+
+    def say(self, text: str) -> None:
+        """A message."""
+        ...
+
+    def progress(self, title: str, total: int) -> AbstractContextManager[Step]:
+        """A block of ``total`` steps, told by calls of what it yields."""
+        ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    def say(self, text: str) -> None:
+        """Drops it."""
+        del text
+
+    def progress(self, title: str, total: int) -> AbstractContextManager[Step]:
+        """Drops its steps."""
+        del title, total
+        return contextlib.nullcontext(_ignore)
+
+
+def _ignore(done: int, note: str = "") -> None:
+    del done, note
+
+
+SILENT = Silent()

@@ -1,0 +1,135 @@
+"""Ticket sets, winners and what they say of where they come from: values. ``dpltm.tickets`` keeps them on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpltm.content import content_id, pack
+from dpltm.errors import ArtifactError
+from dpltm.generation import Ticket, Tickets
+from dpltm.masks import Mask
+from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
+
+if TYPE_CHECKING:
+    from dpltm.features import FeatureMap
+    from dpltm.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The set that another was made from.
+
+    Attributes:
+        id, name: of that set.
+        round: the ticket that was taken; None for all of them.
+        how: what was done with it, in a few words.
+    """
+
+    id: str
+    name: str
+    round: int | None
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicketSet:
+    """A ticket set and what it says about itself.
+
+    Attributes:
+        body: spec, theta0 and tickets.
+        name: label.
+        criterion: how weights were chosen.
+        provenance: what masks, theta0 and predictors depend on.
+        source: the records they were made from; None for no records at all.
+        events: what making them spent on those records; not empty for provenance ``dp`` alone.
+        draws: of winners that these tickets are, or were made of, on whatever records.
+        parent: the set it was made from, if any.
+        config: settings of generation, transfer or compaction.
+        feature_map: what stands in front of the network; None where it takes records as they are.
+        label: what messages call it: its name, or where it was read from.
+        path: its folder; None for a set in memory.
+        ledger: where draws and trainings are entered if no other ledger is named; None where that is a file of the folder.
+    """
+
+    body: Tickets
+    name: str
+    criterion: str
+    provenance: ProvenanceKind
+    source: DatasetRef | None
+    config: Mapping[str, Any]
+    events: tuple[Event, ...] = ()
+    draws: tuple[Event, ...] = ()
+    parent: Parent | None = None
+    feature_map: FeatureMap | None = None
+    label: str = field(default="", compare=False)
+    path: Path | None = field(default=None, compare=False)
+    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+
+    @cached_property
+    def id(self) -> str:
+        """Content id (hex) over theta0 and masks."""
+        theta0 = {name: value.numpy() for name, value in self.body.theta0.items()}
+        return set_id(theta0, {str(ticket.round): ticket.mask for ticket in self.body.tickets})
+
+    def ticket(self, number: int) -> Ticket:
+        """The ticket of round ``number``.
+
+        Raises:
+            ArtifactError: there is no such round.
+        """
+        if not 0 <= number < len(self.body.tickets):
+            raise ArtifactError(
+                f"{self.label}@{number}: no such round; it has rounds 0 to {len(self.body.tickets) - 1}"
+            )
+        return self.body.tickets[number]
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether its tickets have predictors, which a selection scores."""
+        return all(ticket.predictor is not None for ticket in self.body.tickets)
+
+
+Draw = tuple[int, tuple[Event, ...]]
+"""The round that won, and what the draw entered in a ledger."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The round that won last, and the events that its draw entered; none where it was chosen on public data.
+
+    Attributes:
+        round, events: of the last draw.
+        earlier: draws before it that entered any.
+        tickets: the set that was drawn from; None where it is known from elsewhere.
+    """
+
+    round: int
+    events: tuple[Event, ...]
+    earlier: tuple[Draw, ...] = ()
+    tickets: TicketSet | None = field(default=None, compare=False, repr=False)
+
+    def behind(self, number: int) -> tuple[Event, ...]:
+        """What taking round ``number`` depends on: every draw so far if it ever won, since later ones were seen as well."""
+        draws = (*self.earlier, (self.round, self.events))
+        if number not in (round for round, _ in draws):
+            return ()
+        return tuple(event for _, events in draws for event in events)
+
+
+def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
+    """Content id (hex) of a ticket set: over starting weights, and masks by round."""
+    tensors = {f"theta0/{name}": value for name, value in theta0.items()}
+    tensors |= {
+        f"masks/{number}/{name}": pack(value) for number, mask in masks.items() for name, value in mask.items()
+    }
+    return content_id(tensors)

@@ -1,0 +1,18 @@
+"""Ticket sets for tests, written from a body and what is said about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.generation import Tickets
+from dpltm.ticket_set import TicketSet
+from dpltm.tickets.ticket_set import save_ticket_set
+
+
+def store_set(path: Path, body: Tickets, **said: Any) -> TicketSet:
+    """The set in ``path``, from its tickets and the fields of ``TicketSet``."""
+    for name in ("events", "draws"):
+        if name in said:
+            said[name] = tuple(said[name])
+    return save_ticket_set(path, TicketSet(body=body, **said))
