@@ -27,6 +27,7 @@ from dpltm.cli.features import FeatureOptions, feature_events, feature_notes, wi
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, SCOPES, Criterion
+from dpltm.registry import listed
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -248,7 +249,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     provenance = _provenance(options)
     if options.epsilon is not None and options.criterion not in DP_CRITERIA:
         raise InputError(
-            f"--epsilon: only for --criterion {' and '.join(DP_CRITERIA)}; {options.criterion} spends none"
+            f"--epsilon: only for --criterion {listed(DP_CRITERIA, 'and')}; {options.criterion} spends none"
         )
     if options.epsilon is None and options.criterion in DP_CRITERIA:
         raise InputError(f"--epsilon is missing: what {options.criterion} may spend on these records, such as 0.1")
@@ -284,8 +285,9 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
             raise InputError(f"--provenance: {options.criterion} makes tickets under DP; say dp, or leave it out")
         return "dp"
     if said == "dp":
+        takers = listed(DP_CRITERIA, "and")
         raise InputError(
-            f"--provenance: {options.criterion} spends nothing and is not DP; dp is for --criterion {' and '.join(DP_CRITERIA)}"
+            f"--provenance: {options.criterion} spends nothing and is not DP; dp is for --criterion {takers}"
         )
     if said is None and options.criterion in DATA_FREE:
         return "data-free"

@@ -6,23 +6,24 @@ field's default, so that what a run records is complete, whichever way it was as
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 
-from dpltm.errors import InputError, named
+from dpltm.errors import named
 from dpltm.options import option as option
+from dpltm.options.sections import resolve as resolve
+from dpltm.options.sections import section_problems as section_problems
+from dpltm.options.sections import value_type
+from dpltm.tickets.files import read_section as read_section
+from dpltm.tickets.files import read_toml as read_toml
 
 T = TypeVar("T")
-
-_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 @dataclass(frozen=True)
@@ -86,126 +87,19 @@ def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call],
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
-    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
-
-
-def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
-    """The options from what was given on the command line (None: not given), a configuration section, and defaults.
-
-    Raises:
-        InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
-    """
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-    values, problems = _read(cls, section)
-    if problems:
-        raise InputError(f"--config {source}: {problems[0]}")
-    values |= {name: value for name, value in given.items() if value is not None}
-    for name, value in values.items():
-        if (problem := _not_a_choice(known[name], value)) is not None:
-            raise InputError(problem)
-    for name, item in known.items():
-        if item.metadata["required"] and values.get(name, item.default) is None:
-            raise InputError(f"{flag_of(item)} is missing: {item.metadata['help']}")
-    return cls(**values)
-
-
-def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is right."""
-    known = {item.name: item for item in fields(cls)}
-    values, problems = _read(cls, section)
-    found = (_not_a_choice(known[name], value) for name, value in values.items())
-    return [*problems, *(problem for problem in found if problem is not None)]
-
-
-def sound(cls: type, section: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a configuration section that are right by themselves, with their values."""
-    return {key: value for key, value in section.items() if not section_problems(cls, {key: value})}
-
-
-def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The values of a section by name of the field, and what is wrong with the others."""
-    known = {item.name: item for item in fields(cls)}
-    values: dict[str, Any] = {}
-    problems = []
-    for key, value in section.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            near = difflib.get_close_matches(name, list(known), n=1)
-            hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}")
-            continue
-        try:
-            values[name] = _typed(known[name], value)
-        except InputError as error:
-            problems.append(str(error))
-    return values, problems
-
-
-def _not_a_choice(item: Field[Any], value: Any) -> str | None:
-    choices = item.metadata["choices"]
-    if not choices or value in choices:
-        return None
-    return f"{flag_of(item)}: {value!r} is not one of {', '.join(choices)}"
-
-
-def read_section(path: Path, name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML file, or the whole file where it has no tables.
-
-    Raises:
-        InputError: the file is missing or not TOML.
-    """
-    body = read_toml(path)
-    if any(isinstance(value, dict) for value in body.values()):
-        return table(path, body, name)
-    return body
-
-
-def table(path: Path, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML document; empty if it has none."""
-    section = body.get(name, {})
-    if not isinstance(section, dict):
-        raise InputError(f"--config {path}: {name} must be a table, as in [{name}]")
-    return section
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--config {path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--config {path}: not valid TOML: {error}") from None
-
-
-def _typed(item: Field[Any], value: Any) -> Any:
-    """A value from TOML as the field's type; lists stand for comma-separated texts."""
-    wanted = _value_type(item)
-    if wanted is str and isinstance(value, list):
-        value = ",".join(str(part) for part in value)
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if wanted is str and isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    if type(value) is not wanted:
-        raise InputError(f"{item.name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}")
-    return value
-
-
-def _value_type(item: Field[Any]) -> type:
-    return _TYPES[str(item.type).removesuffix(" | None")]
+    app.command(name, help=in_flags("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)))(command)
 
 
 def _parameter(item: Field[Any]) -> inspect.Parameter:
     """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta = item.metadata
-    annotation: Any = Optional[_value_type(item)]  # noqa: UP045 - built at run time
+    annotation: Any = Optional[value_type(item)]  # noqa: UP045 - built at run time
     if meta["argument"]:
-        info: Any = typer.Argument(help=meta["help"], metavar=meta["metavar"], show_default=False)
+        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], show_default=False)
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
         text = meta["shown"] or ("" if silent else str(item.default))
-        help = meta["help"] + (f" Default: {text}." if text else "")
+        help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
         info = typer.Option(*flags, help=help, metavar=meta["metavar"], show_default=False)
     return _keyword(item.name, Annotated[annotation, info])

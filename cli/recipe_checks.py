@@ -9,10 +9,12 @@ from typing import Any
 
 from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
 from dpltm.cli.common import check_delta_alone
-from dpltm.cli.options import flag_of, in_flags, resolve, sound
+from dpltm.cli.options import flag_of, in_flags
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
 from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
+from dpltm.options.sections import resolve
+from dpltm.options.sections import right_keys as sound
 
 
 def of_set(section: Section) -> list[str]:

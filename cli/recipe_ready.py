@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import PER_USER, DataOptions, model_spec
 from dpltm.cli.generate import GenerateOptions, check_schedule
-from dpltm.cli.options import in_flags, resolve, section_problems, sound
+from dpltm.cli.options import in_flags
 from dpltm.cli.recipe import (
     Arm,
     Recipe,
@@ -22,6 +22,8 @@ from dpltm.cli.recipe import (
 )
 from dpltm.cli.train import TrainOptions
 from dpltm.errors import DpltmError, InputError
+from dpltm.options.sections import resolve, section_problems
+from dpltm.options.sections import right_keys as sound
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset

@@ -11,9 +11,11 @@ from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried
-from dpltm.cli.options import Call, option, read_toml, resolve, table
+from dpltm.cli.options import Call, option
 from dpltm.cli.recipe import data_of, is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
+from dpltm.options.sections import resolve, table
+from dpltm.tickets.files import read_toml
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

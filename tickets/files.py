@@ -10,11 +10,13 @@ import os
 import shutil
 import stat
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
+from dpltm.options.sections import table
 
 LARGEST_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
@@ -226,3 +228,25 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(body) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return body
+
+
+def read_section(path: Path, name: str) -> dict[str, Any]:
+    """The table ``[name]`` of a TOML file, or the whole file where it has no tables.
+
+    Raises:
+        InputError: the file is missing or not TOML.
+    """
+    body = read_toml(path)
+    if any(isinstance(value, dict) for value in body.values()):
+        return table(path, body, name)
+    return body
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"`config` {path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"`config` {path}: not valid TOML: {error}") from None

@@ -1,0 +1,37 @@
+"""Which records, and the public facts about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which records, and the public facts about them."""
+
+    dataset: str | None = option(
+        None, "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .dat file.", metavar="NAME|FILE"
+    )
+    subset: str | None = option(
+        None,
+        "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
+        metavar="FRACTION|A:B",
+    )
+    label: str | None = option(None, "Label column of a .csv or .parquet file.", metavar="COLUMN")
+    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
+    classes: int | None = option(None, "Public number of classes.", metavar="K")
+    records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
+    test: str | None = option(None, "File with the test split, where the dataset has none.", metavar="FILE")
+    words: int | None = option(
+        None,
+        "Public size of the table of words; of a file of features, says that they are positions in it.",
+        metavar="N",
+        shown="10000 for texts",
+    )
+    length: int | None = option(None, "How many words of a text are kept, the last ones.", metavar="N", shown="256")
+    users: int | None = option(
+        None, "Public number of users, their largest id, of a .dat file of ratings.", metavar="N"
+    )
+    items: int | None = option(None, "The same of items.", metavar="N")

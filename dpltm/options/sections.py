@@ -1,0 +1,104 @@
+"""Options from configuration: tables of TOML read into the dataclasses of options, with every fault told."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from typing import Any, TypeVar
+
+from dpltm.errors import InputError
+
+T = TypeVar("T")
+
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
+    """The options from what was given on the command line (None: not given), a configuration section, and defaults.
+
+    Raises:
+        InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
+    """
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    values, problems = _read(cls, section)
+    if problems:
+        raise InputError(f"`config` {source}: {problems[0]}")
+    values |= {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        if (problem := _not_a_choice(known[name], value)) is not None:
+            raise InputError(problem)
+    for name, item in known.items():
+        if item.metadata["required"] and values.get(name, item.default) is None:
+            raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
+    return cls(**values)
+
+
+def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is right."""
+    known = {item.name: item for item in fields(cls)}
+    values, problems = _read(cls, section)
+    wrong = (_not_a_choice(known[name], value) for name, value in values.items())
+    return [*problems, *(problem for problem in wrong if problem is not None)]
+
+
+def right_keys(cls: type, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration section that are right by themselves, with their values."""
+    return {key: value for key, value in section.items() if not section_problems(cls, {key: value})}
+
+
+def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values of a section by name of the field, and what is wrong with the others."""
+    known = {item.name: item for item in fields(cls)}
+    values: dict[str, Any] = {}
+    problems = []
+    for key, value in section.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            near = difflib.get_close_matches(name, list(known), n=1)
+            hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
+            problems.append(f"unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}")
+            continue
+        try:
+            values[name] = _typed(known[name], value)
+        except InputError as error:
+            problems.append(str(error))
+    return values, problems
+
+
+def _not_a_choice(item: Field[Any], value: Any) -> str | None:
+    choices = item.metadata["choices"]
+    if not choices or value in choices:
+        return None
+    return f"{name_of(item)}: {value!r} is not one of {', '.join(choices)}"
+
+
+def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The table ``[name]`` of a TOML document; empty if it has none."""
+    section = body.get(name, {})
+    if not isinstance(section, dict):
+        raise InputError(f"`config` {path}: {name} must be a table, as in [{name}]")
+    return section
+
+
+def _typed(item: Field[Any], value: Any) -> Any:
+    """A value from TOML as the field's type; lists stand for comma-separated texts."""
+    wanted = value_type(item)
+    if wanted is str and isinstance(value, list):
+        value = ",".join(str(part) for part in value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if wanted is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if type(value) is not wanted:
+        raise InputError(f"{item.name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}")
+    return value
+
+
+def value_type(item: Field[Any]) -> type:
+    return _TYPES[str(item.type).removesuffix(" | None")]
+
+
+def name_of(item: Field[Any]) -> str:
+    """What messages call a field: its name, in backticks; the placeholder of a positional argument."""
+    return str(item.metadata["metavar"]) if item.metadata["argument"] else f"`{item.name}`"

@@ -1,0 +1,201 @@
+"""What the command line prints for a fixed seed is what it printed when it was recorded.
+
+``tests/cli/recorded`` holds transcripts: commands, and under each what it printed (``transcripts`` in tests/support says how
+to read them). Every command runs again, with the same random bytes, and must print the same: words exactly, numbers up to
+what another processor may change. After a change that is meant, or to add a command, write them anew with
+
+    DPLTM_RECORD=1 pytest -n 0 tests/cli/test_recorded_outputs.py
+
+and say in the commit why each line that changed did: these lines are what users and scripts rely on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer.main
+
+from dpltm.cli.main import app, run
+from transcripts import Normal, Transcript, difference, fixed_randomness, listed, marked, printed, same, shown
+
+TRANSCRIPTS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))
+RECORD = bool(os.environ.get("DPLTM_RECORD"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the files that transcripts use, and no data, key, cache or terminal but its own."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    for name, value in (("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", "cache"), ("DPLTM_DATA", "data")):
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("COLUMNS", "400")  # no line of a help text or a table is broken
+    for name in ("FORCE_COLOR", "DPLTM_DEBUG", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    _write_files(work)
+    return work
+
+
+def _write_files(folder: Path) -> None:
+    """Records of every kind: vectors, images, texts, ratings, a table with columns; and some that are wrong."""
+    from sklearn.datasets import load_digits
+
+    digits, generator = load_digits(), np.random.default_rng(0)
+    x, y = digits.images.astype(np.uint8), digits.target
+    np.savez(folder / "pub.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:700], y_test=y[400:700])
+    np.savez(folder / "pri.npz", x_train=x[700:1300], y_train=y[700:1300])
+    np.savez(folder / "mixed.npz", x_train=x[:400], y_train=y[:400], x_test=x[700:760], y_test=y[700:760])
+    np.savez(folder / "x.npz", x=x[1300:1304].reshape(4, 64))
+    large = np.kron(x[:60], np.ones((1, 2, 2), np.uint8))
+    np.savez(folder / "large.npz", x_train=large, y_train=y[:60])
+    np.savez(folder / "rgb.npz", x_train=np.repeat(x[:40, :, :, None], 3, axis=3), y_train=y[:40] % 4)
+    for name in ("texts", "words"):
+        lengths, labels = generator.integers(1, 20, 150), generator.integers(0, 2, 150)
+        values = generator.integers(0, 30, lengths.sum()).astype(np.uint32)
+        np.savez(folder / f"{name}.npz", values_train=values, offsets_train=np.cumsum([0, *lengths]), y_train=labels)
+    users, items = np.divmod(generator.permutation(20 * 15)[:120], 15)
+    stars = generator.integers(1, 6, 120)
+    rows = zip(users, items, stars, strict=True)
+    (folder / "r.dat").write_text("".join(f"{u + 1}::{i + 1}::{s}::0\n" for u, i, s in rows), encoding="utf-8")
+    table = generator.random((60, 3)).round(3)
+    lines = [",".join(map(str, [*row, int(sum(row) > 1.5)])) for row in table.tolist()]
+    (folder / "t.csv").write_text("\n".join(["a,b,c,y", *lines]) + "\n", encoding="utf-8")
+    bad = x[:40].reshape(40, 64).astype(np.float32)
+    np.savez(folder / "floats.npz", x_train=bad, y_train=y[:40])
+    bad[7, 3] = np.nan
+    np.savez(folder / "nan.npz", x_train=bad, y_train=y[:40])
+    np.savez(folder / "gap.npz", x_train=x[:40], y_train=np.where(y[:40] == 4, 5, y[:40]))
+
+
+@pytest.fixture
+def replay(folder: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Transcript], list[tuple[str, list[str]]]]:
+    """Runs a transcript; gives every command with the lines that it printed."""
+
+    def called(words: list[str], given: list[str]) -> tuple[int, str, str]:
+        match words:
+            case ["dpltm", *arguments]:
+                torch.default_generator.manual_seed(0)
+                capfd.readouterr()
+                with fixed_randomness(" ".join(words)):
+                    code = run(arguments)
+                out, err = capfd.readouterr()
+                return code, printed(arguments, out), err
+            case ["cat", ">" | ">>" as how, name]:
+                with (folder / name).open("w" if how == ">" else "a", encoding="utf-8") as stream:
+                    stream.write("\n".join(given) + "\n")
+                return 0, "", ""
+            case ["cat" | "ls", name] if not (folder / name).exists():
+                return 1, "", f"{name}: not there"
+            case ["cat", name]:
+                return 0, shown(folder / name), ""
+            case ["ls", name]:
+                return 0, listed(folder / name), ""
+        pytest.fail(f"{words}: not a command of a transcript")
+
+    def replayed(transcript: Transcript) -> list[tuple[str, list[str]]]:
+        normal, done = Normal(folder.parent), []
+        for step, words in transcript.steps():
+            code, out, err = called(words, step.given)
+            done.append((step.command, marked(code, normal(out), normal(err))))
+        return done
+
+    return replayed
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_prints_what_was_recorded(path: Path, replay: Callable[..., list[tuple[str, list[str]]]]) -> None:
+    transcript = Transcript.read(path)
+    found = replay(transcript)
+    recorded = [step for step, _ in transcript.steps()]
+    if RECORD:
+        for step, (_, lines) in zip(recorded, found, strict=True):
+            step.printed = lines
+        transcript.write()
+        return
+    differences = [
+        f"$ {command}\n{difference(step.printed, lines)}"
+        for step, (command, lines) in zip(recorded, found, strict=True)
+        if not same(step.printed, lines)
+    ]
+    assert not differences, f"{path.name}: not as recorded\n\n" + "\n\n".join(differences)
+
+
+def test_every_command_is_recorded() -> None:
+    """Its help, and at least once a use of it that ends well."""
+
+    def commands(group: typer.core.TyperGroup, *names: str) -> set[tuple[str, ...]]:
+        held: set[tuple[str, ...]] = set()
+        for name, command in group.commands.items():
+            inner = isinstance(command, typer.core.TyperGroup)
+            held |= commands(command, *names, name) if inner else {(*names, name)}
+        return held
+
+    root = typer.main.get_command(app)
+    assert isinstance(root, typer.core.TyperGroup)
+    every = commands(root)
+    helped, used = set(), set()
+    for path in TRANSCRIPTS:
+        for step, (_, *words) in Transcript.read(path).steps():
+            name = next((tuple(words[:size]) for size in (2, 1) if tuple(words[:size]) in every), None)
+            if step.command.startswith("dpltm") and name is not None:
+                ends_well = not any(line.startswith("[") for line in step.printed)
+                (helped if "--help" in words else used if ends_well else set()).add(name)
+    assert every - helped == set()
+    assert every - used == {("demo",)}, "takes a minute; tests/cli/test_run_and_demo.py runs it"
+
+
+# --- the comparison itself ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "alike"),
+    [
+        ('"accuracy": 0.5', '"accuracy": 0.509', True),
+        ('"accuracy": 0.5', '"accuracy": 0.52', False),
+        ("accuracy 50.00%", "accuracy 49.10%", True),
+        ("accuracy 50.00%", "accuracy 48.50%", False),
+        ('"epsilon": 1.23456789', '"epsilon": 1.23460001', True),
+        ('"epsilon": 1.23456789', '"epsilon": 1.23489999', False),
+        ("epsilon = 0.993 (", "epsilon = 0.994 (", True),
+        ("epsilon = 0.993 (", "epsilon = 0.995 (", False),
+        ('"noise_multiplier": 1.2345', '"noise_multiplier": 1.2355', True),
+        ('"noise_multiplier": 1.2345', '"noise_multiplier": 1.2361', False),
+        ('"difference": {"mean": 0.001}', '"difference": {"mean": -0.002}', True),
+        ('"live": 400', '"live": 401', False),
+        ("1,024 live", "1,025 live", False),
+        ("3 steps", "3  steps", False),
+        ("┃ arm ┃ accuracy ┃\n│ a b │ 0.50  │", "┃ arm ┃ accuracy ┃\n│ a b │ 0.509 │", True),
+        ("┃ arm ┃ epsilon ┃\n│ a b │ 0.50 │", "┃ arm ┃ epsilon ┃\n│ a b │ 0.52 │", False),
+        (
+            "| arm | accuracy, % | sd |\n|---|---|---|\n| a | 5.1 | 2.0 |",
+            "| arm | accuracy, % | sd |\n|---|---|---|\n| a | 6.0 | 2.9 |",
+            True,
+        ),
+        ("│ noise multiplier │ 1.2345 │", "│ noise multiplier │ 1.2355 │", True),
+        ("│ 9.95% │\n━━━━━━━", "│ 10.05% │\n━━━━━━━━", True),
+        ('"epsilon": 1.5', '"epsilon": "inf"', False),
+        ("round 1: kept", "round 1: gone", False),
+    ],
+)
+def test_what_counts_as_the_same(recorded: str, found: str, alike: bool) -> None:
+    assert same(recorded.splitlines(), found.splitlines()) is alike
+    if not alike:
+        assert difference(recorded.splitlines(), found.splitlines())
+
+
+def test_random_bytes_are_those_of_the_command() -> None:
+    from dpltm.noise import FastSource, SecureSource
+    from dpltm.privacy.events import now
+
+    def drawn(key: str) -> tuple[bytes, bytes, str]:
+        with fixed_randomness(key):
+            return SecureSource().random_bytes(16), FastSource().random_bytes(16), now().rpartition(".")[2]
+
+    assert drawn("one") == drawn("one")
+    assert all(first != second for first, second in zip(drawn("one"), drawn("two"), strict=True))
