@@ -36,9 +36,10 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, load, scale
-from dpltm.features import FeatureMap, Scale, parse, principal_components, statistics, without_data
+from dpltm.features import MAPS
 from dpltm.features.centre import SENSITIVITY, release_mean
-from dpltm.features.scattering import Scattering
+from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
+from dpltm.features.scattering import paths
 from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, accuracy, generate
 from dpltm.masks import Mask
@@ -48,7 +49,7 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
 from dpltm.replicates import summary
 from dpltm.sampling import Records
-from dpltm.tickets.feature_cache import features_of
+from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.training import TrainingConfig, train
 
 DELTA, SEEDS = 1e-5, range(10, 15)
@@ -186,29 +187,25 @@ def dataset(name: str) -> Dataset:
 
 def feature_map(name: str, features: str, public: str | None, components: int | None) -> FeatureMap | None:
     """What stands in front of the network for the records of ``name``."""
-    wanted = parse(features)
-    if wanted is None:
+    if features == "none":
         return None
-    assert not isinstance(wanted, str)
-    found = without_data(wanted, dataset(name).train.x.shape[1:], dataset(name).bounds)
-    if public is None or not isinstance(wanted, Scale):
-        return found
-    tensors = public_tensors(public, features, components)
-    return replace(found, source=NOWHERE, tensors=tensors)
+    private = make_feature_map(features, dataset(name).train.x.shape[1:], dataset(name).bounds)
+    if public is None or private.takes != "image":
+        return private
+    theirs = fitted_to_public(public, features, components)
+    return replace(private, source=NOWHERE, statistics=theirs.statistics, projection=theirs.projection)
 
 
 @cache
-def public_tensors(public: str, features: str, components: int | None) -> dict[str, torch.Tensor]:
-    records, wanted = dataset(public), parse(features)
-    assert isinstance(wanted, Scale)
+def fitted_to_public(public: str, features: str, components: int | None) -> FeatureMap:
+    records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC, len(records.train))).astype(int)
     rows = [records.train.x[some[start : start + 32]] for start in range(0, len(some), 32)]
-    plain = without_data(wanted, records.train.x.shape[1:], records.bounds)
-    tensors = statistics(plain, iter(rows))
-    if components is not None:
-        found = replace(plain, tensors=tensors)
-        tensors |= principal_components(torch.cat([found(x) for x in rows]), components)
-    return tensors
+    plain = make_feature_map(features, records.train.x.shape[1:], records.bounds)
+    theirs = replace(plain, statistics=channel_statistics(plain, iter(rows)))
+    if components is None:
+        return theirs
+    return replace(theirs, projection=principal_components(torch.cat([theirs(x) for x in rows]), components))
 
 
 @cache
@@ -217,7 +214,7 @@ def inputs(name: str, features: str, public: str | None, components: int | None)
     records, found = dataset(name), feature_map(name, features, public, components)
     assert records.test is not None
     x, test = (
-        scale(split.x, records.bounds) if found is None else features_of(records, split, found)
+        scale(split.x, records.bounds) if found is None else FeatureCache().features(records, split, found)
         for split in (records.train, records.test)
     )
     test = torch.from_numpy(np.asarray(test, dtype="f4"))
@@ -239,9 +236,8 @@ def mask_of(
     elif kind == "random-inputs":
         order = torch.rand(ones[weight].shape[1], generator=generator).expand(ones[weight].shape)
     elif kind == "orders":
-        scattering = Scattering(Scale(), 28, 28)
-        paths = torch.arange(scattering.channels, 0, -1).repeat(spec.features // scattering.channels)
-        order = paths.float().expand(ones[weight].shape)
+        channels = len(paths(*MAPS["scatter"].choice().values))
+        order = torch.arange(channels, 0, -1).repeat(spec.features // channels).float().expand(ones[weight].shape)
     else:
         x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])
         if len(x) > PUBLIC:
@@ -291,7 +287,7 @@ def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Set
     if setting.centre is not None:
         rows = (torch.from_numpy(np.array(x[start : start + 1000])) for start in range(0, count, 1000))
         centre = release_mean(rows, x.shape[1], count, mean_noise * SENSITIVITY * count / private, source)
-        found = inputs(on, features, public, setting.components)[4].at(centre)
+        found = inputs(on, features, public, setting.components)[4].centred_at(centre)
         test = found.centred(test)
 
         def prepare(rows: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ import torch
 from torch.nn import functional
 
 from dpltm.data import load
-from dpltm.features import Scale, without_data
+from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
@@ -44,7 +44,7 @@ def main() -> None:
     assert mnist.test is not None
     x = np.concatenate([mnist.train.x, mnist.test.x])[: options.images]
     y = np.concatenate([mnist.train.y, mnist.test.y])[: options.images]
-    found = without_data(Scale(), x.shape[1:], mnist.bounds)
+    found = make_feature_map("scatter", x.shape[1:], mnist.bounds)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "features"
         began = time.perf_counter()

@@ -22,7 +22,7 @@ import torch
 from scipy import stats
 
 from dpltm.data import load
-from dpltm.features import FeatureMap, parse, without_data
+from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import TOGETHER, best_codebook
 from dpltm.local.encoding import FixedPoint
@@ -57,10 +57,7 @@ def encoding() -> list[dict[str, float]]:
 
 def attack(pairs: int) -> list[dict[str, float | str]]:
     mnist, public = load("mnist"), load("kmnist-7k")
-    wanted = parse("conv")
-    assert wanted is not None
-    assert not isinstance(wanted, str)
-    found = without_data(wanted, mnist.train.x.shape[1:], mnist.bounds)
+    found = make_feature_map("conv", mnist.train.x.shape[1:], mnist.bounds)
     mean, deviation = public_statistics(found, iter([public.train.x[:2000]]))
     generator, rows = np.random.default_rng(0), []
     for protocol, alpha in PROTOCOLS:

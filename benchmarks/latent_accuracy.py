@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, load
-from dpltm.features import Scale, principal_components, statistics, without_data
+from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.generation import accuracy, batches_of, train_plain
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook, best_codebook
@@ -48,16 +48,16 @@ RECORDS, CLASSES, SIGNS = 60_000, 10, (2, 4, 8, 16)
 
 def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]:
     """Public, private and test records on the components of public features, whitened in part: float32."""
-    plain = without_data(Scale(scale), public.train.x.shape[1:], public.bounds)
+    plain = make_feature_map(f"scatter:{scale}", public.train.x.shape[1:], public.bounds)
     x = public.train.x
-    tensors = statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
-    found = replace(plain, tensors=tensors, source=DatasetRef("public", "public", "public", 0, 1))
-    components = principal_components(found(x), max(DIMENSIONS))
+    statistics = channel_statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
+    found = replace(plain, statistics=statistics, source=DatasetRef("public", "public", "public", 0, 1))
+    projection = principal_components(found(x), max(DIMENSIONS))
     assert private.test is not None
 
     def project(rows: np.ndarray) -> np.ndarray:
         parts = (found(rows[start : start + 500]) for start in range(0, len(rows), 500))
-        return torch.cat([(part - components["offset"]) @ components["components"].T for part in parts]).numpy()
+        return torch.cat([projection(part) for part in parts]).numpy()
 
     return [project(rows) for rows in (x, private.train.x, private.test.x)]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, for_tables, network_metavar, resolve
 from dpltm.options.data import DataOptions as DataOptions
+from dpltm.privacy.figures import figure as figure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -448,16 +447,6 @@ def provenance_notes(tickets: TicketSet, dataset: Dataset) -> list[str]:
             f" or with rows in common by coincidence); their provenance, {tickets.provenance}, is taken as declared"
         ]
     return []
-
-
-def figure(value: float | str, digits: int = 4) -> str:
-    """An epsilon for people: so many digits, rounded up so that it is never printed too small; or inf, as a text too."""
-    if isinstance(value, str):
-        return value
-    if value == 0 or math.isinf(value):
-        return f"{value:g}"
-    exact = Decimal(repr(float(value)))
-    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), rounding=ROUND_CEILING).normalize():f}"
 
 
 def free_name(stem: str, suffix: str) -> Path:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import DataOptions, check_tables, check_test_apart, load_dataset, tensors
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -35,10 +34,11 @@ def command(options: EvaluateOptions, call: Call) -> None:
     from dpltm.evaluation import root_mean_squared_error
     from dpltm.generation import accuracy
     from dpltm.privacy.ledger import json_figure
+    from dpltm.stages.front import take_over_map
     from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))
-    dataset = carried(load_dataset(options), run.feature_map, None, str(run.path))
+    dataset = take_over_map(load_dataset(options), run.feature_map, None, str(run.path))
     if run.config.get("unit") == "user":
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     if dataset.test is None:

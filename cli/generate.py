@@ -23,9 +23,11 @@ from dpltm.cli.common import (
     unit_notes,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, feature_events, feature_notes, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, SCOPES, Criterion
 from dpltm.registry import listed
 
@@ -59,7 +61,7 @@ def _iterations(criterion: Criterion) -> str:
 
 
 @dataclass(frozen=True)
-class GenerateOptions(FeatureOptions):
+class GenerateOptions(FeatureOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of --dataset, round after round (train, prune, rewind), unless --criterion says
@@ -391,10 +393,12 @@ def _planned(plan: Plan) -> tuple[Event, ...]:
 
 def _feature_events(dataset: Dataset, source: DatasetRef | None, provenance: ProvenanceKind) -> tuple[Event, ...]:
     """What the map in front of the network says of itself, and what it cost."""
-    from dpltm.tickets.identity import reference
+    from dpltm.stages.front import feature_events
+    from dpltm.tickets.identity import UserRegistry
 
+    registry = UserRegistry(remember=False)
     private = provenance in ("private", "dp")
-    return feature_events(dataset, source or reference(dataset, make_key=False), private)
+    return feature_events(dataset, source or registry.reference(dataset), registry, private)
 
 
 def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
@@ -411,6 +415,8 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
     """Enters the provenance in the ledger and puts the answer together."""
     from dpltm.privacy.events import NonPrivateEvent, now
     from dpltm.privacy.ledger import report
+    from dpltm.stages.front import feature_notes
+    from dpltm.tickets.identity import UserRegistry
     from dpltm.tickets.ticket_set import ticket_rows
 
     private = saved.provenance == "private"
@@ -430,7 +436,7 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
         )
     notes += _origin_notes(saved)
     if saved.source is not None:
-        notes += feature_notes(plan.dataset, saved.source, options.delta)
+        notes += feature_notes(plan.dataset, saved.source, options.delta, UserRegistry(remember=False))
     if saved.provenance == "dp" and plan.dataset.test is not None:
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
     touching = () if saved.source is None else ledger.touching(saved.source)

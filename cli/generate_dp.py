@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dpltm.cli.common import check_not_public, records, tensors
 from dpltm.cli.console import Console
-from dpltm.cli.features import check_quantities
 from dpltm.errors import InputError
 from dpltm.pruning import CRITERIA
 
@@ -47,12 +46,13 @@ def plan_event(
     from dpltm.filters import make_filter
     from dpltm.privacy.calibration import calibrate_noise
     from dpltm.privacy.events import GaussianEvent, TrainingEvent, now
+    from dpltm.stages.front import check_quantities
     from dpltm.synthetic import SENSITIVITY
 
     check_not_public(before, source)
     mechanism = CRITERIA[options.criterion].mechanism
     if mechanism == "moments":
-        check_quantities(dataset, "--criterion dp-synthetic", "take dp-train")
+        check_quantities(dataset, "`criterion` dp-synthetic", "take dp-train")
     if mechanism == "moments" and dataset.features > MOST_FEATURES:
         raise InputError(
             f"--criterion: dp-synthetic takes at most {MOST_FEATURES} features, since it releases their number squared;"
@@ -140,7 +140,7 @@ def _from_synthetic(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
     from dpltm.cli.generate import by_round
     from dpltm.data import unit_range
-    from dpltm.features import NORM
+    from dpltm.features.normalisation import NORM
     from dpltm.generation import generate
     from dpltm.noise import SecureSource
     from dpltm.privacy.events import GaussianEvent

@@ -19,10 +19,11 @@ from dpltm.cli.common import (
     unit_notes,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.latent import PROTOCOLS
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,7 +115,7 @@ def scheme_command(options: SchemeOptions, call: Call) -> None:
 
 def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     """Makes and writes a scheme; returns the JSON answer."""
-    from dpltm.features import IMAGES, parse
+    from dpltm.features import parse
     from dpltm.local.bit_strings import BitStrings
     from dpltm.local.channels import Protocol
     from dpltm.local.codebook import best_codebook
@@ -127,7 +128,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     form, wanted = check_options(options), parse(options.features)
     public = load_dataset(DataOptions(dataset=options.public, classes=options.classes, bounds=options.bounds))
     records = reference(public, public=True)
-    statistical = isinstance(wanted, IMAGES) or options.components is not None
+    statistical = (wanted is not None and wanted.takes == "image") or options.components is not None
     given = FeatureOptions(
         features=options.features, public=options.public if statistical else None, components=options.components
     )

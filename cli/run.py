@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli import generate, select, train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
 from dpltm.cli.recipe import data_of, is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
@@ -197,6 +196,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     """
     from dpltm.generation import scheduled_densities
     from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.stages.front import take_over_map
     from dpltm.tickets.identity import reference
 
     check_epsilon("--epsilon", options.epsilon)
@@ -233,7 +233,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         if made.event is not None:
             before.insert(0, made.event)
     train_plan.check_options(stages.train)
-    carried(private, source.feature_map, stages.train, "[generate]")  # which decides, so [train] may not
+    take_over_map(private, source.feature_map, stages.train, "[generate]")  # which decides, so [train] may not
     plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
     start = replace(train_plan.fresh_start(spec, 0), dataset=private)
     try:
@@ -251,7 +251,9 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
 
 def _behind(options: DataOptions, source: Dataset) -> Dataset:
     """The private records of one stage, behind the map that the tickets are made with."""
-    return carried(load_dataset(options), source.feature_map, None, "[generate]")
+    from dpltm.stages.front import take_over_map
+
+    return take_over_map(load_dataset(options), source.feature_map, None, "[generate]")
 
 
 def _check_records(

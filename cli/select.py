@@ -26,7 +26,7 @@ from dpltm.cli.common import (
     unit_notes,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried, feature_events, feature_notes, inputs
+from dpltm.cli.features import inputs
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
 
@@ -116,6 +116,8 @@ def run(options: SelectOptions, console: Console) -> dict[str, Any]:
 
 def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[str, Any]:
     from dpltm.privacy.ledger import check_budgets
+    from dpltm.stages.front import feature_events, take_over_map
+    from dpltm.tickets.identity import UserRegistry
     from dpltm.tickets.ledger_file import open_ledger
     from dpltm.tickets.ticket_set import folder_of, ledger_path
     from dpltm.tickets.winner import drawn_from, load_winner
@@ -123,7 +125,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     if drawn_from(tickets):
         load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
     check_options(options)
-    dataset = carried(load_dataset(options), tickets.feature_map, None, tickets.label)
+    dataset = take_over_map(load_dataset(options), tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
     records = records_of(dataset, options.adjacency, not options.dry_run)
@@ -134,7 +136,7 @@ def _draw(options: SelectOptions, tickets: TicketSet, console: Console) -> dict[
     plan = make_plan(options, dataset.records, tuple(ticket.mask.density for ticket in candidates), fixed)
     ledger = open_ledger(Path(options.ledger or ledger_path(folder_of(tickets))), links=options.ledger is not None)
     check_not_public(ledger.events, records)
-    entered = not_held((*feature_events(dataset, records), *origin), ledger.events)
+    entered = not_held((*feature_events(dataset, records, UserRegistry(remember=False)), *origin), ledger.events)
     entered = (*entered, *draws_to_enter(tickets.draws, (*ledger.events, *entered)))
     theirs = tuple(event for event in entered if event.dataset.may_overlap(records))
     event = make_event(plan, records, tickets.id, (*ledger.touching(records), *theirs))
@@ -236,6 +238,8 @@ def _release(
     from dpltm.privacy.events import SelectionEvent
     from dpltm.privacy.ledger import report
     from dpltm.selection import draw
+    from dpltm.stages.front import feature_notes
+    from dpltm.tickets.identity import UserRegistry
     from dpltm.tickets.winner import save_winner
 
     correct = _count(tickets, candidates, dataset, console)
@@ -250,7 +254,7 @@ def _release(
     touching = ledger.touching(event.dataset)
     notes = [
         *provenance_notes(tickets, dataset),
-        *feature_notes(dataset, event.dataset, options.delta),
+        *feature_notes(dataset, event.dataset, options.delta, UserRegistry(remember=False)),
         *public_input_notes(dataset),
         *unit_notes(options, dataset),
         *relation_notes(dataset, options.adjacency),

@@ -11,9 +11,11 @@ import typer
 
 from dpltm.cli.common import NETWORKS, figure, load_dataset, model_spec
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, carried, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -72,7 +74,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class ImportOptions(FeatureOptions):
+class ImportOptions(FeatureOptions, DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of --model (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). --dataset says what records
@@ -290,6 +292,8 @@ def _in_front(
     Raises:
         InputError: the map has tensors, and is not named; or another is.
     """
+    from dpltm.stages.front import take_over_map
+
     if origin is None or not origin.complete:
         if options.features is not None:
             return with_features(dataset, options, console), []
@@ -315,7 +319,7 @@ def _in_front(
             f"--features: {options.features} is not what the network in {file.name} stands behind ({front}); name the very"
             " same"
         )
-    return carried(dataset, found, None, file.name), []
+    return take_over_map(dataset, found, None, file.name), []
 
 
 def _facts(name: str, tickets: TicketSet) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import DataOptions, check_tables, load_dataset, public_input_notes
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 
@@ -68,6 +67,7 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     Raises:
         DpltmError: bad input, before anything is written.
     """
+    from dpltm.stages.front import take_over_map
     from dpltm.ticket_set import Parent
     from dpltm.ticket_transfer import one_round, retarget, transfer
     from dpltm.tickets.files import check_free
@@ -80,7 +80,7 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     name, number = split_round(options.set or "")
     check_options(options)
     tickets = find_set(name)
-    dataset, body = carried(load_dataset(options), tickets.feature_map, None, tickets.label), tickets.body
+    dataset, body = take_over_map(load_dataset(options), tickets.feature_map, None, tickets.label), tickets.body
     if number is not None:
         tickets.ticket(number)
         body = one_round(body, number)

@@ -17,11 +17,13 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, inputs, tells_of
+from dpltm.cli.features import inputs
 from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -39,7 +41,7 @@ OTHERS = "other releases from these records add up: name one --ledger for all of
 
 
 @dataclass(frozen=True)
-class TrainOptions(FeatureOptions):
+class TrainOptions(FeatureOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, --dense the whole network.
@@ -221,7 +223,7 @@ def _centred(plan: Plan, event: GaussianEvent, options: TrainOptions, console: C
     std = event.noise_multiplier * event.sensitivity
     noise = FastSource() if options.noise == "fast" else SecureSource()
     centre = release_mean(rows, found.features, plan.dataset.records, std, noise)
-    return replace(plan, dataset=replace(plan.dataset, feature_map=found.at(centre)))
+    return replace(plan, dataset=replace(plan.dataset, feature_map=found.centred_at(centre)))
 
 
 def _train(
@@ -387,6 +389,7 @@ def _write(
 ) -> None:
     """Writes the run into its staging folder, with a copy of the ledger's events on these records."""
     from dpltm.privacy.event_json import ref_to_json
+    from dpltm.stages.front import is_origin_event
     from dpltm.tickets.files import write_json
     from dpltm.tickets.ledger_file import copy_events
     from dpltm.tickets.published import published
@@ -413,7 +416,7 @@ def _write(
         (
             event
             for event in ledger.events
-            if any(event.dataset.may_overlap(ref) for ref in told) or tells_of(event, plan.dataset.feature_map)
+            if any(event.dataset.may_overlap(ref) for ref in told) or is_origin_event(event, plan.dataset.feature_map)
         ),
     )
     write_json(folder / "result.json", published(body))

@@ -29,7 +29,7 @@ from dpltm.cli.common import (
     unit_notes,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import carried, check_quantities, feature_events, feature_notes, with_features
+from dpltm.cli.features import with_features
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.models import ModelSpec, build, for_inputs
@@ -293,10 +293,12 @@ def _sources(start: Start, dataset: Dataset) -> tuple[DatasetRef, ...]:
 
 def _records_of(options: TrainOptions, start: Start, console: Console) -> Dataset:
     """The records, with whatever stands in front of the ticket's network, or is asked for."""
+    from dpltm.stages.front import take_over_map
+
     dataset = load_dataset(options)
     if start.tickets is None:
         return with_features(dataset, options, console)
-    return carried(dataset, start.tickets.feature_map, options, start.tickets.label)
+    return take_over_map(dataset, start.tickets.feature_map, options, start.tickets.label)
 
 
 def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
@@ -328,10 +330,13 @@ def _lineage(
     ``--dense SET`` the mask keeps everything, but theta0 is the set's, so its provenance counts all the same.
     """
     from dpltm.privacy.ledger import merge
+    from dpltm.stages.front import feature_events, feature_notes
+    from dpltm.tickets.identity import UserRegistry
 
+    registry = UserRegistry(remember=False)
     notes = [*public_input_notes(dataset), *unit_notes(options, dataset), *_rating_notes(options, dataset)]
-    features = (*feature_events(dataset, records), *_tuned_on(options, records))
-    notes += feature_notes(dataset, records, options.delta)
+    features = (*feature_events(dataset, records, registry), *_tuned_on(options, records))
+    notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
         return not_held(features, before), notes
     check_same_network(start.tickets, dataset)
@@ -346,13 +351,12 @@ def _lineage(
 
 def _check_augmented(options: TrainOptions, start: Start, dataset: Dataset) -> None:
     """Raises InputError for records, or a network, that copies of a record cannot go through."""
-    from dpltm.cli.features import check_kind
     from dpltm.data import copies_of
-    from dpltm.features import Scale
+    from dpltm.stages.front import check_kind
 
     copies_of(dataset.train.x[:1], options.augment)  # type: ignore[arg-type]
     if options.augment != "none":
-        check_kind(dataset, Scale(), "--augment", "none")
+        check_kind(dataset, "image", "augment", "none")
     if options.augment != "none" and "vectors" not in start.spec.kind.inputs:
         takers = listed(for_inputs("vectors"))
         raise InputError(
@@ -414,10 +418,11 @@ def _centre(
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.calibration import calibrate_noise
     from dpltm.privacy.events import GaussianEvent, now
+    from dpltm.stages.front import check_quantities
 
     if options.centre is None or options.epsilon is None:
         return ()
-    check_quantities(dataset, "--centre")
+    check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(NO_FEATURES)
     if math.isinf(epsilon(before, options.delta)):

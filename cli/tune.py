@@ -24,9 +24,11 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, carried, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -46,7 +48,7 @@ HELD_OUT = 5
 
 
 @dataclass(frozen=True)
-class TuneOptions(FeatureOptions):
+class TuneOptions(FeatureOptions, DataOptions):
     """Searches the settings of a private training on a public dataset, under the same budget and noise.
 
     Every combination of the lists below, or --trials of them drawn at random, is trained on --dataset, which is thereby
@@ -194,13 +196,14 @@ def _settings(options: TuneOptions) -> list[Setting]:
 
 def _dataset(options: TuneOptions, console: Console) -> tuple[Dataset, TicketSet | None]:
     """The public records, with what stands in front of the network."""
+    from dpltm.stages.front import take_over_map
     from dpltm.tickets.store import find_set
 
     dataset = load_dataset(options)
     if options.set is None:
         return with_features(dataset, options, console), None
     tickets = find_set(options.set)
-    dataset = carried(dataset, tickets.feature_map, options, tickets.label)
+    dataset = take_over_map(dataset, tickets.feature_map, options, tickets.label)
     check_same_network(tickets, dataset)
     _check_public(tickets, dataset)
     return dataset, tickets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 

@@ -17,7 +17,7 @@ from dpltm.masks import Mask
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 
 if TYPE_CHECKING:
-    from dpltm.features import FeatureMap
+    from dpltm.features.feature_map import FeatureMap
     from dpltm.privacy.ledger import Ledger
 
 

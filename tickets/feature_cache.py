@@ -14,60 +14,56 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, cache_home, copies_of
 from dpltm.errors import ArtifactError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap
+from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.services import feature_rows, features_of_copies, features_title
 from dpltm.tickets.identity import load_key
-
-ROWS = 512
-"""Records between two words of progress."""
 
 TRIED = 8
 """Rows of a cache that are computed again, to see that it is what its name says."""
 
 
-def features_of(
-    dataset: Dataset,
-    split: Split,
-    found: FeatureMap,
-    progress: Callable[[int], None] | None = None,
-    augment: Augmentation = "none",
-) -> np.ndarray:
-    """Features of all records of a split, ``(n, features)`` float16, mapped from the cache; made first where they are not.
+class FeatureCache:
+    """The store of features (see :class:`dpltm.stages.services.FeatureStore`) in the user's cache folder."""
 
-    Of copies of the records, ``(n, copies, features)``, if they are augmented.
+    def features(
+        self,
+        dataset: Dataset,
+        split: Split,
+        feature_map: FeatureMap,
+        augment: Augmentation = "none",
+        progress: Progress = SILENT,
+    ) -> np.ndarray:
+        """Features of all records of a split, mapped from the cache; made first where they are not.
 
-    Args:
-        dataset: it belongs to.
-        split: ``dataset.train`` or ``dataset.test``.
-        found: the map, without a centre.
-        progress: called with the number of records done.
-        augment: copies of each record (see ``copies_of``).
+        Args:
+            dataset: it belongs to.
+            split: ``dataset.train`` or ``dataset.test``.
+            feature_map: without a centre.
+            augment: copies of each record (see ``copies_of``).
+            progress: told of them as they are made, if they are.
 
-    Raises:
-        ArtifactError: the cache cannot be written, or what lies there is not what its name says.
-    """
-    path, copies = cache_path(dataset, split, found, augment), copies_of(split.x[:1], augment).shape[1]
-    if not path.exists():
-        _make(path, split, found, copies, augment, progress)
-    values = _opened(path, split, found, copies, augment)
-    return values if augment == "none" else values.reshape(len(split), copies, found.features)
-
-
-def is_cached(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmentation = "none") -> bool:
-    """Whether they were made before."""
-    return cache_path(dataset, split, found, augment).exists()
+        Raises:
+            ArtifactError: the cache cannot be written, or what lies there is not what its name says.
+        """
+        path, copies = cache_path(dataset, split, feature_map, augment), copies_of(split.x[:1], augment).shape[1]
+        if not path.exists():
+            with progress.progress(features_title(dataset, split), len(split)) as step:
+                _make(path, split, feature_map, copies, augment, step)
+        values = _opened(path, split, feature_map, copies, augment)
+        return values if augment == "none" else values.reshape(len(split), copies, feature_map.features)
 
 
-def cache_path(dataset: Dataset, split: Split, found: FeatureMap, augment: Augmentation = "none") -> Path:
+def cache_path(dataset: Dataset, split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
     """Where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     held_out = split is dataset.test
     rows = dataset.test_rows if held_out else dataset.rows
     assert rows is not None  # of a split that is there
     part = "test" if held_out else f"{dataset.part.cut} {dataset.part.start}:{dataset.part.stop}"
-    what = f"features {rows.digest} {part} {found.id} {augment}"
+    what = f"features {rows.digest} {part} {feature_map.id} {augment}"
     name = hmac.new(load_key(), what.encode(), hashlib.sha256).hexdigest()[:40]
     return cache_home() / "features" / f"{name}.npy"
 
@@ -75,10 +71,10 @@ def cache_path(dataset: Dataset, split: Split, found: FeatureMap, augment: Augme
 def _make(
     path: Path,
     split: Split,
-    found: FeatureMap,
+    feature_map: FeatureMap,
     copies: int,
     augment: Augmentation,
-    progress: Callable[[int], None] | None,
+    step: Callable[[int], None],
 ) -> None:
     """Writes the cache whole or not at all, a few rows at a time."""
     staging = None
@@ -86,13 +82,10 @@ def _make(
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner alone
         with os.fdopen(handle, "wb") as stream:
-            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), copies * found.features)}
+            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), copies * feature_map.features)}
             np.lib.format.write_array_header_1_0(stream, header)
-            for done in (*range(ROWS, len(split), ROWS), len(split)):
-                rows = _rows(split.x[(done - 1) // ROWS * ROWS : done], found, augment)
-                stream.write(rows.half().numpy().astype("<f2", copy=False).tobytes())
-                if progress is not None:
-                    progress(done)
+            for rows in feature_rows(split, feature_map, augment, step):
+                stream.write(rows.tobytes())
         os.replace(staging, path)
     except OSError as error:
         raise ArtifactError(
@@ -103,22 +96,16 @@ def _make(
             Path(staging).unlink(missing_ok=True)
 
 
-def _rows(x: np.ndarray, found: FeatureMap, augment: Augmentation) -> Tensor:
-    """Features of some records, those of all copies of a record in one row."""
-    copies = copies_of(x, augment)
-    return found(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)
-
-
-def _opened(path: Path, split: Split, found: FeatureMap, copies: int, augment: Augmentation) -> np.ndarray:
+def _opened(path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation) -> np.ndarray:
     wrong = f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError):
         raise ArtifactError(wrong) from None
-    if values.shape != (len(split), copies * found.features) or values.dtype != np.dtype("<f2"):
+    if values.shape != (len(split), copies * feature_map.features) or values.dtype != np.dtype("<f2"):
         raise ArtifactError(wrong)
     tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-    expected = _rows(split.x[tried], found, augment).numpy()
+    expected = features_of_copies(split.x[tried], feature_map, augment).numpy()
     if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
         raise ArtifactError(wrong)
     return values

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import CENTRE, IMAGES, PROJECTION, STATISTICS, FeatureMap, parse
+from dpltm.features import MapChoice, parse
+from dpltm.features.feature_map import CENTRE, FeatureMap
+from dpltm.features.network import FrozenNetwork
+from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
@@ -24,7 +27,7 @@ _MALFORMED = (DpltmError, KeyError, TypeError, ValueError, AttributeError, Overf
 """What reading a description that is none raises."""
 
 _KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
-_LARGEST_SIDE = 10_000
+_MAX_SIDE = 10_000
 
 RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
 """What a network in front may have been trained by."""
@@ -35,13 +38,14 @@ class Front:
     """What a description says of a feature map: all but its tensors.
 
     Attributes:
-        id, text, shape, bounds, source, events, network: see ``FeatureMap``.
+        base: the kind of map with its parameters, or the network in front.
+        id, shape, bounds, source, events: see ``FeatureMap``.
         statistics, centred: whether it has those of channels, and a centre.
         components: how many principal components it has; None for none.
     """
 
     id: str
-    text: str
+    base: MapChoice | ModelSpec
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: bool
@@ -49,7 +53,16 @@ class Front:
     centred: bool
     source: DatasetRef | None
     events: tuple[Event, ...]
-    network: ModelSpec | None
+
+    @property
+    def text(self) -> str:
+        """What the map is called, as in ``scatter:2,8``."""
+        return self.base.text if isinstance(self.base, MapChoice) else "network"
+
+    @property
+    def network(self) -> ModelSpec | None:
+        """The network in front, if it is one."""
+        return None if isinstance(self.base, MapChoice) else self.base
 
     @property
     def has_tensors(self) -> bool:
@@ -78,12 +91,13 @@ class Front:
         }
 
     @classmethod
-    def of(cls, found: FeatureMap) -> Front:
+    def of(cls, feature_map: FeatureMap) -> Front:
         """Of a map."""
+        base, projection = feature_map.base, feature_map.projection
         return cls(
-            found.id, found.text, found.shape, found.bounds, "mean" in found.tensors,
-            len(found.tensors["components"]) if "components" in found.tensors else None, CENTRE in found.tensors,
-            found.source, found.events, found.network,
+            feature_map.id, base if isinstance(base, MapChoice) else base.spec, feature_map.shape, feature_map.bounds,
+            feature_map.statistics is not None, None if projection is None else len(projection.components),
+            feature_map.centre is not None, feature_map.source, feature_map.events,
         )  # fmt: skip
 
     @classmethod
@@ -94,23 +108,24 @@ class Front:
             ArtifactError: it is something else.
         """
         try:
-            found = _front(body)
-            if isinstance(found.id, str):
-                return found
+            description = _description(body)
+            if isinstance(description.id, str):
+                return description
             raise ArtifactError("its id is no text")
         except ArtifactError as error:
             raise ArtifactError(f"feature_map: {error}") from None
         except _MALFORMED:
             raise ArtifactError("feature_map is not the description of a feature map") from None
 
-    def restored(self, found: FeatureMap | None) -> FeatureMap | None:
-        """The map itself; its tensors, if it has any, are those of ``found``. None if that is another map, or is needed.
+    def restored(self, named: FeatureMap | None) -> FeatureMap | None:
+        """The map itself, with the tensors of ``named`` if it has any. None if that is another map, or is needed.
 
-        What it was made from, and what that cost, is what is said here, and what ``found`` says beside that.
+        What it was made from, and what that cost, is what is said here, and what ``named`` says beside that.
         """
         try:
-            plain = FeatureMap(self.text, self.shape, self.bounds) if found is None and not self.has_tensors else found
-            made = None if plain is None else plain.carried(self.shape, self.bounds)
+            if named is None and isinstance(self.base, MapChoice) and not self.has_tensors:
+                named = FeatureMap(self.base, self.shape, self.bounds)
+            made = None if named is None else named.for_records(self.shape, self.bounds)
         except DpltmError:
             return None
         if made is None or made.id != self.id:
@@ -118,18 +133,18 @@ class Front:
         return replace(made, source=self.source, events=merge([self.events, made.events]))
 
 
-def write_map(folder: Path, found: FeatureMap | None) -> dict[str, Any] | None:
+def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | None:
     """Writes what a map has of tensors into ``folder``; returns the rest, as JSON."""
-    if found is not None and found.tensors:
-        write_tensors(folder / NAME, {name: value.numpy() for name, value in found.tensors.items()})
-    return map_json(found)
+    if feature_map is not None and feature_map.tensors:
+        write_tensors(folder / NAME, {name: value.numpy() for name, value in feature_map.tensors.items()})
+    return map_json(feature_map)
 
 
-def map_json(found: FeatureMap | None) -> dict[str, Any] | None:
+def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
     """All of a map but its tensors, as JSON; None for no map."""
-    if found is None:
+    if feature_map is None:
         return None
-    return Front.of(found).to_json()
+    return Front.of(feature_map).to_json()
 
 
 def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
@@ -142,17 +157,17 @@ def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
         _check_none(folder, where)
         return None
     try:
-        found = _read(folder, body)
+        feature_map = _read(folder, body)
     except _MALFORMED as error:
         if isinstance(error, ArtifactError):
             told = str(error)
             raise ArtifactError(told if told.startswith(str(folder)) else f"{where}: feature_map: {told}") from None
         raise ArtifactError(f"{where}: feature_map is not the description of a feature map") from None
-    if not found.tensors:
+    if not feature_map.tensors:
         _check_none(folder, where)
-    if found.id != body["id"]:  # type: ignore[index]
+    if feature_map.id != body["id"]:  # type: ignore[index]
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
-    return found
+    return feature_map
 
 
 def _check_none(folder: Path, where: Path) -> None:
@@ -160,61 +175,76 @@ def _check_none(folder: Path, where: Path) -> None:
         raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
 
 
-def _front(body: Any) -> Front:
+def _description(body: Any) -> Front:
     if set(body) != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds", "events")):
         raise ValueError("keys")
     shape = tuple(body["shape"])
-    if not all(type(size) is int and 1 <= size <= _LARGEST_SIDE for size in shape) or not 1 <= len(shape) <= 3:
+    if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
         raise ValueError("shape")
     low, high = (float(bound) for bound in body["bounds"])
     if not -math.inf < low < high < math.inf or not isinstance(body["text"], str):
         raise ValueError("bounds")
-    network = None if body["network"] is None else ModelSpec(**_network(body["network"]))
+    base = _choice(body["text"]) if body["network"] is None else ModelSpec(**_network(body["network"]))
     events = tuple(read_event(event) for event in body["events"])
     if not all(isinstance(event, RELEASES) for event in events):
         raise ValueError("events")
     source = None if body["source"] is None else read_ref(body["source"])
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
-    if components is not None and not (type(components) is int and 1 <= components <= _LARGEST_SIDE):
+    if components is not None and not (type(components) is int and 1 <= components <= _MAX_SIDE):
         raise ValueError("components")
-    if not (type(statistics) is type(centred) is bool) or (network is not None) != (body["text"] == "network"):
+    network = isinstance(base, ModelSpec)
+    if not (type(statistics) is type(centred) is bool) or network != (body["text"] == "network"):
         raise ValueError("kind")
-    if statistics and not isinstance(parse(body["text"]), IMAGES):
+    if statistics and (isinstance(base, ModelSpec) or base.takes != "image"):
         raise ValueError("statistics")
-    if components is not None and network is not None:
+    if components is not None and network:
         raise ValueError("components")
-    if (source is None) != (network is None and not statistics and components is None) or (events and network is None):
+    if (source is None) != (not network and not statistics and components is None) or (events and not network):
         raise ValueError("source")
-    return Front(
-        body["id"], body["text"], shape, (low, high), statistics, components, centred, source, events, network
-    )
+    return Front(body["id"], base, shape, (low, high), statistics, components, centred, source, events)
+
+
+def _choice(text: str) -> MapChoice:
+    choice = parse(text)
+    if not isinstance(choice, MapChoice) or choice.text != text:  # an id is of one way to say it
+        raise ValueError("text")
+    return choice
 
 
 def _read(folder: Path, body: Any) -> FeatureMap:
-    said = _front(body)
+    said = _description(body)
     network, components = said.network, said.components
     shapes: dict[str, tuple[int, ...]] = {} if network is None else network.shapes()
     if said.statistics or said.centred or components is not None:
-        plain = _plain(said.text, said.shape, said.bounds, network)
+        plain = _plain_shape(said)
         whole = math.prod(plain)
-        shapes |= dict.fromkeys(STATISTICS, plain[-1:]) if said.statistics else {}
-        shapes |= {} if components is None else dict(zip(PROJECTION, ((whole,), (components, whole)), strict=True))
+        shapes |= {"mean": plain[-1:], "deviation": plain[-1:]} if said.statistics else {}
+        shapes |= {} if components is None else {"offset": (whole,), "components": (components, whole)}
         shapes |= {CENTRE: (components or whole,)} if said.centred else {}
     tensors = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
     values = {name: torch.from_numpy(value) for name, value in tensors.items()}
     if not all(bool(value.isfinite().all()) for value in values.values()):
         raise ValueError("tensors")
-    return FeatureMap(said.text, said.shape, said.bounds, said.source, said.events, values, network)
+    return FeatureMap(
+        said.base
+        if isinstance(said.base, MapChoice)
+        else FrozenNetwork(said.base, {name: values[name] for name in said.base.shapes()}),
+        said.shape,
+        said.bounds,
+        statistics=ChannelStatistics(values["mean"], values["deviation"]) if said.statistics else None,
+        projection=None if components is None else Projection(values["offset"], values["components"]),
+        centre=values.get(CENTRE),
+        source=said.source,
+        events=said.events,
+    )
 
 
-def _plain(
-    text: str, shape: tuple[int, ...], bounds: tuple[float, float], network: ModelSpec | None
-) -> tuple[int, ...]:
-    """Shape of the features, which tensors have to fit."""
-    if network is None:
-        return FeatureMap(text, shape, bounds).feature_shape
-    tensors = {name: value.detach() for name, value in build(network).named_parameters()}
-    return FeatureMap(text, shape, bounds, tensors=tensors, network=network).feature_shape
+def _plain_shape(said: Front) -> tuple[int, ...]:
+    """Shape of the features before they are projected, which tensors have to fit."""
+    if isinstance(said.base, MapChoice):
+        return said.base.on(said.shape).feature_shape
+    weights = {name: value.detach() for name, value in build(said.base).named_parameters()}
+    return FrozenNetwork(said.base, weights).on(said.shape).feature_shape
 
 
 def _network(body: dict[str, Any]) -> dict[str, Any]:

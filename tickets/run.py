@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.run import Run

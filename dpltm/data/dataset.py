@@ -21,7 +21,7 @@ from dpltm.data.subset import WHOLE, Part
 from dpltm.privacy.events import DatasetRef, Unit
 
 if TYPE_CHECKING:
-    from dpltm.features import FeatureMap
+    from dpltm.features.feature_map import FeatureMap
 
 Origin = Literal["described", "declared", "counted"]
 """Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""

@@ -1,35 +1,33 @@
-"""Maps in front of a network that act on one record at a time: fixed wavelets, which need no data, or a frozen network."""
+"""Maps in front of a network that act on one record at a time: fixed wavelets, which need no data, or a frozen network.
 
-from dpltm.features.feature_map import (
-    CENTRE,
-    IMAGES,
-    PROJECTION,
-    STATISTICS,
-    FeatureMap,
-    Pool,
-    WithoutData,
+What kinds there are, and what options say of them, is here and light to import; the maps themselves are in
+``dpltm.features.feature_map``.
+"""
+
+from dpltm.features.registry import (
+    MAPS,
+    MapChoice,
+    MapKind,
+    NetworkRun,
+    Parameter,
+    Takes,
+    Transform,
+    metavar,
+    names_taking,
     parse,
-    principal_components,
-    statistics,
-    without_data,
+    register,
 )
-from dpltm.features.normalisation import NORM
-from dpltm.features.scattering import Scale
-from dpltm.features.wavelets import Bands
 
 __all__ = [
-    "CENTRE",
-    "IMAGES",
-    "NORM",
-    "PROJECTION",
-    "STATISTICS",
-    "Bands",
-    "FeatureMap",
-    "Pool",
-    "Scale",
-    "WithoutData",
+    "MAPS",
+    "MapChoice",
+    "MapKind",
+    "NetworkRun",
+    "Parameter",
+    "Takes",
+    "Transform",
+    "metavar",
+    "names_taking",
     "parse",
-    "principal_components",
-    "statistics",
-    "without_data",
+    "register",
 ]

@@ -8,13 +8,13 @@ and fixed reveal nothing about anybody, and linear classifiers on top of them do
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.features.image import colours_first, image_size
 from dpltm.noise import FastSource, uniform
 
 FIRST, SECOND, SIDE = 32, 64, 3
@@ -23,47 +23,35 @@ GROUPS = 8
 """Groups of channels that are normalised within a record."""
 
 
-@dataclass(frozen=True)
-class Convolution:
-    """What the module is decided by.
-
-    Attributes:
-        seed: decides the weights, which are public.
-    """
-
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed <= 999:
-            raise InputError(f"`features`: conv:{self.seed}: the seed must be 0 to 999; the usual is conv:0")
-
-
-class Convolutions:
+class RandomConvolutions:
     """The module for images of one size; every image by itself.
 
     Args:
-        found: what decides its weights.
-        height, width: of the images.
-        colours: of each pixel.
+        seed: decides the weights, which are public.
+        shape: of the images as stored.
 
     Raises:
-        InputError: images too small for it.
+        InputError: a record is no image, or too small.
     """
 
-    def __init__(self, found: Convolution, height: int, width: int, colours: int) -> None:
-        self.height, self.width = ((side - 2 * (SIDE - 1)) // 2 for side in (height, width))
-        if min(self.height, self.width) < 1:
+    channel_groups: int | None = GROUPS
+
+    def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
+        height, width, colours = image_size("conv", shape)
+        rows, columns = ((side - 2 * (SIDE - 1)) // 2 for side in (height, width))
+        if min(rows, columns) < 1:
             raise InputError(
                 f"`features`: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
             )
-        source = FastSource(found.seed)
+        self.feature_shape: tuple[int, ...] = (rows, columns, SECOND)
+        source = FastSource(seed)
         self._first = _weights(source, FIRST, colours)
         self._second = _weights(source, SECOND, FIRST)
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """``(n, colours, height, width)`` to ``(n, 64, height / 2 - 2, width / 2 - 2)``."""
-        found = functional.conv2d(images, self._first).relu()
-        return functional.max_pool2d(functional.conv2d(found, self._second).relu(), 2)
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, *shape)`` to ``(n, 64, height / 2 - 2, width / 2 - 2)``."""
+        values = functional.conv2d(colours_first(x), self._first).relu()
+        return functional.max_pool2d(functional.conv2d(values, self._second).relu(), 2)
 
 
 def _weights(source: FastSource, filters: int, channels: int) -> Tensor:

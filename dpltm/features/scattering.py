@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,99 +19,87 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.features.image import colours_first, image_size
 
 SPREAD, FREQUENCY = 0.8, 0.75 * math.pi
 """Deviation in pixels, and frequency in radians a pixel, of the finest wavelet; coarser ones double and halve them."""
 
-LARGEST_SCALE, MOST_ANGLES = 8, 64
-"""Beyond these a setting is taken for a slip of the finger."""
+GROUPS = 27
+"""Groups of channels, for each colour channel of an image, that are normalised within a record."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What a scattering transform is decided by.
-
-    Attributes:
-        scales: J; averages are over windows of 2^J pixels.
-        angles: L; wavelets a scale.
-    """
-
-    scales: int = 2
-    angles: int = 8
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.scales <= LARGEST_SCALE and 1 <= self.angles <= MOST_ANGLES):
-            raise InputError(
-                f"`features`: scatter:{self.scales},{self.angles}: J must be 1 to {LARGEST_SCALE} and L 1 to {MOST_ANGLES};"
-                " the usual is scatter:2,8"
-            )
-
-    @property
-    def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Scales and angles ``(j1, angle1, j2, angle2)`` of every channel, in order: of order zero, one and two."""
-        first = [(j, angle) for j in range(self.scales) for angle in range(self.angles)]
-        second = [one + other for one in first for other in first if other[0] > one[0]]
-        return ((), *first, *second)
+def paths(scales: int, angles: int) -> tuple[tuple[int, ...], ...]:
+    """Scales and angles ``(j1, angle1, j2, angle2)`` of every channel, in order: of order zero, one and two."""
+    first = [(j, angle) for j in range(scales) for angle in range(angles)]
+    second = [one + other for one in first for other in first if other[0] > one[0]]
+    return ((), *first, *second)
 
 
 class Scattering:
     """The transform for images of one size; every image by itself.
 
     Args:
-        scale: J and L.
-        height, width: of the images, in pixels.
+        scales: J; averages are over windows of 2^J pixels.
+        angles: L; wavelets a scale.
+        shape: of the images as stored.
 
     Attributes:
-        channels: of the result, for each channel of the image: 1 + J L + J (J - 1) L^2 / 2.
-        height, width: of the result.
+        feature_shape: height, width and channels of the result; 1 + J L + J (J - 1) L^2 / 2 channels for each colour.
 
     Raises:
-        InputError: the image is too small for J.
+        InputError: a record is no image, or too small for J.
     """
 
-    def __init__(self, scale: Scale, height: int, width: int) -> None:
-        step = 2**scale.scales
+    def __init__(self, scales: int, angles: int, shape: tuple[int, ...]) -> None:
+        height, width, colours = image_size("scatter", shape)
+        step = 2**scales
         if min(height, width) <= step:
             raise InputError(
-                f"`features`: images of {height} x {width} pixels are too small for J = {scale.scales}, which averages over"
-                f" windows of {step}; take scatter:{_largest(min(height, width))}"
+                f"`features`: images of {height} x {width} pixels are too small for J = {scales}, which averages over"
+                f" windows of {step}; take scatter:{_max_scales(min(height, width))}"
                 if min(height, width) > 2
                 else f"`features`: images of {height} x {width} pixels are too small to scatter; take `features` none"
             )
-        self.scale, self.channels = scale, len(scale.paths)
+        self.scales, self.angles = scales, angles
         # a margin of at least half a window on every side, mirrored, and a whole number of windows in all
         self._sizes = tuple(((size + step) // step + 1) * step for size in (height, width))
         before = [(whole - size) // 2 for whole, size in zip(self._sizes, (height, width), strict=True)]
         after = [whole - size - first for whole, size, first in zip(self._sizes, (height, width), before, strict=True)]
         self._margin = (before[1], after[1], before[0], after[0])
-        self.height, self.width = (size // step - 2 for size in self._sizes)
-        wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scale.scales)]
+        rows, columns = (size // step - 2 for size in self._sizes)
+        self.feature_shape: tuple[int, ...] = (rows, columns, colours * len(paths(scales, angles)))
+        self.channel_groups: int | None = GROUPS * colours
+        wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scales)]
         self._first = [_ready(one, 2**j) for j, one in enumerate(wavelets)]
         self._second = {
             (j1, j2): _ready(_folded(wavelets[j2], 2**j1), 2 ** (j2 - j1))
-            for j1, j2 in itertools.combinations(range(scale.scales), 2)
+            for j1, j2 in itertools.combinations(range(scales), 2)
         }
         self._averages = [
-            tuple(torch.from_numpy(self._average(size, at)).float() for size in self._sizes)
-            for at in range(scale.scales)
+            tuple(torch.from_numpy(self._average(size, at)).float() for size in self._sizes) for at in range(scales)
         ]
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """``(batch, height, width)`` to ``(batch, channels, self.height, self.width)``, float32."""
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, *shape)`` to ``(n, channels, height, width)``, float32; channels colour by colour."""
+        values = self._of_planes(colours_first(x).flatten(0, 1))
+        return values.view(len(x), -1, *values.shape[2:])
+
+    def _of_planes(self, images: Tensor) -> Tensor:
+        """``(planes, height, width)`` to ``(planes, channels, height, width)``."""
         images = functional.pad(images[:, None], self._margin, mode="reflect")
         spectrum = torch.fft.fft2(images)
-        found, second = [self._averaged(images, 0)], []
-        for j1 in range(self.scale.scales):
+        first, second = [self._averaged(images, 0)], []
+        for j1 in range(self.scales):
             one = _modulus(spectrum, self._first[j1].to(images.device), 2**j1)
-            found.append(self._averaged(one, j1))
+            first.append(self._averaged(one, j1))
             per_angle = []
-            for j2 in range(j1 + 1, self.scale.scales):
+            for j2 in range(j1 + 1, self.scales):
                 wavelets = self._second[j1, j2].to(images.device)
                 two = _modulus(torch.fft.fft2(one)[:, :, None], wavelets, 2 ** (j2 - j1))
                 per_angle.append(self._averaged(two, j2))
             if per_angle:  # for every wavelet of the first order, those of the second by scale and angle
                 second.append(torch.cat(per_angle, 2).flatten(1, 2))
-        return torch.cat((*found, *second), 1)
+        return torch.cat((*first, *second), 1)
 
     def _averaged(self, values: Tensor, at: int) -> Tensor:
         """The averages of ``values``, which were sampled every 2^at pixels, every 2^J pixels; without the margin."""
@@ -122,8 +109,8 @@ class Scattering:
     def _spectra(self, j: int) -> np.ndarray:
         """The wavelets of one scale, ``(L, *self._sizes)``: real, since they are symmetric up to conjugation."""
         spread, frequency = SPREAD * 2**j, FREQUENCY / 2**j
-        angles = [(self.scale.angles // 2 - 1 - k) * math.pi / self.scale.angles for k in range(self.scale.angles)]
-        slant = 4 / self.scale.angles
+        angles = [(self.angles // 2 - 1 - k) * math.pi / self.angles for k in range(self.angles)]
+        slant = 4 / self.angles
         return np.stack([np.fft.fft2(_morlet(self._sizes, spread, angle, frequency, slant)).real for angle in angles])
 
     def _average(self, size: int, at: int) -> np.ndarray:
@@ -131,17 +118,17 @@ class Scattering:
 
         A Gaussian is one along rows times one along columns, and so is its spectrum.
         """
-        spread = SPREAD * 2 ** (self.scale.scales - 1)
+        spread = SPREAD * 2 ** (self.scales - 1)
         spectrum = np.fft.fft(_gaussian(size, spread)).real
         if at:  # what lies beyond the frequencies of the coarser grid is left out before it would fold back
             spectrum[size // 2 ** (at + 1) : size - size // 2 ** (at + 1)] = 0
             spectrum = spectrum.reshape(2**at, -1).sum(0)
-        kernel, step = np.fft.ifft(spectrum).real, 2 ** (self.scale.scales - at)
+        kernel, step = np.fft.ifft(spectrum).real, 2 ** (self.scales - at)
         places = np.arange(1, len(kernel) // step - 1)[:, None] * step - np.arange(len(kernel))
         return kernel[places % len(kernel)]
 
 
-def _largest(size: int) -> int:
+def _max_scales(size: int) -> int:
     """The largest J for images of this many pixels."""
     return (size - 1).bit_length() - 1
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.noise import RandomSource

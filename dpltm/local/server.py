@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.features import NORM
+from dpltm.features.normalisation import NORM
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 

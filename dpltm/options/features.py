@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpltm.features.registry import metavar
 from dpltm.options import option
 
 
@@ -15,7 +16,7 @@ class FeatureOptions:
         None,
         "In front of the network, at no cost: scatter or conv for images, wavelets for signals, unit for any records (K"
         " neighbours averaged), or network:RUN.",
-        metavar="none|scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN",
+        metavar=metavar(),
         shown="none; a ticket set remembers its own",
     )
     public: str | None = option(

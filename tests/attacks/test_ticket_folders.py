@@ -28,7 +28,8 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap
+from dpltm.features.network import FrozenNetwork
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
@@ -104,7 +105,9 @@ def original(folder: Path) -> TicketSet:
     saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
         config={"rounds": 3}, events=[spent], draws=[drawn],
-        feature_map=FeatureMap("network", (2, 2), (0.0, 255.0), source, (trained,), weights, front),
+        feature_map=FeatureMap(
+            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=source, events=(trained,)
+        ),
     )  # fmt: skip
     drawn = replace(drawn, ticket_set=saved.id)
     ledger = open_ledger(folder / "s" / "ledger.jsonl")

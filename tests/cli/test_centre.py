@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json
 
@@ -54,7 +54,7 @@ def test_the_run_remembers_its_centre(cli, cwd):
     from dpltm.data import load
 
     digits = load("digits")
-    mean = FeatureMap("unit:1", (8, 8), (0.0, 16.0))(digits.train.x).mean(0).numpy()
+    mean = make_feature_map("unit:1", (8, 8), (0.0, 16.0))(digits.train.x).mean(0).numpy()
     noise = body["centre"]["noise_multiplier"] * 8 / digits.records
     assert np.linalg.norm(centre - mean) < 3 * noise * math.sqrt(64)
     assert np.linalg.norm(centre - mean) > 0.3 * noise * math.sqrt(64)

@@ -15,7 +15,7 @@ from dpltm.cli.common import figure
 from dpltm.cli.main import run as dpltm
 from dpltm.data import key_id, load
 from dpltm.data.registry import PUBLIC_KEY
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
@@ -97,7 +97,7 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli, events):
     answer = cli("evaluate", "r", "--dataset", "digits", "--json").json
     assert answer["accuracy"] == body["accuracy"]
     digits, weights = load("digits"), load_file("r/model.safetensors")
-    values = FeatureMap("scatter:2,8", (8, 8), (0.0, 16.0))(digits.test.x).numpy()
+    values = make_feature_map("scatter:2,8", (8, 8), (0.0, 16.0))(digits.test.x).numpy()
     outputs = values @ weights["fc1.weight"].T + weights["fc1.bias"]
     assert np.mean(outputs.argmax(1) == digits.test.y) == pytest.approx(body["accuracy"], abs=0.006)
 
@@ -342,7 +342,7 @@ def test_statistics_are_entered_as_public(cli, events):
     assert certified(body) == epsilon([from_json(trained)], 1e-4)
     config = json.loads(Path("r/config.json").read_text())["feature_map"]
     assert config["source"] == told["dataset"]
-    plain = FeatureMap("scatter:1,3", (9, 9), (0.0, 255.0))
+    plain = make_feature_map("scatter:1,3", (9, 9), (0.0, 255.0))
     values = plain.unscaled(np.load("public.npz")["x_train"]).double().numpy()
     stored = load_file("r/features.safetensors")
     np.testing.assert_allclose(stored["mean"], values.mean((0, 2, 3)), atol=1e-5)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpltm.cli.main import run
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 
@@ -82,7 +82,7 @@ def read(path: str) -> tuple[dict, np.ndarray]:
 
 def z_scores() -> np.ndarray:
     """Of the private records by the statistics of the public ones, all in float64 but the features."""
-    plain = FeatureMap("unit:1", (8, 8), (0.0, 255.0))
+    plain = make_feature_map("unit:1", (8, 8), (0.0, 255.0))
     public, mine = plain(np.load("pub.npz")["x_train"]).double().numpy(), plain(private()[0]).double().numpy()
     deviation = public.std(0)
     return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from dpltm.cli.main import run
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 
 SETTINGS = {
     "s": ("--protocol", "rappor", "--epsilon", "192", "--label-epsilon", "5"),
@@ -84,7 +84,7 @@ def test_digits_are_told_apart(cli, rounds):
     assert [row["round"] for row in body["tickets"]] == list(range(rounds + 1))
     assert body["accuracy"] == body["tickets"][-1]["accuracy"]
     weights, public = load_file("r/model.safetensors"), np.load("pub.npz")
-    plain = FeatureMap("unit:1", (8, 8), (0.0, 255.0))
+    plain = make_feature_map("unit:1", (8, 8), (0.0, 255.0))
     negative = (plain(public["x_test"]) - plain(public["x_train"]).mean(0)).numpy() < 0
     inputs = np.where(negative, -1.0, 1.0)  # of a sign alone, every input weighs the same
     right = outputs(weights, inputs * size_of_an_input()).argmax(1) == public["y_test"]

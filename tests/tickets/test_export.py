@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
@@ -471,7 +471,7 @@ def test_a_file_of_others_does_not_say(tmp_path, state):
 
 
 BODY = ORIGINS["dp"].to_json()
-FRONT = Front.of(FeatureMap("unit:1", (12,), (0.0, 1.0)))
+FRONT = Front.of(make_feature_map("unit:1", (12,), (0.0, 1.0)))
 
 
 @pytest.mark.parametrize("form", ["state-dict", "torch-prune"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +14,12 @@ import pytest
 
 from dpltm.data import load
 from dpltm.errors import ArtifactError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.stages.progress import Silent
 from dpltm.tickets import feature_cache
-from dpltm.tickets.feature_cache import cache_path, features_of, is_cached
+from dpltm.tickets.feature_cache import FeatureCache, cache_path
 
-FOUND = FeatureMap("scatter:2,3", (8, 8), (0.0, 16.0))
+FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 
 
 @pytest.fixture
@@ -36,15 +39,28 @@ def files(home: Path) -> list[Path]:
     return sorted(path for path in home.rglob("*") if not path.is_dir())
 
 
+class Watcher(Silent):
+    """Notes what it is told, or does what it is told to at each step."""
+
+    def __init__(self, step: Callable[[int], None] | None = None) -> None:
+        self.done: list[int] = []
+        self.titles: list[tuple[str, int]] = []
+        self.step = step or self.done.append
+
+    def progress(self, title: str, total: int):
+        self.titles.append((title, total))
+        return contextlib.nullcontext(self.step)
+
+
 def refused(digits) -> str:
     with pytest.raises(ArtifactError) as caught:
-        features_of(digits, digits.train, FOUND)
+        FeatureCache().features(digits, digits.train, FOUND)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_values_are_those_of_the_map_in_half_precision(home, digits):
-    values = features_of(digits, digits.train, FOUND)
+    values = FeatureCache().features(digits, digits.train, FOUND)
     assert values.dtype == np.float16
     assert values.shape == (600, FOUND.features)
     np.testing.assert_allclose(values, FOUND(digits.train.x).numpy(), rtol=1e-3, atol=1e-6)
@@ -57,13 +73,12 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     rows: list[int] = []
     plain = FeatureMap.__call__
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
-    assert not is_cached(digits, digits.train, FOUND)
-    first = np.array(features_of(digits, digits.train, FOUND))
+    assert not cache_path(digits, digits.train, FOUND).exists()
+    first = np.array(FeatureCache().features(digits, digits.train, FOUND))
     assert sum(rows) >= 600
-    assert is_cached(digits, digits.train, FOUND)
     state = cache_path(digits, digits.train, FOUND).stat()
     rows.clear()
-    again = features_of(digits, digits.train, FOUND)
+    again = FeatureCache().features(digits, digits.train, FOUND)
     assert sum(rows) < 20, "a few rows are tried, the others are not computed again"
     assert np.array_equal(again, first)
     assert cache_path(digits, digits.train, FOUND).stat().st_mtime_ns == state.st_mtime_ns
@@ -73,20 +88,21 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
 
 
 def test_progress_counts_records(home, digits):  # noqa: ARG001 - nothing is cached yet
-    done: list[int] = []
-    features_of(digits, digits.train, FOUND, done.append)
-    assert done[-1] == 600
-    assert done == sorted(done)
-    assert len(done) > 1
-    features_of(digits, digits.train, FOUND, done.clear)  # not called: there is nothing to do
-    assert done
+    watcher = Watcher()
+    FeatureCache().features(digits, digits.train, FOUND, progress=watcher)
+    assert watcher.titles == [("features of the training records of digits", 600)]
+    assert watcher.done[-1] == 600
+    assert watcher.done == sorted(watcher.done)
+    assert len(watcher.done) > 1
+    FeatureCache().features(digits, digits.train, FOUND, progress=watcher)
+    assert len(watcher.titles) == 1, "there is nothing to do"
 
 
 @pytest.mark.usefixtures("home")
 def test_readable_by_its_owner_alone(digits):
     mask = os.umask(0)
     try:
-        features_of(digits, digits.train, FOUND)
+        FeatureCache().features(digits, digits.train, FOUND)
     finally:
         os.umask(mask)
     path = cache_path(digits, digits.train, FOUND)
@@ -111,7 +127,7 @@ def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch
 def test_what_differs_has_a_cache_of_its_own(home, digits):
     whole = load("digits")
     theirs, hashed = load("digits", subset="600:1200"), load("digits", subset="0.0:0.4")
-    maps = [FOUND, FeatureMap("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
+    maps = [FOUND, make_feature_map("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
     paths = [
         cache_path(data, split, found)
         for data in (whole, digits, theirs, hashed)
@@ -124,7 +140,7 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     changed = replace(digits, rows=replace(digits.rows, y=digits.rows.y[::-1]))
     assert cache_path(changed, changed.train, FOUND) not in paths
     for data, split in ((digits, digits.train), (theirs, theirs.train), (digits, digits.test)):
-        values = features_of(data, split, FOUND)
+        values = FeatureCache().features(data, split, FOUND)
         np.testing.assert_allclose(values, FOUND(split.x).numpy(), rtol=1e-3, atol=1e-6)
     assert len(files(home)) == 3
 
@@ -139,7 +155,7 @@ def test_equal_names_of_files_do_not_share(home, tmp_path, monkeypatch):
         np.savez(folder / "d.npz", x_train=x, y_train=np.arange(40) % 3)
         monkeypatch.chdir(folder)
         data = load("d.npz", bounds=(0, 16), classes=3)
-        found.append(np.array(features_of(data, data.train, FOUND)))
+        found.append(np.array(FeatureCache().features(data, data.train, FOUND)))
         np.testing.assert_allclose(found[-1], FOUND(x).numpy(), rtol=1e-3, atol=1e-6)
     assert len(files(home)) == 2
 
@@ -154,10 +170,10 @@ def test_what_is_interrupted_leaves_nothing(home, digits, error):
         raise error
 
     with pytest.raises(error):
-        features_of(digits, digits.train, FOUND, stop)
+        FeatureCache().features(digits, digits.train, FOUND, progress=Watcher(stop))
     assert files(home) == []
-    assert not is_cached(digits, digits.train, FOUND)
-    assert len(features_of(digits, digits.train, FOUND)) == 600
+    assert not cache_path(digits, digits.train, FOUND).exists()
+    assert len(FeatureCache().features(digits, digits.train, FOUND)) == 600
 
 
 def test_a_full_disk(home, digits, monkeypatch):
@@ -249,7 +265,7 @@ DAMAGE = [other_values, one_shape, wide, swapped, zeros, truncated, header_alone
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("damage", [*DAMAGE, archive], ids=lambda call: call.__name__)
 def test_what_is_not_what_its_name_says(digits, damage):
-    features_of(digits, digits.train, FOUND)
+    FeatureCache().features(digits, digits.train, FOUND)
     path = cache_path(digits, digits.train, FOUND)
     damage(path)
     assert refused(digits) == (
@@ -261,7 +277,7 @@ def test_what_is_not_what_its_name_says(digits, damage):
 @pytest.mark.parametrize("row", [0, 599])
 def test_features_of_other_records(digits, row):
     """The first and the last record are tried, whatever else is."""
-    features_of(digits, digits.train, FOUND)
+    FeatureCache().features(digits, digits.train, FOUND)
     path = cache_path(digits, digits.train, FOUND)
     values = np.load(path)
     values[row] = values[row - 1 if row else 1]
@@ -270,7 +286,7 @@ def test_features_of_other_records(digits, row):
 
 
 def test_what_was_deleted_is_made_again(home, digits):
-    first = np.array(features_of(digits, digits.train, FOUND))
+    first = np.array(FeatureCache().features(digits, digits.train, FOUND))
     cache_path(digits, digits.train, FOUND).unlink()
-    assert np.array_equal(features_of(digits, digits.train, FOUND), first)
+    assert np.array_equal(FeatureCache().features(digits, digits.train, FOUND), first)
     assert len(files(home)) == 1

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.network import FrozenNetwork
+from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
@@ -34,19 +36,24 @@ NETWORK = ModelSpec("mlp:7", 80, 4)
 
 
 def maps() -> dict[str, FeatureMap]:
-    plain = FeatureMap("scatter:2,3", (8, 10), (0.0, 255.0))
+    plain = make_feature_map("scatter:2,3", (8, 10), (0.0, 255.0))
     count = plain.feature_shape[-1]
     values = torch.rand(2, count, generator=torch.Generator().manual_seed(0))
+    statistics = replace(plain, source=SOURCE, statistics=ChannelStatistics(values[0], values[1]))
+    projection = Projection(torch.rand(plain.features), torch.rand(5, plain.features))
+    projected = replace(statistics, projection=projection)
     weights = {name: value.detach() for name, value in build(NETWORK, 1).named_parameters()}
     return {
         "plain": plain,
-        "colours": FeatureMap("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
-        "statistics": replace(plain, source=SOURCE, tensors={"mean": values[0], "deviation": values[1]}),
-        "network": FeatureMap("network", (8, 10), (0.0, 255.0), SOURCE, EVENTS, weights, NETWORK),
+        "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
+        "statistics": statistics,
+        "projected": projected,
+        "centred": projected.centred_at(torch.rand(5)),
+        "network": FeatureMap(FrozenNetwork(NETWORK, weights), (8, 10), (0.0, 255.0), source=SOURCE, events=EVENTS),
     }
 
 
-KINDS = ("plain", "colours", "statistics", "network")
+KINDS = ("plain", "colours", "statistics", "projected", "centred", "network")
 WHERE = Path("x/tickets.json")
 
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.generation import Ticket
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
@@ -32,15 +33,15 @@ ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 
 def made(**changes) -> Scheme:
     mean, deviation = torch.linspace(-1, 1, 6), torch.linspace(0.5, 3, 6)
-    plain = FeatureMap("unit:1", (2, 3), (0.0, 255.0))
+    plain = make_feature_map("unit:1", (2, 3), (0.0, 255.0))
     return Scheme(**{"feature_map": plain, "mean": mean, "deviation": deviation, "answer": ANSWER, **changes})
 
 
 def schemes() -> dict[str, Scheme]:
     draw = torch.Generator().manual_seed(0)
-    images = FeatureMap("scatter:1,2", (4, 5), (-1.0, 1.0))
-    tensors = dict(zip(("mean", "deviation"), torch.rand(2, images.feature_shape[-1], generator=draw), strict=True))
-    images = replace(images, source=SOURCE, tensors=tensors)
+    images = make_feature_map("scatter:1,2", (4, 5), (-1.0, 1.0))
+    mean, deviation = torch.rand(2, images.feature_shape[-1], generator=draw)
+    images = replace(images, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
     wide = replace(ANSWER, values=images.features, protocol="uer", alpha=7.5, label_epsilon=None)
     return {
         "plain": made(),

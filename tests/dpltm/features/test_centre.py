@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.features import NORM, FeatureMap
 from dpltm.features.centre import SENSITIVITY, release_mean
+from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import NORM
 from dpltm.noise import FastSource
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]
@@ -47,11 +48,11 @@ def test_noise_is_as_large_as_stated_and_divided_by_the_public_number():
 
 
 def test_features_are_centred_there_and_of_the_same_norm():
-    plain = FeatureMap("unit:1", (6,), (0.0, 1.0))
+    plain = make_feature_map("unit:1", (6,), (0.0, 1.0))
     x = np.random.default_rng(0).random((9, 6))
     features = plain(x)
     centre = features.mean(0)
-    found = plain.at(centre)
+    found = plain.centred_at(centre)
     assert (found.uncentred.id, found.id) == (plain.id, found.id)
     assert found.id != plain.id
     by_hand = features - centre

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features import NORM, FeatureMap, parse, statistics
-from dpltm.features.scattering import Scale, Scattering
+from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map
+from dpltm.features.network import FrozenNetwork
+from dpltm.features.normalisation import NORM, ChannelStatistics
+from dpltm.features.scattering import Scattering
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, TrainingEvent
 
@@ -27,24 +29,29 @@ def weights(spec: ModelSpec, seed: int = 0) -> dict[str, Tensor]:
 
 
 def plain(shape: tuple[int, ...] = (9, 8), text: str = "scatter:2,4") -> FeatureMap:
-    return FeatureMap(text, shape, (0.0, 255.0))
+    return make_feature_map(text, shape, (0.0, 255.0))
 
 
 def of_statistics(shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
     count = plain(shape).feature_shape[-1]
     generator = torch.Generator().manual_seed(3)
-    tensors = {
-        "mean": torch.rand(count, generator=generator) / 10,
-        "deviation": torch.rand(count, generator=generator) / 10 + 0.01,
-    }
-    return replace(plain(shape), source=SOURCE, tensors=tensors)
+    mean, deviation = (torch.rand(count, generator=generator) / 10 for _ in range(2))
+    return replace(plain(shape), source=SOURCE, statistics=ChannelStatistics(mean, deviation + 0.01))
 
 
 def of_network(spec: ModelSpec = NETWORK, shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
-    return FeatureMap("network", shape, (0.0, 255.0), SOURCE, (SPENT,), weights(spec), spec)
+    network = FrozenNetwork(spec, weights(spec))
+    return FeatureMap(network, shape, (0.0, 255.0), source=SOURCE, events=(SPENT,))
 
 
-MAPS = {
+def with_weights(found: FeatureMap, **changes: Tensor) -> FeatureMap:
+    """The same map of a network with other parameters."""
+    assert isinstance(found.base, FrozenNetwork)
+    network = FrozenNetwork(found.base.spec, {**found.base.parameters, **changes})
+    return replace(found, base=network)
+
+
+CASES = {
     "scatter": plain(),
     "colours": plain((9, 8, 3)),
     "statistics": of_statistics(),
@@ -61,9 +68,9 @@ def records(found: FeatureMap, count: int = 70, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, *found.shape), dtype=np.uint8)
 
 
-@pytest.fixture(params=MAPS)
+@pytest.fixture(params=CASES)
 def found(request: pytest.FixtureRequest) -> FeatureMap:
-    return MAPS[request.param]
+    return CASES[request.param]
 
 
 # Rows
@@ -114,12 +121,12 @@ def test_values_beyond_the_bounds_saturate(found: FeatureMap):
 def test_scattering_with_statistics_is_that_less_mean_over_deviation():
     found = of_statistics((9, 8, 2))
     x = records(found, 3)
-    transform = Scattering(Scale(2, 4), 9, 8)
+    transform = Scattering(2, 4, (9, 8))
     for row, record in enumerate(x):
         colours = [transform(torch.from_numpy(record[None, :, :, colour] / 255).float())[0] for colour in range(2)]
         channels = torch.cat(colours)
         assert found.feature_shape == (*channels.shape[1:], len(channels))
-        scaled = (channels - found.tensors["mean"][:, None, None]) / found.tensors["deviation"][:, None, None]
+        scaled = (channels - found.statistics.mean[:, None, None]) / found.statistics.deviation[:, None, None]
         flat = scaled.permute(1, 2, 0).flatten()  # pixel by pixel, as images are stored
         torch.testing.assert_close(found(x)[row], NORM * flat / flat.norm(), rtol=0, atol=1e-4)
 
@@ -138,23 +145,22 @@ def test_scattering_alone_is_normalised_within_the_record():
 def test_statistics_are_means_and_deviations_over_records_and_pixels():
     found = plain((9, 8, 2))
     x = records(found, 40)
-    values = found.unscaled(x).double().numpy()
+    values = found.transformed(x).double().numpy()
     for sizes in ([40], [1, 7, 32], [20, 20]):
         parts = iter(np.split(x, np.cumsum(sizes)[:-1]))
-        tensors = statistics(found, parts)
-        assert set(tensors) == {"mean", "deviation"}
+        statistics = channel_statistics(found, parts)
         for channel in range(found.feature_shape[-1]):
             one = values[:, channel].ravel()
-            assert float(tensors["mean"][channel]) == pytest.approx(one.mean(), abs=1e-6)
-            assert float(tensors["deviation"][channel]) == pytest.approx(one.std(), rel=1e-3, abs=1e-6)
+            assert float(statistics.mean[channel]) == pytest.approx(one.mean(), abs=1e-6)
+            assert float(statistics.deviation[channel]) == pytest.approx(one.std(), rel=1e-3, abs=1e-6)
 
 
 def test_public_images_normalised_by_their_own_statistics():
     base = plain()
     x = records(base, 64)
-    values = base.unscaled(x)
-    tensors = statistics(base, iter([x]))
-    scaled = (values - tensors["mean"][:, None, None]) / tensors["deviation"][:, None, None]
+    values = base.transformed(x)
+    statistics = channel_statistics(base, iter([x]))
+    scaled = (values - statistics.mean[:, None, None]) / statistics.deviation[:, None, None]
     torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(values.shape[1]), rtol=0, atol=1e-3)
     torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(values.shape[1]), rtol=1e-3, atol=0)
 
@@ -184,7 +190,7 @@ def test_a_projection_has_no_activation_behind_it():
 
 
 def test_a_convolutional_network_gives_its_units():
-    found = MAPS["convolutions"]
+    found = CASES["convolutions"]
     x = records(found, 5)
     w = found.tensors
     values = torch.from_numpy(x / 255).float()[:, None]
@@ -199,7 +205,7 @@ def test_a_convolutional_network_gives_its_units():
 
 def test_the_last_layer_of_a_network_changes_nothing():
     found = of_network()
-    other = replace(found, tensors={**found.tensors, "fc3.weight": torch.ones(3, 5)})
+    other = with_weights(found, **{"fc3.weight": torch.ones(3, 5)})
     x = records(found, 5)
     assert torch.equal(other(x), found(x))
 
@@ -223,11 +229,12 @@ def test_ids_of_equal_maps_are_equal():
 
 def test_ids_differ_with_everything_that_decides_the_features():
     statistic, network = of_statistics(), of_network()
-    shifted = {**statistic.tensors, "mean": statistic.tensors["mean"].clone()}
-    shifted["mean"][-1] += 1e-3
-    swapped = {"mean": statistic.tensors["deviation"], "deviation": statistic.tensors["mean"]}
-    one = {**network.tensors, "fc1.bias": network.tensors["fc1.bias"].clone()}
-    one["fc1.bias"][0] += 1e-3
+    assert statistic.statistics is not None
+    mean, deviation = statistic.statistics.mean, statistic.statistics.deviation
+    shifted = mean.clone()
+    shifted[-1] += 1e-3
+    bias = network.tensors["fc1.bias"].clone()
+    bias[0] += 1e-3
     wider = ModelSpec("mlp:7,6", 72, 3)
     maps = [
         plain(),
@@ -238,10 +245,10 @@ def test_ids_differ_with_everything_that_decides_the_features():
         replace(plain(), bounds=(0.0, 254.0)),
         replace(plain(), bounds=(-1.0, 255.0)),
         statistic,
-        replace(statistic, tensors=shifted),
-        replace(statistic, tensors=swapped),
+        replace(statistic, statistics=ChannelStatistics(shifted, deviation)),
+        replace(statistic, statistics=ChannelStatistics(deviation, mean)),
         network,
-        replace(network, tensors=one),
+        with_weights(network, **{"fc1.bias": bias}),
         replace(network, bounds=(0.0, 1.0)),
         replace(network, shape=(72,)),
         of_network(wider),
@@ -260,22 +267,22 @@ def test_the_label_says_what_it_is():
 
 def test_maps_for_other_records():
     found = of_statistics()
-    assert found.carried((9, 8), (0.0, 255.0)) is found
-    other = found.carried((12, 10), (0.0, 1.0))
+    assert found.for_records((9, 8), (0.0, 255.0)) is found
+    other = found.for_records((12, 10), (0.0, 1.0))
     assert (other.shape, other.bounds, other.source, other.text) == ((12, 10), (0.0, 1.0), SOURCE, found.text)
-    assert torch.equal(other.tensors["mean"], found.tensors["mean"])
+    assert other.statistics is found.statistics
     assert other.feature_shape != found.feature_shape
     x = np.random.default_rng(0).random((2, 12, 10))
     assert other(x).shape == (2, other.features)
     network = of_network()
-    moved = network.carried((72,), network.bounds)
+    moved = network.for_records((72,), network.bounds)
     x = records(network, 4)
     torch.testing.assert_close(moved(x.reshape(4, 72)), network(x), rtol=0, atol=1e-5)
-    assert refusal(network.carried, (72,), (0.0, 1.0)) == (
+    assert refusal(network.for_records, (72,), (0.0, 1.0)) == (
         "`features`: the network in front was trained on values from 0 to 255, and these go from 0 to 1; rescale them, or"
         " say `bounds`"
     )
-    assert plain().carried((9, 8, 3), (0.0, 255.0)).features == 3 * plain().features
+    assert plain().for_records((9, 8, 3), (0.0, 255.0)).features == 3 * plain().features
 
 
 def refusal(call, *arguments) -> str:
@@ -286,11 +293,11 @@ def refusal(call, *arguments) -> str:
 
 
 def test_records_that_a_map_cannot_take():
-    assert refusal(of_statistics().carried, (9, 8, 3), (0.0, 255.0)) == (
+    assert refusal(of_statistics().for_records, (9, 8, 3), (0.0, 255.0)) == (
         "`features`: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take records with as many"
         " colours"
     )
-    assert refusal(of_network().carried, (9, 9), (0.0, 255.0)) == (
+    assert refusal(of_network().for_records, (9, 9), (0.0, 255.0)) == (
         "`features`: the network takes 72 features, but the records have 81; take one that was trained on records of the"
         " same shape"
     )
@@ -310,48 +317,17 @@ def test_images_that_are_too_small_are_refused_when_the_map_is_made():
     )
 
 
-# What the option says
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("none", None),
-        ("scatter", Scale(2, 8)),
-        ("scatter:3", Scale(3, 8)),
-        ("scatter:1,5", Scale(1, 5)),
-        ("network:a.run", "a.run"),
-        ("network:C:/a:b", "C:/a:b"),
-    ],
-)
-def test_what_the_option_takes(text: str, expected: object):
-    assert parse(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "None", "Scatter", "scatter2", "scatter:x", "scatter:2,8,1", "scatter:2,", "scatter:,8", "scatter:-1"),
-        *("scatter:2.0", "scatter: 2", "scatter:1e2", "scatter:2222", "scatter:²", "network", "network:", "none:1"),
-        "x" * 200,
-    ],
-)
-def test_what_it_does_not_take(text: str):
-    assert refusal(parse, text) == (
-        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
-        " or network:RUN"
-    )
-
-
-@pytest.mark.parametrize("text", ["scatter:0", "scatter:9", "scatter:2,0", "scatter:2,65", "scatter:999,999"])
-def test_scales_out_of_range(text: str):
-    assert "J must be 1 to 8 and L 1 to 64" in refusal(parse, text)
-
-
 def test_a_network_is_built_from_its_tensors_and_nothing_else():
     model = build(NETWORK, 3)
-    found = replace(of_network(), tensors={name: value.detach() for name, value in model.named_parameters()})
+    found = with_weights(of_network(), **{name: value.detach() for name, value in model.named_parameters()})
     x = records(found, 6)
     with torch.no_grad():
         outputs = model[:-1](torch.from_numpy(x.reshape(6, -1) / 255).float())
     np.testing.assert_allclose(found(x).numpy(), of_norm(outputs.numpy()), atol=1e-5)
+
+
+def test_only_maps_that_need_no_data_are_made_of_a_text():
+    for text in ("none", "network:a.run"):
+        assert refusal(make_feature_map, text, (9, 8), (0.0, 255.0)) == (
+            f"`features`: {text!r} is no map that is made without data"
+        )

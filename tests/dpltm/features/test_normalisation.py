@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpltm.features.normalisation import NORM, by_channel, by_group, of_norm
+from dpltm.features.normalisation import NORM, ChannelStatistics, GroupNormalisation, fixed_norm
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -20,7 +20,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 def test_channels_by_public_statistics():
     values, mean, deviation = random(3, 4, 2, 5), random(4, seed=1), random(4, seed=2).abs() + 0.5
-    found = by_channel(values, mean, deviation)
+    found = ChannelStatistics(mean, deviation)(values)
     for record, channel, row, column in np.ndindex(3, 4, 2, 5):
         expected = (float(values[record, channel, row, column]) - float(mean[channel])) / float(deviation[channel])
         assert float(found[record, channel, row, column]) == pytest.approx(expected, abs=1e-5)
@@ -29,9 +29,9 @@ def test_channels_by_public_statistics():
 def test_a_channel_that_hardly_varies_is_not_blown_up():
     """By ten thousand times what the channel that varies most is, and no more; where none varies, all stays finite."""
     values, mean = torch.ones(1, 3, 1, 1), torch.zeros(3)
-    found = by_channel(values, mean, torch.tensor([2.0, 1e-9, 0.0])).flatten()
+    found = ChannelStatistics(mean, torch.tensor([2.0, 1e-9, 0.0]))(values).flatten()
     torch.testing.assert_close(found, torch.tensor([0.5, 5000.0, 5000.0]))
-    assert by_channel(values, mean, torch.zeros(3)).isfinite().all()
+    assert ChannelStatistics(mean, torch.zeros(3))(values).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_channel_that_hardly_varies_is_not_blown_up():
 def test_groups_of_channels_within_a_record(channels: int, groups: int, size: int):
     """Where the number does not divide, the next smaller one that does: of 10 channels, 4 groups become 2 of 5."""
     values = random(2, channels, 3, 2) * 3 + 1
-    found = by_group(values, groups)
+    found = GroupNormalisation(groups)(values)
     for record in range(2):
         for start in range(0, channels, size):
             block = values[record, start : start + size].double().numpy()
@@ -51,18 +51,18 @@ def test_groups_of_channels_within_a_record(channels: int, groups: int, size: in
 def test_a_group_of_equal_values_is_zero_and_no_record_touches_another():
     values = random(3, 4, 2, 2)
     values[1] = 0.7
-    found = by_group(values, 2)
+    found = GroupNormalisation(2)(values)
     assert found[1].abs().max() < 1e-2
     assert found.isfinite().all()
     other = values.clone()
     other[1:] = 1e4 * random(2, 4, 2, 2, seed=5)
-    assert torch.equal(by_group(other, 2)[0], found[0])
+    assert torch.equal(GroupNormalisation(2)(other)[0], found[0])
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=8))
 def test_every_row_has_the_norm(row: list[float]):
     values = torch.tensor([row, [1.0] * len(row)])
-    found = of_norm(values)
+    found = fixed_norm(values)
     assert found.isfinite().all()
     size = math.sqrt(sum(value**2 for value in row))
     if size > 1e-6:
@@ -73,13 +73,13 @@ def test_every_row_has_the_norm(row: list[float]):
 
 
 def test_rows_of_zeros_stay_zero():
-    assert torch.equal(of_norm(torch.zeros(2, 3)), torch.zeros(2, 3))
+    assert torch.equal(fixed_norm(torch.zeros(2, 3)), torch.zeros(2, 3))
 
 
 def test_a_bias_gets_the_share_that_the_norm_was_chosen_for():
     """A bias sees an input of 1, the weights one of that norm: so much of the squared norm of a gradient is theirs."""
     layer = torch.nn.Linear(5, 3)
-    layer(of_norm(random(1, 5)))[0, 1].backward()
+    layer(fixed_norm(random(1, 5)))[0, 1].backward()
     weight, bias = (float(parameter.grad.square().sum()) for parameter in (layer.weight, layer.bias))
     assert bias / (bias + weight) == pytest.approx(1 / (1 + NORM**2), rel=1e-5)
     assert bias / (bias + weight) < 0.06

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features.scattering import Scale, Scattering
+from dpltm.features import MAPS
+from dpltm.features.scattering import Scattering, paths
 
 
 def images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
@@ -55,12 +56,12 @@ def peer() -> types.ModuleType:
     ],
 )
 def test_the_same_as_kymatio(peer, scales: int, angles: int, height: int, width: int):
-    found = Scattering(Scale(scales, angles), height, width)
+    found = Scattering(scales, angles, (height, width))
     x = images(3, height, width)
     x[2] = (x[2] > 0.5).float() * 2 - 1
     expected = peer.Scattering2D(scales, (height, width), L=angles)(x)
     assert expected[2, 1:].abs().max() > 0.05
-    assert found(x).shape == expected.shape == (3, found.channels, found.height, found.width)
+    assert found(x).shape == expected.shape == (3, found.feature_shape[2], *found.feature_shape[:2])
     torch.testing.assert_close(found(x), expected, rtol=0, atol=1e-4)
 
 
@@ -145,8 +146,8 @@ def naive(image: np.ndarray, scales: int, angles: int) -> dict[tuple[int, ...], 
 def test_the_definition_one_product_at_a_time(scales: int, angles: int, height: int, width: int):
     x = images(1, height, width)
     expected = naive(x[0].double().numpy(), scales, angles)
-    found = Scattering(Scale(scales, angles), height, width)(x)[0]
-    assert list(expected) == list(Scale(scales, angles).paths)
+    found = Scattering(scales, angles, (height, width))(x)[0]
+    assert list(expected) == list(paths(scales, angles))
     torch.testing.assert_close(found, torch.from_numpy(np.stack(list(expected.values()))).float(), rtol=0, atol=1e-5)
     assert found[1:].abs().max() > 0.02
 
@@ -155,45 +156,45 @@ def test_the_definition_one_product_at_a_time(scales: int, angles: int, height: 
 
 
 def test_paths():
-    assert Scale(1, 2).paths == ((), (0, 0), (0, 1))
-    assert Scale(2, 2).paths == (
+    assert paths(1, 2) == ((), (0, 0), (0, 1))
+    assert paths(2, 2) == (
         *((), (0, 0), (0, 1), (1, 0), (1, 1)),
         *((0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 1, 1)),
     )
-    three = [path for path in Scale(3, 1).paths if len(path) == 4]
+    three = [path for path in paths(3, 1) if len(path) == 4]
     assert three == [(0, 0, 1, 0), (0, 0, 2, 0), (1, 0, 2, 0)]
 
 
 @pytest.mark.parametrize("scales", [1, 2, 3])
 @pytest.mark.parametrize("angles", [1, 4, 7])
 def test_number_of_channels(scales: int, angles: int):
-    found = Scattering(Scale(scales, angles), 20, 23)
-    assert found.channels == 1 + scales * angles + scales * (scales - 1) * angles**2 // 2
-    assert found(images(1, 20, 23)).shape[1] == found.channels == len(Scale(scales, angles).paths)
+    found = Scattering(scales, angles, (20, 23))
+    assert found.feature_shape[2] == 1 + scales * angles + scales * (scales - 1) * angles**2 // 2
+    assert found(images(1, 20, 23)).shape[1] == found.feature_shape[2] == len(paths(scales, angles))
 
 
 @pytest.mark.parametrize("j", [0, 1, 2])
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
 def test_a_plane_wave_is_loudest_on_its_own_path(j: int, k: int):
     """A wave of the frequency and direction of a wavelet: the channel that ``paths`` names, and no other."""
-    scale, turn = Scale(3, 4), (1 - k) * math.pi / 4
+    turn = (1 - k) * math.pi / 4
     rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     wave = torch.cos(0.75 * math.pi / 2**j * (rows * math.cos(turn) + columns * math.sin(turn)))
-    first = Scattering(scale, 64, 64)(wave[None])[0, 1:13, 3:5, 3:5].mean((1, 2))
+    first = Scattering(3, 4, (64, 64))(wave[None])[0, 1:13, 3:5, 3:5].mean((1, 2))
     loudest = int(first.argmax())
-    assert scale.paths[1 + loudest] == (j, k)
+    assert paths(3, 4)[1 + loudest] == (j, k)
     assert float(first[loudest]) > 1.5 * float(first.sort().values[-2])
 
 
 @pytest.mark.parametrize("value", [1.0, -0.25])
 def test_a_constant_image_has_a_mean_and_nothing_else(value: float):
-    found = Scattering(Scale(2, 8), 10, 12)(torch.full((1, 10, 12), value))[0]
+    found = Scattering(2, 8, (10, 12))(torch.full((1, 10, 12), value))[0]
     torch.testing.assert_close(found[0], torch.full_like(found[0], value), rtol=1e-4, atol=0)
     assert found[1:].abs().max() < 1e-5
 
 
 def test_moduli_see_neither_sign_nor_offset_and_scale_along():
-    x, transform = images(2, 11, 9), Scattering(Scale(2, 5), 11, 9)
+    x, transform = images(2, 11, 9), Scattering(2, 5, (11, 9))
     plain = transform(x)
     assert plain[:, 1:].abs().max() > 0.02
     torch.testing.assert_close(transform(-x)[:, 1:], plain[:, 1:], rtol=0, atol=1e-6)
@@ -203,20 +204,20 @@ def test_moduli_see_neither_sign_nor_offset_and_scale_along():
 
 def test_a_transposed_image_turns_the_angles():
     """Its waves run at pi / 2 less their angle: of eight angles, number k becomes number 2 - k, around the circle."""
-    scale, x = Scale(2, 8), images(2, 12, 12)
-    transform = Scattering(scale, 12, 12)
+    x = images(2, 12, 12)
+    transform = Scattering(2, 8, (12, 12))
     plain, turned = transform(x), transform(x.transpose(1, 2))
-    place = {path: number for number, path in enumerate(scale.paths)}
+    place = {path: number for number, path in enumerate(paths(2, 8))}
     order = [
         place[tuple((2 - part) % 8 if number % 2 else part for number, part in enumerate(path))]
-        for path in scale.paths
+        for path in paths(2, 8)
     ]
     torch.testing.assert_close(turned, plain[:, order].transpose(2, 3), rtol=0, atol=1e-6)
     assert (turned - plain.transpose(2, 3)).abs().max() > 0.01
 
 
 def test_every_image_by_itself_whatever_the_batch():
-    x, transform = images(7, 13, 10), Scattering(Scale(2, 8), 13, 10)
+    x, transform = images(7, 13, 10), Scattering(2, 8, (13, 10))
     whole = transform(x)
     for rows in (1, 2, 3):
         parts = torch.cat([transform(x[start : start + rows]) for start in range(0, 7, rows)])
@@ -241,22 +242,24 @@ def test_every_image_by_itself_whatever_the_batch():
 )
 def test_images_that_are_too_small(scales: int, height: int, width: int, message: str):
     with pytest.raises(InputError) as error:
-        Scattering(Scale(scales, 4), height, width)
+        Scattering(scales, 4, (height, width))
     assert str(error.value) == f"`features`: images {message}"
     if "take scatter:" in message:
-        assert Scattering(Scale(int(message[-1]), 1), height, width).height >= 1  # what it says to take can be taken
+        assert (
+            Scattering(int(message[-1]), 1, (height, width)).feature_shape[0] >= 1
+        )  # what it says to take can be taken
 
 
 @pytest.mark.parametrize(("scales", "height", "width"), [(1, 3, 3), (2, 5, 8), (3, 9, 9)])
 def test_the_smallest_images(scales: int, height: int, width: int):
-    found = Scattering(Scale(scales, 2), height, width)
+    found = Scattering(scales, 2, (height, width))
     assert found(images(1, height, width)).isfinite().all()
 
 
 @pytest.mark.parametrize(("scales", "angles"), [(0, 8), (9, 8), (2, 0), (2, 65), (-1, -1)])
 def test_scales_that_are_none(scales: int, angles: int):
     with pytest.raises(InputError) as error:
-        Scale(scales, angles)
+        MAPS["scatter"].choice(scales, angles)
     assert str(error.value) == (
         f"`features`: scatter:{scales},{angles}: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
     )

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features import Bands, FeatureMap
+from dpltm.features import MAPS
+from dpltm.features.feature_map import make_feature_map
 from dpltm.features.wavelets import Wavelets
 
 
@@ -45,9 +46,9 @@ def naive(signal: np.ndarray, octaves: int, each: int) -> np.ndarray:
 @pytest.mark.parametrize(("channels", "octaves", "each"), [(2, 2, 1), (3, 3, 2), (6, 1, 1)])
 def test_against_convolutions_in_time(channels, octaves, each):
     signals = np.random.default_rng(0).normal(size=(3, 12, channels))
-    wavelets = Wavelets(Bands(octaves, each), 12, channels)
+    wavelets = Wavelets(octaves, each, (12, channels))
     found = wavelets(torch.from_numpy(signals).float()).numpy()
-    assert found.shape == (3, wavelets.features)
+    assert found.shape == (3, *wavelets.feature_shape)
     np.testing.assert_allclose(found, [naive(signal, octaves, each) for signal in signals], atol=2e-5)
 
 
@@ -55,7 +56,7 @@ def test_a_wavelet_does_not_see_the_mean_and_a_shift_in_time_hardly_matters():
     t = torch.arange(128)
     wave = torch.sin(2 * math.pi * t / 16)[None, :, None].repeat(1, 1, 2)
     wave[..., 1] *= 0.1
-    wavelets = Wavelets(Bands(5, 2), 128, 2)
+    wavelets = Wavelets(5, 2, (128, 2))
     raised, plain = wavelets(wave + 7.0), wavelets(wave)
     torch.testing.assert_close(raised[:, 2:], plain[:, 2:], rtol=0, atol=1e-4)
     shifted = wavelets(wave.roll(5, 1))
@@ -73,23 +74,29 @@ def test_turning_a_device_changes_no_length():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Bands(0, 1), "wavelets:0,1: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"),
-        (lambda: Bands(5, 17), "wavelets:5,17: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2"),
         (
-            lambda: FeatureMap("wavelets:5,2", (31, 2), (0.0, 1.0)),
+            lambda: MAPS["wavelets"].choice(0, 1),
+            "wavelets:0,1: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2",
+        ),
+        (
+            lambda: MAPS["wavelets"].choice(5, 17),
+            "wavelets:5,17: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2",
+        ),
+        (
+            lambda: make_feature_map("wavelets:5,2", (31, 2), (0.0, 1.0)),
             "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31",
         ),
         (
-            lambda: FeatureMap("wavelets:5,2", (64,), (0.0, 1.0)),
+            lambda: make_feature_map("wavelets:5,2", (64,), (0.0, 1.0)),
             "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take unit, or scatter for"
             " images",
         ),
         (
-            lambda: FeatureMap("unit:65", (8, 8), (0.0, 1.0)),
+            lambda: make_feature_map("unit:65", (8, 8), (0.0, 1.0)),
             "unit:65 averages more values than the 64 of a record",
         ),
         (
-            lambda: FeatureMap("unit:0", (8, 8), (0.0, 1.0)),
+            lambda: make_feature_map("unit:0", (8, 8), (0.0, 1.0)),
             "unit:0: averages 1 to 999 neighbouring values; the usual is unit:1",
         ),
     ],
@@ -102,7 +109,7 @@ def test_refusals(make, message):
 
 def test_values_are_averaged_centred_and_scaled():
     x = np.random.default_rng(0).uniform(-1, 1, (5, 7))
-    found = FeatureMap("unit:3", (7,), (-1.0, 1.0))
+    found = make_feature_map("unit:3", (7,), (-1.0, 1.0))
     means = np.stack([x[:, :3].mean(1), x[:, 3:6].mean(1), x[:, 6]], 1)
     means -= means.mean(1, keepdims=True)
     expected = 8 * means / np.linalg.norm(means, axis=1, keepdims=True)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.errors import InputError
-from dpltm.features import FeatureMap
+from dpltm.features.feature_map import make_feature_map
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, public_statistics
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.events import DatasetRef
 
-MAP = FeatureMap("unit:1", (2, 3), (0.0, 255.0))
+MAP = make_feature_map("unit:1", (2, 3), (0.0, 255.0))
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 
 
@@ -48,7 +48,7 @@ def test_the_id_is_that_of_equal_schemes():
 
 
 CHANGES = {
-    "features": {"feature_map": FeatureMap("unit:2", (12,), (0.0, 255.0))},
+    "features": {"feature_map": make_feature_map("unit:2", (12,), (0.0, 255.0))},
     "shape": {"feature_map": replace(MAP, shape=(3, 2))},
     "bounds": {"feature_map": replace(MAP, bounds=(0.0, 16.0))},
     "mean": {"mean": torch.tensor([-1, -0.6, -0.2, 0.2, 0.6, 1.000001])},

@@ -1,0 +1,269 @@
+"""Kinds of feature maps that need no data: their names, parameters and ranges, and the records that they take.
+
+What options offer, and what a wrong one is told, is read from here. Nothing here imports torch; a transform is imported when
+one is made. A new kind is one :class:`MapKind`, and one call of :func:`register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from dpltm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Takes = Literal["image", "signal", "any"]
+"""What a record has to be: (height, width) or (height, width, colours); (steps, channels); or anything of quantities."""
+
+
+class Transform(Protocol):
+    """What takes records of one shape to their features, each record by itself, before normalisation.
+
+    Attributes:
+        feature_shape: of the features of one record: (height, width, channels), or (their number,).
+        channel_groups: of neighbouring channels, each of which may be normalised within a record; None for features that
+            have no channels.
+    """
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def channel_groups(self) -> int | None: ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A whole number that a kind of map is decided by.
+
+    Attributes:
+        name: what it is.
+        symbol: what stands for it in an option.
+        low, high: between which it lies; both are taken.
+        default: where an option leaves it out.
+    """
+
+    name: str
+    symbol: str
+    low: int
+    high: int
+    default: int
+
+
+@dataclass(frozen=True)
+class MapKind:
+    """A kind of map.
+
+    Attributes:
+        name: as ``features`` has it.
+        parameters: in the order of the option.
+        takes: what a record has to be.
+        help: one sentence.
+        source: where it is from.
+        ranges: what parameters out of range are told, with the range of each at ``{symbol}``.
+        transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
+            that it cannot take.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    takes: Takes
+    help: str
+    source: str
+    ranges: str
+    transform: Callable[..., Transform]
+
+    def choice(self, *values: int) -> MapChoice:
+        """This kind with these parameters, and defaults for those that are left out."""
+        return MapChoice(self, values + tuple(parameter.default for parameter in self.parameters[len(values) :]))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How an option may say it, as in ``scatter`` and ``scatter:J,L``."""
+        symbols = ",".join(parameter.symbol for parameter in self.parameters)
+        return (self.name, f"{self.name}:{symbols}") if symbols else (self.name,)
+
+    @property
+    def metavar(self) -> str:
+        """The same in short, as in ``scatter[:J,L]``."""
+        name, *longer = self.forms
+        return name + "".join(f"[{form.removeprefix(name)}]" for form in longer)
+
+
+@dataclass(frozen=True)
+class MapChoice:
+    """A kind of map with its parameters: all that decides it but the shape and range of records.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    kind: MapKind
+    values: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        parameters = self.kind.parameters
+        if len(self.values) != len(parameters):
+            raise InputError(f"`features`: {self.kind.name} has {len(parameters)} parameters, not {len(self.values)}")
+        if all(
+            parameter.low <= value <= parameter.high for parameter, value in zip(parameters, self.values, strict=True)
+        ):
+            return
+        ranges = {parameter.symbol: f"{parameter.low} to {parameter.high}" for parameter in parameters}
+        raise InputError(
+            f"`features`: {self.text}: {self.kind.ranges.format(**ranges)}; the usual is {self.kind.choice().text}"
+        )
+
+    @property
+    def text(self) -> str:
+        """As options, artifacts and ids have it, as in ``scatter:2,8``."""
+        return ":".join(filter(None, (self.kind.name, ",".join(map(str, self.values)))))
+
+    @property
+    def takes(self) -> Takes:
+        """What a record has to be."""
+        return self.kind.takes
+
+    def on(self, shape: tuple[int, ...]) -> Transform:
+        """The transform for records of this shape.
+
+        Raises:
+            InputError: it cannot take them.
+        """
+        return self.kind.transform(*self.values, shape)
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """The network of a run without its last layer, as ``network:RUN`` asks for it.
+
+    Attributes:
+        name: of the run.
+    """
+
+    name: str
+
+    @property
+    def takes(self) -> Takes:
+        """What a record has to be."""
+        return "any"
+
+
+def parse(text: str) -> MapChoice | NetworkRun | None:
+    """What ``features`` says; None for ``none``.
+
+    Raises:
+        InputError: it is nothing of the kind, or a parameter is out of range.
+    """
+    name, _, rest = text.partition(":")
+    if text == "none":
+        return None
+    if name == "network" and rest:
+        return NetworkRun(rest)
+    numbers = rest.split(",") if ":" in text else []
+    numeric = all(number.isascii() and number.isdecimal() and len(number) < 4 for number in numbers)
+    if numeric and name in MAPS and len(numbers) <= len(MAPS[name].parameters):
+        return MAPS[name].choice(*map(int, numbers))
+    forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
+    raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN")
+
+
+def metavar() -> str:
+    """What ``features`` may say, for a line of help."""
+    return "|".join(("none", *(kind.metavar for kind in MAPS.values()), "network:RUN"))
+
+
+def names_taking(takes: Takes) -> tuple[str, ...]:
+    """Names of the kinds that take such records and no others."""
+    return tuple(kind.name for kind in MAPS.values() if kind.takes == takes)
+
+
+def register(kind: MapKind) -> None:
+    """Adds a kind of map, which options, artifacts and refusals then know.
+
+    Raises:
+        ValueError: there is one of that name.
+    """
+    if kind.name in MAPS or kind.name in ("none", "network"):
+        raise ValueError(f"a feature map of the name {kind.name} exists")
+    MAPS[kind.name] = kind
+
+
+def _scatter(scales: int, angles: int, shape: tuple[int, ...]) -> Transform:
+    from dpltm.features.scattering import Scattering  # torch, which only those need who map records
+
+    return Scattering(scales, angles, shape)
+
+
+def _conv(seed: int, shape: tuple[int, ...]) -> Transform:
+    from dpltm.features.convolution import RandomConvolutions  # torch, as above
+
+    return RandomConvolutions(seed, shape)
+
+
+def _wavelets(octaves: int, each: int, shape: tuple[int, ...]) -> Transform:
+    from dpltm.features.wavelets import Wavelets  # torch, as above
+
+    return Wavelets(octaves, each, shape)
+
+
+def _unit(width: int, shape: tuple[int, ...]) -> Transform:
+    from dpltm.features.neighbours import NeighbourAverage  # torch, as above
+
+    return NeighbourAverage(width, shape)
+
+
+MAPS: dict[str, MapKind] = {}
+"""Kinds of maps by name."""
+
+register(
+    MapKind(
+        "scatter",
+        (Parameter("scales", "J", 1, 8, 2), Parameter("angles", "L", 1, 64, 8)),  # more is a slip of the finger
+        "image",
+        "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
+        "Bruna and Mallat 2013",
+        "J must be {J} and L {L}",
+        _scatter,
+    )
+)
+register(
+    MapKind(
+        "conv",
+        (Parameter("seed", "SEED", 0, 999, 0),),
+        "image",
+        "Two layers of random convolutions, drawn from SEED.",
+        "Arachchige et al. (LATENT); Pinto et al. 2009",
+        "the seed must be {SEED}",
+        _conv,
+    )
+)
+register(
+    MapKind(
+        "wavelets",
+        (Parameter("octaves", "J", 1, 12, 5), Parameter("each", "Q", 1, 16, 2)),
+        "signal",
+        "Wavelet moduli over J octaves, Q an octave, averaged over time.",
+        "Mallat 2012",
+        "J must be {J}, Q {Q}",
+        _wavelets,
+    )
+)
+register(
+    MapKind(
+        "unit",
+        (Parameter("width", "K", 1, 999, 1),),
+        "any",
+        "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
+        "none: centring and scaling within a record",
+        "averages {K} neighbouring values",
+        _unit,
+    )
+)

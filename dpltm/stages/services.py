@@ -1,0 +1,94 @@
+"""What a stage is handed beside its inputs: somebody to tell how far it is, and somewhere to take features from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from dpltm.data import Augmentation, Dataset, Split, copies_of
+from dpltm.features.feature_map import FeatureMap
+from dpltm.stages.progress import SILENT, Progress
+
+ROWS = 512
+"""Records between two words of progress."""
+
+
+class FeatureStore(Protocol):
+    """Where features of records come from: computed, or kept from before."""
+
+    def features(
+        self,
+        dataset: Dataset,
+        split: Split,
+        feature_map: FeatureMap,
+        augment: Augmentation = "none",
+        progress: Progress = SILENT,
+    ) -> np.ndarray:
+        """Features of all records of a split, ``(n, features)`` float16; of augmented ones ``(n, copies, features)``.
+
+        Args:
+            dataset: it belongs to.
+            split: ``dataset.train`` or ``dataset.test``.
+            feature_map: without a centre.
+            augment: copies of each record (see ``copies_of``).
+            progress: told of them as they are computed, if they are.
+        """
+        ...
+
+
+class MemoryFeatures:
+    """Features in memory: computed once for a split and a map, for as long as this lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, Augmentation], tuple[Split, np.ndarray]] = {}
+
+    def features(
+        self,
+        dataset: Dataset,
+        split: Split,
+        feature_map: FeatureMap,
+        augment: Augmentation = "none",
+        progress: Progress = SILENT,
+    ) -> np.ndarray:
+        """See :class:`FeatureStore`."""
+        key = (id(split), feature_map.id, augment)
+        if key not in self._known:
+            with progress.progress(features_title(dataset, split), len(split)) as step:
+                values = np.concatenate(list(feature_rows(split, feature_map, augment, step)))
+            shape = (len(split), -1, feature_map.features) if augment != "none" else (len(split), feature_map.features)
+            self._known[key] = split, values.reshape(shape)  # the split is kept, so that its id stays its own
+        return self._known[key][1]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Both of them; by default nobody watches, and features are computed in memory."""
+
+    progress: Progress = SILENT
+    features: FeatureStore = field(default_factory=MemoryFeatures)
+
+
+def features_title(dataset: Dataset, split: Split) -> str:
+    """What computing the features of a split is called."""
+    return f"features of the {'test' if split is dataset.test else 'training'} records of {dataset.name}"
+
+
+def feature_rows(
+    split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None] | None = None
+) -> Iterator[np.ndarray]:
+    """Features of the records of a split some at a time, ``(rows, copies * features)`` float16, little-endian."""
+    for done in (*range(ROWS, len(split), ROWS), len(split)):
+        rows = features_of_copies(split.x[(done - 1) // ROWS * ROWS : done], feature_map, augment)
+        yield rows.half().numpy().astype("<f2", copy=False)
+        if step is not None:
+            step(done)
+
+
+def features_of_copies(x: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
+    """Features of records as stored, those of all copies of a record in one row."""
+    copies = copies_of(x, augment)
+    return feature_map(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)

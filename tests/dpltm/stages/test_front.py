@@ -1,0 +1,257 @@
+"""What stands in front of a network, without the command line: made, taken over, entered, and refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm.data import from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import InputError
+from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
+from dpltm.features.normalisation import NORM
+from dpltm.models import ModelSpec, build
+from dpltm.options.features import FeatureOptions
+from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, TrainingEvent
+from dpltm.stages.front import (
+    FeatureSources,
+    TrainedNetwork,
+    feature_events,
+    feature_notes,
+    is_origin_event,
+    network_inputs,
+    take_over_map,
+    with_feature_map,
+)
+
+TIME = "2026-01-01T00:00:00Z"
+SPEC = ModelSpec("mlp:7", 36, 3)
+
+
+def images(seed: int, count: int = 60, shape: tuple[int, ...] = (6, 6), name: str = "mine"):
+    draw = np.random.default_rng(seed)
+    return from_arrays(
+        draw.integers(0, 256, (count, *shape), dtype=np.uint8), draw.integers(0, 3, count), classes=3, name=name
+    )
+
+
+PRIVATE, PUBLIC = images(0), images(1, name="theirs")
+
+
+@pytest.fixture
+def registry():
+    return RecordRegistry()
+
+
+def sources(registry, **changes) -> FeatureSources:
+    return FeatureSources(**{"registry": registry, "public": lambda _: PUBLIC, **changes})
+
+
+def trained(registry, **changes) -> TrainedNetwork:
+    records = registry.reference(PUBLIC)
+    event = TrainingEvent(records, TIME, "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 9)
+    other = registry.reference(images(2, name="others"))
+    elsewhere = GaussianEvent(other, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+    parameters = {name: value.detach() for name, value in build(SPEC, 0).named_parameters()}
+    values = {
+        **{"name": "a.run", "spec": SPEC, "parameters": parameters, "bounds": (0.0, 255.0), "feature_map": None},
+        **{"ticket_set": None, "records": records, "events": (event, elsewhere)},
+    }
+    return TrainedNetwork(**{**values, **changes})
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(InputError) as error:
+        call(*arguments)
+    return str(error.value)
+
+
+def asked(features: str | None = None, public: str | None = None, components: int | None = None) -> FeatureOptions:
+    return FeatureOptions(features=features, public=public, components=components)
+
+
+# Made
+
+
+def test_records_as_they_are(registry):
+    for features in (None, "none"):
+        assert with_feature_map(PRIVATE, asked(features), sources(registry)) is PRIVATE
+
+
+def test_a_map_that_needs_no_data(registry):
+    found = with_feature_map(PRIVATE, asked("unit:2"), sources(registry)).feature_map
+    assert found.id == make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id
+    assert found.source is None
+
+
+def test_statistics_and_components_are_those_of_public_records(registry):
+    options = asked("scatter:1,2", public="theirs", components=4)
+    dataset = with_feature_map(PRIVATE, options, sources(registry))
+    found = dataset.feature_map
+    assert (found.source.name, dataset.features) == ("theirs", 4)
+    assert registry.resolve(found.source).surely_overlaps(registry.reference(PUBLIC))
+    plain = make_feature_map("scatter:1,2", (6, 6), (0.0, 255.0))
+    statistics = channel_statistics(plain, iter([PUBLIC.train.x[:32], PUBLIC.train.x[32:]]))
+    torch.testing.assert_close(found.statistics.mean, statistics.mean)
+    projection = principal_components(replace(plain, statistics=statistics)(PUBLIC.train.x), 4)
+    torch.testing.assert_close(found.projection.components, projection.components)
+
+
+def test_no_private_record_changes_the_map(registry):
+    options = asked("scatter:1,2", public="theirs", components=4)
+    one, other = (with_feature_map(records, options, sources(registry)) for records in (PRIVATE, images(9)))
+    assert one.feature_map.id == other.feature_map.id
+
+
+def test_a_trained_network_and_what_it_cost(registry):
+    given = trained(registry)
+    found = with_feature_map(
+        PRIVATE, asked("network:a.run"), sources(registry, network=lambda name: replace(given, name=name))
+    ).feature_map
+    assert (found.network, found.source, found.events) == (SPEC, given.records, given.events[:1])
+    assert found(PRIVATE.train.x).shape == (60, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"feature_map": make_feature_map("unit", (6, 6), (0.0, 255.0))},
+            "a.run stands behind unit:1 features itself; take a run on records as they are",
+        ),
+        ({"ticket_set": "ab"}, "a.run was trained from a ticket set, and a run does not keep what its masks"),
+        ({"spec": ModelSpec("mlp", 36, 3)}, "the network of a.run is one layer, with nothing in front of it to take"),
+        ({"records": None}, "a.run: its config.json does not say what it was trained on"),
+        ({"events": ()}, "a.run: its ledger holds no training; it is incomplete, so nothing can be certified"),
+        (
+            {"bounds": (0.0, 1.0)},
+            "the network in front was trained on values from 0 to 1, and these go from 0 to 255;",
+        ),
+    ],
+)
+def test_networks_that_cannot_stand_in_front(registry, changes, message):
+    given = sources(registry, network=lambda _: trained(registry, **changes))
+    assert refusal(with_feature_map, PRIVATE, asked("network:a.run"), given).startswith(f"`features`: {message}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (asked("unit", components=3), "`components`: of public features; name their dataset with `public`"),
+        (asked("unit", public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
+        (asked(public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
+        (
+            asked("network:a.run", "theirs", 3),
+            "`public`: its statistics normalise scatter and conv features,",
+        ),
+        (asked("network:a.run"), "`features`: network:a.run: no runs are at hand; pass where they come from"),
+        (asked("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
+        (asked("wavelets"), "`features`: signals of 6 steps are too short for J = 5; take wavelets:J with"),
+    ],
+)
+def test_options_that_are_refused(registry, options, message):
+    assert refusal(with_feature_map, PRIVATE, options, sources(registry)).startswith(message)
+
+
+def test_public_records_of_another_shape(registry):
+    given = sources(registry, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
+    for options in (asked("scatter:1,2", "colours"), asked("unit", "colours", 3)):
+        assert refusal(with_feature_map, PRIVATE, options, given) == (
+            "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
+            " colours, so name another dataset or leave `public` out"
+        )
+    assert refusal(with_feature_map, PRIVATE, asked("unit", "colours"), given).startswith("`public`: its")
+    wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    assert refusal(with_feature_map, PRIVATE, asked("conv", "wide", 3), wide) == (
+        "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
+        " need the same"
+    )
+
+
+# Taken over
+
+
+def test_a_remembered_map():
+    found = make_feature_map("unit:3", (6, 6), (0.0, 255.0))
+    assert take_over_map(PRIVATE, found, asked(), "the set").feature_map is found
+    assert take_over_map(PRIVATE, None, None, "the set") is PRIVATE
+    small = images(4, shape=(5, 6))
+    assert take_over_map(small, found, None, "the set").feature_map.shape == (5, 6)
+    for name, value in (("features", "unit:3"), ("public", "theirs"), ("components", 3)):
+        assert refusal(take_over_map, PRIVATE, found, asked(**{name: value}), "the set") == (
+            f"`{name}`: the set remembers what stands in front of its network; leave `{name}` out"
+        )
+
+
+# In the ledger
+
+
+def test_what_a_map_says_in_the_ledger(registry):
+    records = registry.reference(PRIVATE)
+    assert feature_events(PRIVATE, records, registry) == ()
+    free = with_feature_map(PRIVATE, asked("unit"), sources(registry))
+    (told,) = feature_events(free, records, registry)
+    assert (told.dataset, told.provenance, told.ticket_set) == (records, "data-free", free.feature_map.label)
+    assert feature_events(free, records, registry, private=False) == ()
+    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
+    (told,) = feature_events(public, records, registry)
+    assert (told.dataset, told.provenance) == (public.feature_map.source, "public")
+    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
+    spent, told = feature_events(network, records, registry)
+    assert isinstance(spent, TrainingEvent)
+    assert (told.dataset, told.provenance) == (spent.dataset, "dp")
+
+
+def test_public_records_that_are_private_here(registry):
+    dataset = with_feature_map(PUBLIC, asked("conv", "theirs"), sources(registry))
+    records = registry.reference(PUBLIC)
+    message = refusal(feature_events, dataset, records, registry)
+    assert message.startswith("`public`: theirs")
+    assert message.endswith("take another `public`, `subset` or `dataset`")
+    assert len(feature_events(dataset, records, registry, private=False)) == 1
+
+
+def test_events_that_a_map_comes_from(registry):
+    given = trained(registry)
+    found = with_feature_map(
+        PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given)
+    ).feature_map.centred_at(torch.zeros(7))
+    told = ProvenanceEvent(given.records, TIME, "add-remove", "record", "dp", found.uncentred.label)
+    assert is_origin_event(told, found)
+    assert is_origin_event(given.events[0], found)
+    assert not is_origin_event(given.events[1], found)
+    assert not is_origin_event(told, None)
+    tuned = ProvenanceEvent(given.records, TIME, "add-remove", "record", "public", "settings of dpltm tune")
+    assert is_origin_event(tuned, None)
+
+
+def test_what_a_reader_should_know(registry):
+    records = registry.reference(PRIVATE)
+    assert feature_notes(PRIVATE, records, 1e-3, registry) == []
+    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
+    assert feature_notes(public, records, 1e-3, registry) == []
+    elsewhere = replace(public.feature_map, source=RecordRegistry().reference(PUBLIC))
+    (note,) = feature_notes(replace(public, feature_map=elsewhere), records, 1e-3, registry)
+    assert note.endswith("is not known here, so whether it shares records with mine cannot be told; it is taken as"
+                         " public, as declared")  # fmt: skip
+    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
+    (note,) = feature_notes(network, records, 1e-3, registry)
+    assert note.startswith("the network in front was trained on other records, theirs")
+    assert "certified for those records is epsilon " in note
+
+
+# What the network gets
+
+
+def test_inputs(registry):
+    assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train.x
+    assert network_inputs(PRIVATE.train, PRIVATE, augment="flip").shape == (60, 2, 6, 6)
+    dataset = with_feature_map(PRIVATE, asked("unit"), sources(registry))
+    centre = torch.full((36,), 0.1)
+    centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
+    plain = network_inputs(dataset.train, dataset)
+    assert np.array_equal(network_inputs(centred.train, centred), plain), "they are centred where they are read"
+    np.testing.assert_allclose(np.linalg.norm(plain.astype("f8"), axis=1), NORM, rtol=1e-3)
