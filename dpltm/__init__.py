@@ -6,8 +6,8 @@
     run.privacy.certified.epsilon
 
 Records are arrays, tensors, memory maps or a ``dpltm.data.Dataset``. What every stage spends is entered in one ledger,
-before it is spent; nothing is printed, and no file is opened but a dataset. ``dpltm.tickets`` keeps the artifacts on disk and
-``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
+before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
+and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
 """
 
 from typing import TYPE_CHECKING, Any
