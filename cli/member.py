@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, select, train, tune
 from dpltm.cli.common import origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
@@ -28,9 +28,17 @@ from dpltm.cli.recipe import (
     slug,
 )
 from dpltm.errors import InputError
+from dpltm.options import latent
+from dpltm.options.transfer import TransferRequest
+from dpltm.registry import Deferred
 
 if TYPE_CHECKING:
     from dpltm.tickets.sweep_files import SweepFolder
+
+_agree = Deferred("dpltm.tickets.workbench.latent:agree")
+_send = Deferred("dpltm.tickets.workbench.latent:send")
+_receive = Deferred("dpltm.tickets.workbench.latent:receive")
+_transfer = Deferred("dpltm.tickets.workbench.transfer:transfer")
 
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "tuned-on")
 """What a search decides of a training."""
@@ -109,12 +117,12 @@ class Maker:
         scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
         for old in (scheme, messages, out):
             _remove(old)
-        agreed = resolve(latent_encode.SchemeOptions, {"out": str(scheme)}, stages["scheme"], path)
-        latent_encode.make_scheme(agreed, self.quiet)
+        agreed = resolve(latent.SchemeRequest, {"out": str(scheme)}, stages["scheme"], path)
+        _agree(agreed, self.quiet)
         sent = {"scheme": str(scheme), "out": str(messages), "ledger": str(home / "ledger.jsonl")}
-        encoded = latent_encode.encode(resolve(latent_encode.EncodeOptions, sent, stages["encode"], path), self.quiet)
+        encoded = _send(resolve(latent.EncodeRequest, sent, stages["encode"], path), self.quiet)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": member.seed}
-        learned = latent_train.run(resolve(latent_train.TrainOptions, given, stages["train"], path), self.quiet)
+        learned = _receive(resolve(latent.TrainRequest, given, stages["train"], path), self.quiet)
         _remove(messages)
         return {"train": {**learned, "privacy": encoded["privacy"]}}
 
@@ -130,7 +138,7 @@ class Maker:
         def make() -> None:
             if origin is not None:
                 given = {"set": str(origin), "out": str(path), "seed": seed, "name": name}
-                tickets_make.transferred(resolve(tickets_make.TransferOptions, given, section, str(recipe.path)))
+                _transfer(resolve(TransferRequest, given, section, str(recipe.path)), self.quiet)
                 return
             given = {"out": str(path), "seed": seed, "name": name}
             generate.run(resolve(generate.GenerateOptions, given, section, str(recipe.path)), self.quiet)

@@ -28,10 +28,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, select, train, tune
 from dpltm.cli.common import DataOptions, load_dataset
 from dpltm.cli.options import read_toml, resolve, section_problems
 from dpltm.errors import InputError
+from dpltm.options import latent
+from dpltm.options.transfer import TransferRequest
 from dpltm.pruning import DP_CRITERIA
 
 if TYPE_CHECKING:
@@ -49,10 +51,10 @@ COMMANDS: dict[str, type] = {
     "select": select.SelectOptions,
     "tune": tune.TuneOptions,
     "generate": generate.GenerateOptions,
-    "transfer": tickets_make.TransferOptions,
-    "scheme": latent_encode.SchemeOptions,
-    "encode": latent_encode.EncodeOptions,
-    "latent train": latent_train.TrainOptions,
+    "transfer": TransferRequest,
+    "scheme": latent.SchemeRequest,
+    "encode": latent.EncodeRequest,
+    "latent train": latent.TrainRequest,
 }
 
 OF_TRAINING = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",

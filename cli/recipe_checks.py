@@ -7,21 +7,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, replace
 from typing import Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, select, train, tune
 from dpltm.cli.common import check_delta_alone
 from dpltm.cli.options import flag_of, in_flags
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
 from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
+from dpltm.options import latent
 from dpltm.options.sections import resolve
 from dpltm.options.sections import right_keys as sound
+from dpltm.options.transfer import TransferRequest
+from dpltm.registry import Deferred
+
+_check_transfer = Deferred("dpltm.stages.transfer:check_options")
+_check_scheme = Deferred("dpltm.stages.latent_owner:check_scheme_options")
+_check_server = Deferred("dpltm.stages.latent_server:check_options")
 
 
 def of_set(section: Section) -> list[str]:
     """What a ticket set's options say against each other."""
     plain = {key: value for key, value in section.items() if key != "from"}
     if "from" in section:
-        return _refused(tickets_make.TransferOptions, {"set": "SET", "out": "DIR"}, plain, tickets_make.check_options)
+        return _refused(TransferRequest, {"set": "SET", "out": "DIR"}, plain, _check_transfer)
     return _refused(generate.GenerateOptions, {}, plain, _check_generation)
 
 
@@ -29,10 +36,10 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     """What an arm's options say against each other, each with the table that it is about."""
     if arm.latent is not None:
         for stage, cls, given, check in (
-            ("scheme", latent_encode.SchemeOptions, {"out": "DIR"}, latent_encode.check_options),
-            ("encode", latent_encode.EncodeOptions, {"scheme": "DIR", "out": "FILE"}, _check_delta),
-            ("train", latent_train.TrainOptions, {"scheme": "DIR", "messages": "F", "out": "DIR"},
-             latent_train.check_options),
+            ("scheme", latent.SchemeRequest, {"out": "DIR"}, _check_scheme),
+            ("encode", latent.EncodeRequest, {"scheme": "DIR", "out": "FILE"}, _check_delta),
+            ("train", latent.TrainRequest, {"scheme": "DIR", "messages": "F", "out": "DIR"},
+             _check_server),
         ):  # fmt: skip
             yield from (f"latent.{stage}: {problem}" for problem in _refused(cls, given, arm.latent[stage], check))
         return
@@ -119,5 +126,5 @@ def _check_training(options: train.TrainOptions) -> None:
         raise InputError(f"--lr: {options.lr:g} is not a positive number")
 
 
-def _check_delta(options: latent_encode.EncodeOptions) -> None:
+def _check_delta(options: latent.EncodeRequest) -> None:
     check_delta_alone(options.delta)

@@ -312,7 +312,7 @@ def test_the_ledger_is_written_before_the_first_coin(cli, events, monkeypatch):
             seen.append((len(events("m.ledger.jsonl")), Path("m").exists(), [p.name for p in Path().glob(".m.*")]))
             return super().random_bytes(count)
 
-    monkeypatch.setattr("dpltm.noise.SecureSource", Watched)
+    monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
     assert cli(*ENCODE, "--out", "m", "--quiet").code == 0
     assert seen, "coins come from the system's generator"
     assert {(entered, there) for entered, there, _ in seen} == {(1, False)}

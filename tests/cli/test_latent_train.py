@@ -201,15 +201,15 @@ def test_people_see_what_holds(cli):
 
 def test_public_test_records_keep_their_labels(cli, monkeypatch):
     """Labels of messages are randomised; those that predictions are compared with are not."""
-    from dpltm import generation
+    from dpltm.stages import latent_server
 
-    seen, whole = [], generation.accuracy
+    seen, whole = [], latent_server.accuracy
 
     def watched(model, x, y, chunk):
         seen.append((x[0:300], y))
         return whole(model, x, y, chunk)
 
-    monkeypatch.setattr(generation, "accuracy", watched)
+    monkeypatch.setattr(latent_server, "accuracy", watched)
     assert cli(*QUICK, "--test", "pub.npz", "--out", "r", "--quiet").code == 0
     (plain, labels), (noisy, same) = seen
     assert labels.tolist() == same.tolist() == np.load("pub.npz")["y_test"].tolist()
