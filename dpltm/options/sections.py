@@ -26,8 +26,7 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
         raise InputError(f"`config` {source}: {problems[0]}")
     values |= {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
-        if (problem := _not_a_choice(known[name], value)) is not None:
-            raise InputError(problem)
+        check_choice(known[name], value)
     for name, item in known.items():
         if item.metadata["required"] and values.get(name, item.default) is None:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
@@ -64,6 +63,12 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         except InputError as error:
             problems.append(str(error))
     return values, problems
+
+
+def check_choice(item: Field[Any], value: Any) -> None:
+    """Raises InputError for a text that is not among the choices of a field."""
+    if (problem := _not_a_choice(item, value)) is not None:
+        raise InputError(problem)
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:
