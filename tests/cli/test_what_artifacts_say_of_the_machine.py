@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.cli import member, train
+from dpltm.cli import train
 from dpltm.cli.tune import TuneOptions
 from dpltm.options import latent
 from dpltm.stages import latent_server
 from dpltm.tickets.published import PATHS, recorded
+from dpltm.tickets.workbench import trial
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -90,7 +91,7 @@ def home(cwd: Path) -> Path:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train, member, latent_server):
+    for module in (train, trial, latent_server):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -209,7 +210,7 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Pa
     (home / "r.toml").write_text(text, encoding="utf-8")
     body = cli("run", "--config", home / "r.toml", "--jobs", "1", "--json").json
     threads = json.loads(next(Path("r.sweep/times").iterdir()).read_text())["threads"]
-    # a member's clock is read around its training's: three ticks
+    # a trial's clock is read around its training's: three ticks
     assert {row["minutes"] for row in body["arms"]} == {round(3 * TOOK * threads / 60 / 2)}
     assert all(type(row["minutes"]) is int for row in body["arms"])
     for path in Path("r.sweep/times").iterdir():

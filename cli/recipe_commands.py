@@ -1,0 +1,102 @@
+"""The commands whose options a recipe holds, and what runs them. One table, until each is in the core."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from dpltm.cli import generate, select, train, train_plan, tune
+from dpltm.cli.common import check_delta_alone, load_dataset
+from dpltm.cli.console import Console
+from dpltm.errors import DpltmError, InputError
+from dpltm.experiments.commands import Command
+from dpltm.options import latent
+from dpltm.options.data import DataOptions
+from dpltm.options.transfer import TransferRequest
+from dpltm.registry import Deferred
+from dpltm.stages.progress import Progress
+from dpltm.tickets.workbench.trial import Bench
+
+_FLAG = re.compile(r"--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
+
+
+def _named(check: Callable[..., object]) -> Callable[..., object]:
+    """``check`` with arguments in the place of flags in what it says."""
+
+    def checked(*given: Any) -> object:
+        try:
+            return check(*given)
+        except DpltmError as error:
+            text = _FLAG.sub(
+                lambda flag: "`" + {"lambda": "lam"}.get(flag[1], flag[1].replace("-", "_")) + "`", str(error)
+            )
+            raise (InputError(text) if isinstance(error, InputError) else type(error)(text)) from None
+
+    return checked
+
+
+def _check_generation(options: generate.GenerateOptions) -> None:
+    generate.check_options(options)
+    check_delta_alone(options.delta)
+
+
+def _check_training(options: train.TrainOptions) -> None:
+    train_plan.check_options(options)
+    check_delta_alone(options.delta)
+    if options.lr is not None and not options.lr > 0:
+        raise InputError(f"--lr: {options.lr:g} is not a positive number")
+
+
+def _check_delta(options: latent.EncodeRequest) -> None:
+    check_delta_alone(options.delta)
+
+
+COMMANDS = {
+    "train": Command(train.TrainOptions, _named(_check_training), _named(train_plan.check_records)),
+    "select": Command(select.SelectOptions, _named(select.check_options)),
+    "tune": Command(tune.TuneOptions, _named(tune.check_options)),
+    "generate": Command(generate.GenerateOptions, _named(_check_generation), _named(generate.check_schedule)),
+    "transfer": Command(TransferRequest, Deferred("dpltm.stages.transfer:check_options")),
+    "scheme": Command(latent.SchemeRequest, Deferred("dpltm.stages.latent_owner:check_scheme_options")),
+    "encode": Command(latent.EncodeRequest, _named(_check_delta)),
+    "latent train": Command(latent.TrainRequest, Deferred("dpltm.stages.latent_server:check_options")),
+}
+
+
+def _train(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    return train.run(options, Console(quiet=True))
+
+
+def _select(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    return select.run(options, Console(quiet=True))
+
+
+def _tune(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    return tune.run(options, Console(quiet=True), portable=True)
+
+
+def _generate(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    return generate.run(options, Console(quiet=True))
+
+
+def _load(options: DataOptions) -> Any:
+    return _named(load_dataset)(options)
+
+
+STAGES = {
+    "train": _train,
+    "select": _select,
+    "tune": _tune,
+    "generate": _generate,
+    "transfer": Deferred("dpltm.tickets.workbench.transfer:transfer"),
+    "scheme": Deferred("dpltm.tickets.workbench.latent:agree"),
+    "encode": Deferred("dpltm.tickets.workbench.latent:send"),
+    "latent train": Deferred("dpltm.tickets.workbench.latent:receive"),
+}
+
+BENCH = Bench(COMMANDS, STAGES, _load)
