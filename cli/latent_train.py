@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import DataOptions, load_dataset, parse_numbers
 from dpltm.cli.console import Console
-from dpltm.cli.generate import by_round
 from dpltm.cli.latent_encode import check_fits, notes_of, show_figures
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, build, for_inputs, kind_name, network_metavar
+from dpltm.stages.progress import by_round
 
 COMPARED, LONG = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
@@ -216,7 +216,9 @@ def _network(
     labels = received.labels
     if options.rounds:
         with console.progress(f"{config.rounds + 1} networks", config.steps) as step:
-            found = generate(spec, received, labels, config, None, by_round(config, step), options.dropout)
+            found = generate(
+                spec, received, labels, config, None, by_round(config.iterations, config.rewind, step), options.dropout
+            )
         return spec, found.tickets
     with console.progress("training on messages", config.iterations) as step:
         dense = train_dense(spec, received, labels, config, lambda done, _: step(done), options.dropout)

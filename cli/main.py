@@ -29,6 +29,8 @@ from dpltm.cli import (
 from dpltm.cli import run as run_all
 from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -37,8 +39,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
 )
-register(app, "generate", generate.GenerateOptions, generate.command)
-register(app, "select", select.SelectOptions, select.command)
+register(app, "generate", GenerateRequest, generate.command)
+register(app, "select", SelectRequest, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "tune", tune.TuneOptions, tune.command)

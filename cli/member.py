@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import latent_encode, latent_train, tickets_make, train, tune
 from dpltm.cli.common import origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
@@ -28,6 +28,8 @@ from dpltm.cli.recipe import (
     slug,
 )
 from dpltm.errors import InputError
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
 
 if TYPE_CHECKING:
     from dpltm.tickets.sweep_files import SweepFolder
@@ -95,7 +97,9 @@ class Maker:
             public = arm.select.get("rule") == "smallest-within"
             drawn = {"set": str(copy), **({} if public else {"ledger": str(ledger)})}
             section = arm.select if public else {**data_of(arm.train), **arm.select}
-            found["select"] = select.run(resolve(select.SelectOptions, drawn, section, path), self.quiet)
+            from dpltm.tickets.workbench.select import select
+
+            found["select"] = select(resolve(SelectRequest, drawn, section, path), self.quiet)
             given["ticket"] = str(copy)
         else:
             given["ticket"] = f"{source}@{_round(member, source, settings)}"
@@ -133,7 +137,9 @@ class Maker:
                 tickets_make.transferred(resolve(tickets_make.TransferOptions, given, section, str(recipe.path)))
                 return
             given = {"out": str(path), "seed": seed, "name": name}
-            generate.run(resolve(generate.GenerateOptions, given, section, str(recipe.path)), self.quiet)
+            from dpltm.tickets.workbench.generate import generate
+
+            generate(resolve(GenerateRequest, given, section, str(recipe.path)), self.quiet)
 
         self._once(path, make)
         self._check_made(path, recipe, name)

@@ -28,10 +28,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import latent_encode, latent_train, tickets_make, train, tune
 from dpltm.cli.common import DataOptions, load_dataset
 from dpltm.cli.options import read_toml, resolve, section_problems
 from dpltm.errors import InputError
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
 from dpltm.pruning import DP_CRITERIA
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ Section = Mapping[str, Any]
 
 COMMANDS: dict[str, type] = {
     "train": train.TrainOptions,
-    "select": select.SelectOptions,
+    "select": SelectRequest,
     "tune": tune.TuneOptions,
-    "generate": generate.GenerateOptions,
+    "generate": GenerateRequest,
     "transfer": tickets_make.TransferOptions,
     "scheme": latent_encode.SchemeOptions,
     "encode": latent_encode.EncodeOptions,
@@ -474,7 +476,7 @@ class _Reader:
     @staticmethod
     def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
         root = chain(sets, name)[-1] if name in sets else {}
-        rounds = root.get("rounds", generate.GenerateOptions().rounds)
+        rounds = root.get("rounds", GenerateRequest().rounds)
         return not isinstance(rounds, int) or 0 <= number <= rounds
 
     @staticmethod

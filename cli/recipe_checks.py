@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, replace
 from typing import Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import latent_encode, latent_train, tickets_make, train, tune
 from dpltm.cli.common import check_delta_alone
 from dpltm.cli.options import flag_of, in_flags
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
 from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve
 from dpltm.options.sections import right_keys as sound
+from dpltm.options.select import SelectRequest
 
 
 def of_set(section: Section) -> list[str]:
@@ -22,7 +24,7 @@ def of_set(section: Section) -> list[str]:
     plain = {key: value for key, value in section.items() if key != "from"}
     if "from" in section:
         return _refused(tickets_make.TransferOptions, {"set": "SET", "out": "DIR"}, plain, tickets_make.check_options)
-    return _refused(generate.GenerateOptions, {}, plain, _check_generation)
+    return _refused(GenerateRequest, {}, plain, _check_generation)
 
 
 def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
@@ -43,7 +45,7 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     if arm.select is not None:
         public = arm.select.get("rule") == "smallest-within"
         section = arm.select if public else {**data_of(arm.train), **arm.select}
-        drawn = _refused(select.SelectOptions, {"set": "SET"}, section, select.check_options)
+        drawn = _refused(SelectRequest, {"set": "SET"}, section, _check_draw)
         yield from (f"select: {problem}" for problem in drawn)
         spent, budget = arm.select.get("eps1"), arm.train.get("epsilon")
         if arm.select.get("reveal") and budget is not None:
@@ -107,9 +109,17 @@ def _some(item: Field[Any]) -> Any:
     return 1.0 if "float" in kind else 1 if "int" in kind else "x"
 
 
-def _check_generation(options: generate.GenerateOptions) -> None:
-    generate.check_options(options)
+def _check_generation(options: GenerateRequest) -> None:
+    from dpltm.stages.generate_settings import check_options as check_generation
+
+    check_generation(options)
     check_delta_alone(options.delta)
+
+
+def _check_draw(options: SelectRequest) -> None:
+    from dpltm.stages.select import check_options as check_draw
+
+    check_draw(options)
 
 
 def _check_training(options: train.TrainOptions) -> None:

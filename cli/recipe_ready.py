@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpltm.cli.common import PER_USER, DataOptions, model_spec
-from dpltm.cli.generate import GenerateOptions, check_schedule
 from dpltm.cli.options import in_flags
 from dpltm.cli.recipe import (
     Arm,
@@ -22,6 +21,7 @@ from dpltm.cli.recipe import (
 )
 from dpltm.cli.train import TrainOptions
 from dpltm.errors import DpltmError, InputError
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve, section_problems
 from dpltm.options.sections import right_keys as sound
 
@@ -89,8 +89,10 @@ class _Look:
             self._read(section, where)
         else:
             dataset = self._read({"dataset": "digits", **section}, where)
-            if not section_problems(GenerateOptions, section):
-                options = resolve(GenerateOptions, {}, section, str(self.recipe.path))
+            if not section_problems(GenerateRequest, section):
+                options = resolve(GenerateRequest, {}, section, str(self.recipe.path))
+                from dpltm.stages.generate_settings import check_schedule
+
                 self._fits(section, dataset, where, partial(check_schedule, options))
         self._read_public(section, where)
 

@@ -56,7 +56,8 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         if name not in known:
             near = difflib.get_close_matches(name, list(known), n=1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}")
+            stage = cls.__name__.removesuffix("Options").removesuffix("Request").lower()
+            problems.append(f"unknown key {key!r} for {stage}{hint}")
             continue
         try:
             values[name] = _typed(known[name], value)
