@@ -73,7 +73,7 @@ def generate(
     ledger, services = Ledger() if ledger is None else ledger, Services(progress)
     sources = FeatureSources(registry=ledger.registry)
     dataset = with_feature_map(dataset, arguments.take(FeatureOptions), sources, progress)
-    return generate_stage.generate(generate_stage.plan(dataset, settings, ledger, services), ledger, services)
+    return generate_stage.generate(generate_stage.plan(dataset, settings, ledger, services), services)
 
 
 def select(
@@ -117,7 +117,7 @@ def select(
         ledger = Ledger() if body.ledger is None else body.ledger
     services = Services(progress)
     plan = select_stage.plan(body, dataset, settings, ledger, services, earlier)
-    return select_stage.select(plan, ledger, services)
+    return select_stage.select(plan, services)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:

@@ -41,7 +41,8 @@ class GenerationPlan:
         source: the records they are made from; None for none.
         origins: what is entered of the map in front of the network: where it comes from, and what it cost.
         event: what a criterion with a mechanism spends; None for the others.
-        before: what the ledger holds.
+        ledger: that all of it is entered in.
+        before: what it held when the plan was made.
     """
 
     options: GenerateOptions
@@ -52,6 +53,7 @@ class GenerationPlan:
     source: DatasetRef | None
     origins: tuple[Event, ...]
     event: Event | None
+    ledger: Ledger
     before: tuple[Event, ...]
 
     @property
@@ -106,6 +108,7 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         source=source,
         origins=origins,
         event=event,
+        ledger=ledger,
         before=before,
     )
     planned = settled.planned
@@ -115,14 +118,13 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
     return settled
 
 
-def generate(plan: GenerationPlan, ledger: Ledger, services: Services, *, kept_in: str = IN_MEMORY) -> TicketSet:
+def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMORY) -> TicketSet:
     """Makes the tickets, and enters what they depend on.
 
     What a mechanism spends is entered before it is spent; where the tickets come from, before they are returned.
 
     Args:
         plan: as settled.
-        ledger: that it was planned on.
         services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
 
@@ -133,11 +135,11 @@ def generate(plan: GenerationPlan, ledger: Ledger, services: Services, *, kept_i
     Raises:
         InputError: the ledger has grown since the plan was made; training diverged.
     """
-    options = plan.options
+    ledger, options = plan.ledger, plan.options
     check_unchanged(ledger, plan.before)
     if plan.event is not None:  # what the network in front cost comes before what is released through it
         _enter(plan.origins, ledger)
-    body = _make_tickets(plan, ledger, services)
+    body = _make_tickets(plan, services)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
@@ -156,7 +158,7 @@ def generate(plan: GenerationPlan, ledger: Ledger, services: Services, *, kept_i
     if plan.source is not None and plan.provenance == "private" and options.reveal:
         what = "accuracies of the tickets' predictors"
         ledger.append(NonPrivateEvent(plan.source, now(), "add-remove", "record", what))
-    return replace(made, privacy=_report(plan, ledger, kept_in))
+    return replace(made, privacy=_report(plan, kept_in))
 
 
 def planned_report(plan: GenerationPlan) -> PrivacyReport:
@@ -166,13 +168,13 @@ def planned_report(plan: GenerationPlan) -> PrivacyReport:
     return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
 
 
-def _make_tickets(plan: GenerationPlan, ledger: Ledger, services: Services) -> Tickets:
+def _make_tickets(plan: GenerationPlan, services: Services) -> Tickets:
     """The tickets, with whatever a mechanism spends entered in the ledger before it is spent."""
     dataset, config = plan.dataset, plan.config
     if plan.provenance == "data-free":
         return without_data(plan.spec, config)
     if plan.event is not None:
-        return release(plan.event, plan.spec, config, dataset, ledger, services)
+        return release(plan.event, plan.spec, config, dataset, plan.ledger, services)
     x, y = tensors(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset, services)
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
@@ -201,9 +203,9 @@ def _settings(plan: GenerationPlan) -> dict[str, Any]:
     return settings
 
 
-def _report(plan: GenerationPlan, ledger: Ledger, kept_in: str) -> PrivacyReport:
+def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
     """What the ledger says of the records that the tickets come from, and what a reader should know."""
-    source, delta = plan.source, plan.options.delta
+    source, ledger, delta = plan.source, plan.ledger, plan.options.delta
     notes = _input_notes(plan)
     if plan.provenance == "private" and not plan.options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")

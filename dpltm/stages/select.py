@@ -55,7 +55,8 @@ class DrawPlan:
         draw: everything public about the mechanism.
         origins: what is entered before it: what the tickets, and the map in front, depend on.
         event: what it spends.
-        before: what the ledger holds.
+        ledger: that all of it is entered in.
+        before: what it held when the plan was made.
     """
 
     options: SelectOptions
@@ -66,6 +67,7 @@ class DrawPlan:
     draw: SelectionPlan
     origins: tuple[Event, ...]
     event: SelectionEvent
+    ledger: Ledger
     before: tuple[Event, ...]
 
     @property
@@ -127,6 +129,7 @@ def plan(
         draw=settled,
         origins=origins,
         event=event,
+        ledger=ledger,
         before=before,
     )
     check_budgets(before, made.planned)
@@ -134,12 +137,11 @@ def plan(
     return made
 
 
-def select(plan: DrawPlan, ledger: Ledger, services: Services) -> Winner:
+def select(plan: DrawPlan, services: Services) -> Winner:
     """Enters the draw, makes it, and returns the winner: nothing else that the records decided.
 
     Args:
         plan: as settled.
-        ledger: that it was planned on.
         services: told how far it is; where features come from.
 
     Returns:
@@ -148,7 +150,7 @@ def select(plan: DrawPlan, ledger: Ledger, services: Services) -> Winner:
     Raises:
         InputError: the ledger has grown since the plan was made.
     """
-    event, dataset = plan.event, plan.dataset
+    ledger, event, dataset = plan.ledger, plan.event, plan.dataset
     check_unchanged(ledger, plan.before)
     network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
     for first in plan.origins:
@@ -163,7 +165,7 @@ def select(plan: DrawPlan, ledger: Ledger, services: Services) -> Winner:
         ledger.append(events[-1])
         revealed = _revealed(plan, correct)
     tickets = replace(plan.tickets, ledger=ledger)
-    return Winner(winner.round, events, plan.earlier, tickets, _report(plan, ledger), revealed)
+    return Winner(winner.round, events, plan.earlier, tickets, _report(plan), revealed)
 
 
 def planned_report(plan: DrawPlan) -> PrivacyReport:
@@ -335,9 +337,9 @@ def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
     return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
 
 
-def _report(plan: DrawPlan, ledger: Ledger) -> PrivacyReport:
+def _report(plan: DrawPlan) -> PrivacyReport:
     """What the ledger says of the records, and what a reader should know."""
-    dataset, delta = plan.dataset, plan.options.delta
+    ledger, dataset, delta = plan.ledger, plan.dataset, plan.options.delta
     events = ledger.touching(plan.records)
     notes = [
         *provenance_notes(plan.tickets, dataset, ledger.registry),

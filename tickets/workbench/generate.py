@@ -51,7 +51,7 @@ def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any]:
     check_writable(out)
     if request.ledger:
         check_writable(Path(request.ledger))
-    made = generate_set(settled, ledger, services(progress), kept_in=private_path(out).name)
+    made = generate_set(settled, services(progress), kept_in=private_path(out).name)
     saved = save_ticket_set(out, made)
     if request.ledger is None and ledger.events:
         copy_events(ledger_path(out), ledger.events)

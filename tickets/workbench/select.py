@@ -50,7 +50,7 @@ def _draw(tickets: TicketSet, request: SelectRequest, progress: Progress) -> dic
             **_mechanism(settled),
             "privacy": planned_report(settled).to_json(),
         }
-    winner = draw_winner(settled, ledger, services(progress))
+    winner = draw_winner(settled, services(progress))
     save_winner(tickets, winner.round, settled.draw.mechanism, winner.events)
     assert winner.privacy is not None  # the stage made it
     body = {
