@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,8 @@ from dpltm.cli import train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
-from dpltm.cli.recipe import data_of, is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
+from dpltm.experiments.recipe import data_options, is_recipe
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve, table
 from dpltm.options.select import SelectRequest
@@ -39,7 +38,7 @@ class RunOptions:
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
 
-    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in --jobs
+    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its trials run in --jobs
     processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
     """
 
@@ -55,6 +54,9 @@ class RunOptions:
     )
     quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
     jobs: int | None = option(None, "Of a recipe: processes.", metavar="N", shown="one a processor")
+    scheduler: str | None = option(
+        None, "Of a recipe: Dask scheduler whose workers make the trials; your own.", metavar="ADDRESS"
+    )
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
 
@@ -75,9 +77,12 @@ def command(options: RunOptions, call: Call) -> None:
         )
     console, path = Console(call.json, call.quiet), Path(call.config)
     if is_recipe(read_toml(path)):
+        from dpltm.cli.recipe import run_recipe
+
         run_recipe(path, options, console)
         return
-    for flag, given in (("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)):
+    of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
+    for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):
         if given:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
@@ -87,46 +92,6 @@ def command(options: RunOptions, call: Call) -> None:
     with kept():
         body = run(options, read_stages(path, options), console)
     console.result(body, lambda rich: _show(rich, body))
-
-
-def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
-    """Runs a recipe and prints its table.
-
-    Raises:
-        InputError: whatever is wrong with it, before anything starts.
-        typer.Exit: the table has holes; with exit code 1.
-    """
-    import typer
-
-    from dpltm.cli import recipe_table
-    from dpltm.cli.recipe import recipe_and_problems
-    from dpltm.cli.recipe_ready import check_ready, check_same_records
-    from dpltm.cli.sweep import CHILD, check_jobs, session, sweep, world
-    from dpltm.data import kept
-    from dpltm.tickets.sweep_files import SweepFolder
-
-    for flag, given, usual in (("--epsilon", options.epsilon, 1.0), ("--delta", options.delta, 1e-5),
-                               ("--split", options.split, 0.9), ("--seed", options.seed, None)):  # fmt: skip
-        if given != usual:
-            raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
-    check_jobs(options.jobs)
-    recipe, problems = recipe_and_problems(path, options.seeds, options.quick)
-    with kept():  # and no longer: members may be made by other processes
-        records = {} if CHILD in os.environ else check_ready(recipe, problems)
-    root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
-    if options.dry_run:
-        body = recipe_table.plan(recipe, root, console)
-        console.result(body, lambda rich: recipe_table.show_plan(rich, body))
-        return
-    folder = SweepFolder(root, recipe.title, session())
-    check_same_records(recipe, folder, records)
-    sweep(recipe, folder, options.jobs, console)
-    if world()[0] or CHILD in os.environ:
-        return
-    body = recipe_table.finish(recipe, folder)
-    console.result(body, lambda rich: recipe_table.show(rich, body))
-    if any(row["missing"] for row in body["arms"]):
-        raise typer.Exit(1)
 
 
 def read_stages(path: Path, options: RunOptions) -> Stages:
@@ -158,7 +123,7 @@ def read_stages(path: Path, options: RunOptions) -> Stages:
         del decided["select"]["ledger"]
     for values in decided.values():
         values |= {"delta": options.delta, "dry_run": False}
-    records = data_of(table(path, body, "train"))
+    records = data_options(table(path, body, "train"))
     stages: dict[str, Any] = {}
     for name, cls in STAGES.items():
         section = table(path, body, name)

@@ -1,9 +1,9 @@
-"""A sweep on disk: a folder of members, each with its result, that any number of processes may fill together.
+"""A sweep on disk: a folder of trials, each with its result, that any number of processes may fill at the same time.
 
     recipe.json                         what the folder is for
-    members/LABEL/                      result.json once it is finished; run/, ledger.jsonl
-    tickets/NAME/, tune/NAME.toml       what members share
-    locks/, failed/, times/             who works on what; what failed, and why; how long members took: for their maker alone
+    members/LABEL/                      a trial: result.json once it is finished; run/, ledger.jsonl
+    tickets/NAME/, tune/NAME.toml       what trials share
+    locks/, failed/, times/             who works on what; what failed, and why; how long trials took: for their maker alone
     results.json, results.md, figure.png
 
 Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
@@ -30,9 +30,6 @@ from dpltm.errors import ArtifactError
 from dpltm.tickets.files import read_json, replaced, write_json
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
-DIED = "its process died; of too little memory, perhaps: take fewer --jobs"
-"""What is said of a member that was begun in this session, by a process that is no more."""
-
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
 PARTS = ("members", "tickets", "tune", "locks", "failed", "times")
 
@@ -41,9 +38,9 @@ def _being_made(root: Path) -> bool:
     """Whether a folder holds nothing but what another process makes first, a moment ago or before it died."""
     if not root.is_dir() or root.is_symlink():
         return False
-    found = list(root.iterdir())
-    known = all(path.name in PARTS or path.name.startswith(".recipe.json.") for path in found)
-    return bool(found) and known and not any(path.is_dir() and any(path.iterdir()) for path in found)
+    paths = list(root.iterdir())
+    known = all(path.name in PARTS or path.name.startswith(".recipe.json.") for path in paths)
+    return bool(paths) and known and not any(path.is_dir() and any(path.iterdir()) for path in paths)
 
 
 class SweepFolder:
@@ -67,22 +64,26 @@ class SweepFolder:
         try:
             for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
-            locks, members = (sorted((root / part).iterdir()) for part in ("locks", "members"))
+            locks, trials = (sorted((root / part).iterdir()) for part in ("locks", "members"))
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
         head = {"format": FORMAT, "schema": SCHEMA, "title": title}
         if not (root / "recipe.json").exists():
             write_json(root / "recipe.json", head)
-        elif (found := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
-            raise ArtifactError(f"`out`: {root} is of another recipe, {found!r}; choose another name")
-        for path in members:  # now, rather than in the middle of the work
+        elif (other := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
+            raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
+        for path in trials:  # now, rather than in the middle of the work
             _refuse_link(path)
         for path in locks:
             os.close(_open_lock(path))
 
     @contextlib.contextmanager
-    def lock(self, name: str) -> Iterator[bool]:
-        """Whether this process has ``name`` to itself within the block; it does not wait for it.
+    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+        """Whether this process has ``name`` to itself within the block.
+
+        Args:
+            name: of a trial, or of what trials share.
+            wait: until whoever has it now is done with it.
 
         Raises:
             ArtifactError: something else has the place of the lock.
@@ -90,7 +91,7 @@ class SweepFolder:
         descriptor = _open_lock(self.root / "locks" / f"{name}.lock")
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 yield False
                 return
@@ -98,8 +99,8 @@ class SweepFolder:
         finally:
             os.close(descriptor)
 
-    def member(self, label: str) -> Path:
-        """The folder of a member.
+    def trial(self, label: str) -> Path:
+        """The folder of a trial.
 
         Raises:
             ArtifactError: a link has its place.
@@ -109,12 +110,12 @@ class SweepFolder:
         return path
 
     def result(self, label: str) -> dict[str, Any] | None:
-        """What a finished member came to; None while it is not.
+        """What a finished trial came to; None while it is not.
 
         Raises:
-            ArtifactError: what is there is damaged, or of another member.
+            ArtifactError: what is there is damaged, or of another trial.
         """
-        path = self.member(label) / "result.json"
+        path = self.trial(label) / "result.json"
         if not path.exists():
             return None
         again = "remove it, and the member is run again"
@@ -128,38 +129,46 @@ class SweepFolder:
         return body
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
-        """Says that a member is finished, and what it came to."""
-        write_json(self.member(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
+        """Says that a trial is finished, and what it came to."""
+        write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
-    def begin(self, label: str) -> bool:
-        """Makes room for a member, under its lock; False if a process of this session died over it.
+    def begin(self, label: str, *, again: bool = False) -> bool:
+        """Makes room for a trial, under its lock; False if a process of this session died over it.
 
         What an earlier attempt left is removed, but for its ledger: what was spent stays on record.
+
+        Args:
+            label: of the trial.
+            again: begin it even so: it may have been another trial that took the process along.
 
         Raises:
             ArtifactError: there is a link in it, and what is written there would go elsewhere.
         """
-        folder = self.member(label)
+        folder = self.trial(label)
         folder.mkdir(exist_ok=True)
         for path in sorted(folder.iterdir()):
             _refuse_link(path)
-        started = folder / "started.json"
-        if started.exists() and read_json(started, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session:
+        if not again and self.has_begun(label):
             return False
         ledger = folder / "ledger.jsonl"
         if ledger.exists():
             number = 1 + sum(1 for _ in folder.glob("ledger-attempt-*.jsonl"))
             ledger.rename(folder / f"ledger-attempt-{number}.jsonl")
-        self._mark(started, "")
+        self._mark(folder / "started.json", "")
         return True
 
+    def has_begun(self, label: str) -> bool:
+        """Whether a trial was begun in this session."""
+        started = self.trial(label) / "started.json"
+        return started.exists() and read_json(started, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
+
     def took(self, label: str, seconds: float, threads: int) -> None:
-        """Notes how long a member took, apart from it: that grows with its private number of records."""
+        """Notes how long a trial took, apart from it: that grows with its private number of records."""
         body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "work_seconds": seconds, "threads": threads}
         write_json(self.root / "times" / f"{label}.json", body, mode=0o600)
 
     def work(self, label: str) -> float | None:
-        """Seconds of one thread that a member took; None where that is not known here."""
+        """Seconds of one thread that a trial took; None where that is not known here."""
         path = self.root / "times" / f"{label}.json"
         if not path.exists():
             return None
@@ -173,7 +182,7 @@ class SweepFolder:
         return seconds * threads
 
     def fail(self, name: str, why: str) -> None:
-        """Says that ``name``, a member or what members share, failed in this session."""
+        """Says that ``name``, a trial or what trials share, failed in this session."""
         self._mark(self.root / "failed" / f"{name}.json", why)
 
     def failure(self, name: str) -> str | None:
@@ -195,15 +204,15 @@ class SweepFolder:
         write_json(path, body)
 
     def ledgers(self, label: str) -> list[Path]:
-        """All ledgers of a member, those of attempts that came to nothing included."""
-        return sorted(self.member(label).glob("ledger*.jsonl"))
+        """All ledgers of a trial, those of failed attempts included."""
+        return sorted(self.trial(label).glob("ledger*.jsonl"))
 
     def all_ledgers(self) -> list[Path]:
-        """Those of all members, and of the ticket sets, finished or not."""
-        members = sorted((self.root / "members").iterdir())
+        """Those of all trials, and of the ticket sets, finished or not."""
+        trials = sorted((self.root / "members").iterdir())
         sets = self.root / "tickets"
-        found = [path for member in members for path in self.ledgers(member.name)]
-        return found + sorted([*sets.glob("*/ledger.jsonl"), *sets.glob("*.ledger.jsonl")])
+        own = [path for trial in trials for path in self.ledgers(trial.name)]
+        return own + sorted([*sets.glob("*/ledger.jsonl"), *sets.glob("*.ledger.jsonl")])
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""
@@ -223,7 +232,7 @@ def number(value: object) -> float | None:
 
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    """What is wrong with the result of a member, if anything is."""
+    """What is wrong with the result of a trial, if anything is."""
     arm, seed, digest = (body.get(key) for key in ("arm", "seed", "digest"))
     if not (isinstance(arm, str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
         return "damaged: 'arm' or 'digest' is missing, or is no text"
@@ -232,10 +241,10 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     ending = f"-s{seed}-{digest[:8]}"
     if not label.endswith(ending) or not _reads_like(label.removesuffix(ending), arm):
         return f"of another member: arm {arm!r:.80}, seed {seed}"
-    found: object = body
+    value: object = body
     for key in ("train", "privacy", "certified", "epsilon"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return "damaged: it has no train.privacy.certified.epsilon" if number(found) is None else None
+        value = value.get(key) if isinstance(value, dict) else None
+    return "damaged: it has no train.privacy.certified.epsilon" if number(value) is None else None
 
 
 def _reads_like(name: str, arm: str) -> bool:

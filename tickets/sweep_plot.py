@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LARGEST_METRICS = 2**26
+MAX_METRICS = 2**26
 """No run notes more bytes than this."""
 
 
@@ -53,26 +53,26 @@ def over_steps(name: str, runs: Sequence[Path], measure: str, spent: str) -> Lin
         measure: ``accuracy`` or ``rmse``.
         spent: certified epsilon at the end, in words.
     """
-    found = [_noted(run / "metrics.jsonl", measure) for run in runs]
-    kept = [notes for notes in found if notes is not None]
-    if not kept:
+    read = [_read_metrics(run / "metrics.jsonl", measure) for run in runs]
+    readable = [metrics for metrics in read if metrics is not None]
+    if not readable:
         return None
-    steps = sorted(set.intersection(*(set(notes) for notes in kept)))
+    steps = sorted(set.intersection(*(set(metrics) for metrics in readable)))
     if not steps:
         return None
-    if len(kept) < len(runs):
-        name = f"{name} ({len(kept)} of {len(runs)} seeds)"
-    values = [[notes[step][0] for notes in kept] for step in steps]
-    epsilon = [max(notes[step][1] for notes in kept) for step in steps]
+    if len(readable) < len(runs):
+        name = f"{name} ({len(readable)} of {len(runs)} seeds)"
+    values = [[metrics[step][0] for metrics in readable] for step in steps]
+    epsilon = [max(metrics[step][1] for metrics in readable) for step in steps]
     means = [sum(row) / len(row) for row in values]
     return Line(name, steps, means, [min(row) for row in values], [max(row) for row in values], epsilon, spent)
 
 
-def _noted(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
+def _read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
     """What a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
-    found = {}
+    metrics = {}
     try:
-        lines = read_bytes(path, LARGEST_METRICS, 1).decode().splitlines()
+        lines = read_bytes(path, MAX_METRICS, 1).decode().splitlines()
         for line in lines:
             body: Any = json.loads(line)
             value = body.get(measure)
@@ -81,10 +81,10 @@ def _noted(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
             step, here, epsilon = body["step"], number(value), number(body["epsilon"])
             if not isinstance(step, int) or number(step) is None or here is None or epsilon is None:
                 return None
-            found[step] = (here, epsilon)
+            metrics[step] = (here, epsilon)
     except (ArtifactError, ValueError, KeyError, AttributeError, RecursionError):
         return None
-    return found
+    return metrics
 
 
 def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str, steps: bool, log: bool) -> None:

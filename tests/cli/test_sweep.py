@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,10 +16,9 @@ from typing import Any
 import pytest
 
 from child_processes import PATIENCE, interruptible
-from dpltm.cli.recipe import read_recipe
-from dpltm.cli.sweep import world
 from dpltm.replicates import paired, summary
 from dpltm.tickets.sweep_files import SweepFolder
+from recipes import read_recipe
 
 RECIPE = """
 [recipe]
@@ -197,32 +195,15 @@ def test_two_processes_make_what_one_makes(cli: Callable[..., Any], recipe: Call
         assert sum("training" in json.loads(line)["event"]["kind"] for line in events) == 1
 
 
-def test_under_torchrun(recipe: Callable[[str], Path], cwd: Path) -> None:
-    """Its processes share the members, and the first of them alone prints the table."""
-    path = recipe(RECIPE)
-    with socket.socket() as taken:  # not torchrun's usual port, which another checkout's tests may have at this moment
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
-    done = subprocess.run(
-        [*command, "-m", "dpltm.cli.main", "run", "--config", str(path), "--seeds", "1", "--json"], env=environment(),
-        capture_output=True, text=True, timeout=PATIENCE, check=True,
-    )  # fmt: skip
-    assert done.stdout.count("\n") == 1
-    body = json.loads(done.stdout)
-    assert body["finished"] == 4
-    assert len(members(cwd / "r.sweep")) == 4
-
-
 def test_an_interrupted_sweep_goes_on(cli: Callable[..., Any], recipe: Callable[[str], Path], cwd: Path) -> None:
     """Ctrl-C ends every process; the same command finishes what is left.
 
     One member is held here until then, so that no processor is too fast to be interrupted.
     """
     path = recipe(RECIPE.replace("steps = 3", "steps = 60"))
-    read = read_recipe(path)
+    read = read_recipe(path.read_text())
     out = cwd / "r.sweep"
-    with SweepFolder(out, read.title, "held").lock(read.members[-1].label) as held:
+    with SweepFolder(out, read.title, "held").lock(read.trials[-1].label) as held:
         assert held
         process = subprocess.Popen(
             interruptible([sys.executable, "-m", "dpltm.cli.main", "run", "--config", str(path), "--jobs", "2"]),
@@ -249,11 +230,11 @@ def test_an_interrupted_sweep_goes_on(cli: Callable[..., Any], recipe: Callable[
     assert {name: after[name] for name in before} == before
 
 
-def test_a_process_that_dies_takes_only_its_member_along(cwd: Path, recipe: Callable[[str], Path]) -> None:
-    """A member that was begun in this session and is nobody's any more is not tried for ever."""
-    read = read_recipe(recipe(RECIPE))
+def test_a_trial_that_its_process_died_over_is_not_begun_again(cwd: Path) -> None:
+    """A trial that was begun in this session and is nobody's any more is not tried for ever."""
+    read = read_recipe(RECIPE)
     folder = SweepFolder(cwd / "s", read.title, "now")
-    label = read.members[0].label
+    label = read.trials[0].label
     assert folder.begin(label)
     assert not folder.begin(label)
     assert SweepFolder(cwd / "s", read.title, "later").begin(label)
@@ -262,7 +243,7 @@ def test_a_process_that_dies_takes_only_its_member_along(cwd: Path, recipe: Call
 def test_attempts_that_came_to_nothing_stay_on_record(cwd: Path) -> None:
     folder = SweepFolder(cwd / "s", "T", "one")
     folder.begin("m")
-    (folder.member("m") / "ledger.jsonl").write_text("spent\n")
+    (folder.trial("m") / "ledger.jsonl").write_text("spent\n")
     SweepFolder(cwd / "s", "T", "two").begin("m")
     assert [path.name for path in folder.ledgers("m")] == ["ledger-attempt-1.jsonl"]
 
@@ -275,16 +256,6 @@ def test_what_lies_in_the_folder_is_respected(
     assert "not of a recipe" in refused("run", "--config", path, "--out", "taken")
     SweepFolder(cwd / "other", "Another title", "x")
     assert "'Another title'" in refused("run", "--config", path, "--out", "other")
-
-
-@pytest.mark.parametrize(
-    ("rank", "size", "found"),
-    [("1", "4", (1, 4)), ("4", "4", (0, 1)), ("x", "4", (0, 1)), ("0", "1", (0, 1)), ("-1", "2", (0, 1))],
-)
-def test_which_process_this_is(monkeypatch: pytest.MonkeyPatch, rank: str, size: str, found: tuple[int, int]) -> None:
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("WORLD_SIZE", size)
-    assert world() == found
 
 
 def test_a_latent_arm(cli: Callable[..., Any], cwd: Path) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.cli import latent_train, member, train
+from dpltm.cli import latent_train, train
 from dpltm.cli.latent_encode import EncodeOptions, SchemeOptions
 from dpltm.cli.options import PATHS, recorded
 from dpltm.cli.tune import TuneOptions
+from dpltm.tickets.workbench import trial
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -89,7 +90,7 @@ def home(cwd: Path) -> Path:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train, member, latent_train):
+    for module in (train, trial, latent_train):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -208,7 +209,7 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Pa
     (home / "r.toml").write_text(text, encoding="utf-8")
     body = cli("run", "--config", home / "r.toml", "--jobs", "1", "--json").json
     threads = json.loads(next(Path("r.sweep/times").iterdir()).read_text())["threads"]
-    # a member's clock is read around its training's: three ticks
+    # a trial's clock is read around its training's: three ticks
     assert {row["minutes"] for row in body["arms"]} == {round(3 * TOOK * threads / 60 / 2)}
     assert all(type(row["minutes"]) is int for row in body["arms"])
     for path in Path("r.sweep/times").iterdir():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpltm.cli.main import run
-from dpltm.cli.recipe import read_recipe
+from recipes import read_recipe
 
 PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.toml"))
 
@@ -48,7 +48,7 @@ def test_quick(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], re
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_as_it_is_published(path: Path) -> None:
     """Right as a whole, with five seeds or the reason that there are fewer; every arm states where it stands."""
-    recipe = read_recipe(path)
+    recipe = read_recipe(path.read_text())
     assert recipe.source
     assert recipe.seeds >= 3
     for arm in recipe.arms:

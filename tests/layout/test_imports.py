@@ -19,6 +19,7 @@ PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}  #
 LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
 
 PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+PROCESSES = {"joblib.Parallel", "joblib.delayed"}  # of a pickler, what hands calls to processes of one's own
 NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
 IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
 DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import
@@ -70,7 +71,7 @@ class Checker(ast.NodeVisitor):
     def reaches(self, node: ast.AST, name: str) -> None:
         """Judges one imported dotted name."""
         top = name.partition(".")[0]
-        if top in PICKLERS:
+        if top in PICKLERS and name not in PROCESSES:
             self.flag(node, f"uses {top}")
         if top in ("tickets", "cli"):
             self.flag(node, f"imports the bare name {top}: it is installed as dpltm.{top}")
@@ -95,7 +96,7 @@ class Checker(ast.NodeVisitor):
             base = ".".join(parents[: len(parents) - node.level + 1] + ([base] if base else []))
         for alias in node.names:
             full = f"{base}.{alias.name}"
-            self.reaches(node, full if layer(full) is not None else base)
+            self.reaches(node, full if layer(full) is not None or full in PROCESSES else base)
             self.names[alias.asname or alias.name] = full
             if full in NEVER:
                 self.flag(node, f"uses {full}")
@@ -198,6 +199,7 @@ def test_source(folder: str) -> None:
         ("dpltm.cli.main", "import pickle", "uses pickle"),
         ("dpltm.cli.main", "from pickle import loads", "uses pickle"),
         ("dpltm.cli.main", "import joblib", "uses joblib"),
+        ("dpltm.cli.main", "from joblib import Parallel, load", "uses joblib"),
         ("dpltm.cli.main", "__import__('pickle')", "uses pickle"),
         ("dpltm.cli.main", "eval('1')", "uses eval"),
         ("dpltm.cli.main", "run = exec", "uses exec"),
@@ -233,6 +235,7 @@ def test_checker_flags(module: str, source: str, what: str) -> None:
             "from dpltm.masks import density\nfrom . import card\nfrom ..errors import DpltmError",
         ),
         ("dpltm.tickets.store", "open('x', 'w')"),
+        ("dpltm.tickets.store", "from joblib import Parallel, delayed"),
         ("dpltm.data", "from .npz import read\nopen('x')"),
         ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=False)"),
         ("dpltm.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-import time
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Any
 import pytest
 
 from child_processes import PATIENCE
-from dpltm.cli import sweep
-from dpltm.cli.console import Console
 from dpltm.errors import ArtifactError
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
@@ -96,6 +93,34 @@ def test_a_lock_is_one_process_alone(folder: SweepFolder) -> None:
         assert third
 
 
+def test_a_lock_can_be_waited_for(folder: SweepFolder) -> None:
+    asked = threading.Event()
+    order: list[str] = []
+
+    def other() -> None:
+        asked.set()
+        with folder.lock("m", wait=True) as mine:
+            order.append(f"second: {mine}")
+
+    thread = threading.Thread(target=other)
+    with folder.lock("m"):
+        thread.start()
+        assert asked.wait(PATIENCE)
+        order.append("first")
+    thread.join(PATIENCE)
+    assert order == ["first", "second: True"]
+
+
+def test_ledgers_of_trials_and_of_ticket_sets_are_all_counted(folder: SweepFolder) -> None:
+    """Whether anything came of them or not."""
+    names = ["members/m0/ledger.jsonl", "members/m0/ledger-attempt-1.jsonl", "tickets/a/ledger.jsonl",
+             "tickets/b.ledger.jsonl"]  # fmt: skip
+    for name in names:
+        (folder.root / name).parent.mkdir(exist_ok=True)
+        (folder.root / name).touch()
+    assert {str(path.relative_to(folder.root)) for path in folder.all_ledgers()} == set(names)
+
+
 def test_a_link_among_the_members_is_found_when_the_folder_is_opened(folder: SweepFolder, other: Path) -> None:
     """Whether it is a member's or nobody's: what all cost is read from every one of them."""
     (folder.root / "members/stray").symlink_to(other)
@@ -104,8 +129,8 @@ def test_a_link_among_the_members_is_found_when_the_folder_is_opened(folder: Swe
 
 
 def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
-    folder.member(LABEL).symlink_to(other)
-    for ask in (folder.begin, folder.result, folder.ledgers, folder.member):
+    folder.trial(LABEL).symlink_to(other)
+    for ask in (folder.begin, folder.result, folder.ledgers, folder.trial):
         with pytest.raises(ArtifactError, match=rf"{LABEL}.*link.*remove it") as error:
             ask(LABEL)
         one_line(error)
@@ -115,7 +140,7 @@ def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
 @pytest.mark.parametrize("name", ["run", "tickets", "ledger.jsonl"])
 def test_a_link_in_a_member(folder: SweepFolder, other: Path, name: str) -> None:
     folder.begin(LABEL)
-    (folder.member(LABEL) / name).symlink_to(other / "new")
+    (folder.trial(LABEL) / name).symlink_to(other / "new")
     with pytest.raises(ArtifactError, match=rf"{name}.*link.*remove it"):
         SweepFolder(folder.root, "T", "two").begin(LABEL)
 
@@ -182,7 +207,7 @@ def test_text_that_cannot_be_written(folder: SweepFolder) -> None:
 
 
 def put(folder: SweepFolder, body: dict[str, Any]) -> None:
-    folder.member(LABEL).mkdir(exist_ok=True)
+    folder.trial(LABEL).mkdir(exist_ok=True)
     folder.finish(LABEL, body)
 
 
@@ -208,7 +233,7 @@ def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: object) 
     put(folder, {**BODY, key: value})
     with pytest.raises(ArtifactError, match=r"result\.json: .*remove it, and the member is run again") as error:
         folder.result(LABEL)
-    assert str(folder.member(LABEL) / "result.json") in one_line(error)
+    assert str(folder.trial(LABEL) / "result.json") in one_line(error)
 
 
 def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:
@@ -217,7 +242,7 @@ def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> No
     assert folder.work(LABEL) == 3.0
     path = folder.root / "times" / f"{LABEL}.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert not folder.member(LABEL).exists()
+    assert not folder.trial(LABEL).exists()
 
 
 @pytest.mark.parametrize(
@@ -237,60 +262,19 @@ def test_a_time_that_is_damaged_is_none(folder: SweepFolder, key: str, value: ob
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "dpltm-sweep-result", "schema": 1}'])
 def test_a_result_that_was_cut_off(folder: SweepFolder, text: str) -> None:
     put(folder, BODY)
-    (folder.member(LABEL) / "result.json").write_text(text)
+    (folder.trial(LABEL) / "result.json").write_text(text)
     with pytest.raises(ArtifactError, match=r"result\.json: .*remove it, and the member is run again"):
         folder.result(LABEL)
 
 
 @pytest.mark.parametrize("name", ["a", "Größe 5 % (2.5)", "...", "%", "-.a.-", "a" * 100, "x-s1-", "5e-4 / 0.1"])
 def test_results_of_arms_of_any_name(folder: SweepFolder, name: str) -> None:
-    from dpltm.cli.recipe import slug
+    from dpltm.experiments.recipe import slug
 
     label = f"{slug(name)}-s3-01234567"
     folder.begin(label)
     folder.finish(label, {**BODY, "arm": name})
     assert folder.result(label) is not None
-
-
-# sessions
-
-
-def test_a_session_of_torchrun_is_that_of_one_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same number of a process, a restart or another port: what died in an earlier start is tried again."""
-    monkeypatch.delenv(sweep.SESSION, raising=False)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1234", "TORCHELASTIC_RUN_ID": "none",
-                        "TORCHELASTIC_RESTART_COUNT": "0"}.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(os, "getppid", lambda: 4242)
-    monkeypatch.setattr(sweep, "_start_of", lambda pid: f"{pid} at noon")
-    first = sweep.session()
-    monkeypatch.setenv("RANK", "1")
-    assert sweep.session() == first
-    monkeypatch.setattr(sweep, "_start_of", lambda pid: f"{pid} at night")
-    found = {first, sweep.session()}
-    for name in ("TORCHELASTIC_RESTART_COUNT", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.setenv(name, "7")
-        found.add(sweep.session())
-    assert len(found) == 5
-    monkeypatch.setenv(sweep.SESSION, "given")
-    assert sweep.session() == "given"
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_when_a_process_started() -> None:
-    own = sweep._start_of(os.getpid())
-    time.sleep(0.05)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert int(sweep._start_of(process.pid)) > int(own)
-        process.communicate(b"\n")
-    assert sweep._start_of(process.pid) == ""  # it is gone
-    name = Path("/proc/self/comm")
-    before = name.read_text()
-    try:
-        name.write_text("a) S 1 (")
-        assert sweep._start_of(os.getpid()) == own
-    finally:
-        name.write_text(before)
 
 
 # figures
@@ -379,22 +363,7 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     assert over_steps("x", runs[1:2], "accuracy", "1") is None
 
 
-# progress
-
-
-@pytest.mark.parametrize("text", ["a [/b] c", "[bold]a", "[link=x]"])
-def test_progress_of_a_title_with_brackets(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with Console().progress(text, 2) as step:
-        step(1, text)
-    assert stream.getvalue().count(text) >= 2
+# folders
 
 
 def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:

@@ -1,46 +1,47 @@
-"""What a whole sweep costs, should all of it be published: everything that its ledgers hold, whatever came of it."""
+"""What a whole experiment costs, should all of it be published: everything that its ledgers hold, whatever came of it."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from dpltm.cli.common import check_never_private
-from dpltm.cli.recipe import Recipe
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.errors import DpltmError, InputError
+from dpltm.experiments.recipe import Recipe
+from dpltm.privacy.events import Adjacency, Event
+from dpltm.privacy.ledger import merge, overlap_note, report
+from dpltm.privacy.lineage import check_never_private
 
-if TYPE_CHECKING:
-    from dpltm.privacy.events import Adjacency, Event
-    from dpltm.tickets.sweep_files import SweepFolder
+Events = tuple[Event, ...]
+"""What one ledger holds."""
 
 LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
 NOR_THE_OTHERS = "{} of {} ledgers certify nothing, nor do the others together"
 PUBLIC_AND_PRIVATE = "records that one ledger declares public are private in another, so nothing is certified for them"
 
 
-def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
-    """The guarantee of all trainings that the folder's ledgers hold, on the records that they cost most.
+def total_privacy(recipe: Recipe, ledgers: Sequence[Events]) -> dict[str, Any]:
+    """The guarantee of everything that these ledgers hold, on the records that it costs most.
 
-    Attempts that came to nothing, members of an earlier version of the recipe and those of more seeds count as well: what a
-    ledger entered stays entered. ``finite`` is what those that certify anything cost together; None where they certify
-    nothing together, or where each does.
+    Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well: what a ledger
+    entered stays entered. ``finite`` is what those that certify anything cost together; None where they certify nothing
+    together, or where each does.
 
-    Raises:
-        ArtifactError: a finished member has no ledger: nothing could be said of what it cost.
+    Args:
+        recipe: whose delta and adjacency the guarantee is stated at: the least delta, and replace-one if any arm asks it.
+        ledgers: events by ledger.
     """
-    ledgers = _ledgers(recipe, folder)
     delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
     kinds = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
     adjacency: Adjacency = "replace-one" if "replace-one" in kinds else "add-remove"
-    body = _costliest(list(ledgers.values()), delta, adjacency)
+    body = _costliest(ledgers, delta, adjacency)
     body["finite"] = None
     body["notes"] = [
         "of everything that the ledgers of this sweep hold, on the records that it costs most",
         *body["notes"],
     ]
     if math.isinf(float(body["certified"]["epsilon"])):
-        finite = [events for events in ledgers.values() if _certifies(events, delta, adjacency)]
+        finite = [events for events in ledgers if _certifies(events, delta, adjacency)]
         if len(finite) < len(ledgers):  # else each does, and what they say of each other is in the way
             rest = float(_costliest(finite, delta, adjacency)["certified"]["epsilon"])
             counts = len(ledgers) - len(finite), len(ledgers)
@@ -52,42 +53,25 @@ def together(recipe: Recipe, folder: SweepFolder) -> dict[str, Any]:
     return body
 
 
-def _ledgers(recipe: Recipe, folder: SweepFolder) -> dict[Path, tuple[Event, ...]]:
-    """The events of every ledger in the folder: of members, of ticket sets, of what came to nothing."""
-    from dpltm.tickets.ledger_file import open_ledger
-
-    for member in recipe.members:
-        if folder.result(member.label) is not None and not (folder.member(member.label) / "ledger.jsonl").is_file():
-            raise ArtifactError(
-                f"{folder.member(member.label)}: finished, but its ledger is gone, so nobody can say what it cost; put it"
-                " back, or take another --out"
-            )
-    return {path: open_ledger(path, links=False).events for path in folder.all_ledgers()}
-
-
-def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+def _costliest(ledgers: Sequence[Events], delta: float, adjacency: Adjacency) -> dict[str, Any]:
     """The report of all of these together on the records that they cost most; a release in two ledgers counts once.
 
     Records that nobody here can tell from others may be any, so their events count everywhere.
     """
-    from dpltm.privacy.ledger import merge, overlap_note, report
-
     every = merge(ledgers)
-    found = report((), delta, adjacency).to_json()
+    costliest = report((), delta, adjacency).to_json()
     for name in dict.fromkeys(event.dataset.group for event in every):
         own = [event.dataset.all for event in every if event.dataset.group == name]
         group = [event for event in every if any(event.dataset.may_overlap(ref) for ref in own)]
         one = _on_same_records(tuple(group), delta, adjacency)
-        found = max(found, one, key=lambda body: float(body["certified"]["epsilon"]))
-    found["nominal"] = None
-    found["notes"] += overlap_note(every, delta, float(found["certified"]["epsilon"]))
-    return found
+        costliest = max(costliest, one, key=lambda body: float(body["certified"]["epsilon"]))
+    costliest["nominal"] = None
+    costliest["notes"] += overlap_note(every, delta, float(costliest["certified"]["epsilon"]))
+    return costliest
 
 
-def _on_same_records(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+def _on_same_records(events: Events, delta: float, adjacency: Adjacency) -> dict[str, Any]:
     """The report of events whose records may be the same."""
-    from dpltm.privacy.ledger import report
-
     try:
         check_never_private(events, events)
     except InputError:
@@ -102,6 +86,6 @@ def _on_same_records(events: tuple[Event, ...], delta: float, adjacency: Adjacen
     return body
 
 
-def _certifies(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> bool:
+def _certifies(events: Events, delta: float, adjacency: Adjacency) -> bool:
     """Whether a ledger by itself has a finite epsilon, whatever the records."""
     return math.isfinite(float(_costliest([events], delta, adjacency)["certified"]["epsilon"]))

@@ -1,0 +1,201 @@
+"""Recipes: an experiment of several arms and seeds. ``dpltm.experiments.reader`` reads one from a TOML document.
+
+    [recipe]                     title, source, seeds, measure, notes
+    [train]  [select]  [tune]    options of those commands that all arms share
+    [tickets.NAME]               dpltm generate, once a seed; with from = "OTHER", dpltm tickets transfer of that set
+    [[arm]]                      name, paper, tickets, round, against, vary, and tables train, select, tune
+    [figure]                     over = "steps" or "values"
+    [quick]                      with --quick: seeds, round, and tables train, select, tune and tickets that override
+                                 all of those; of values that vary, the first alone is taken
+    [latent.scheme|encode|train] options of dpltm latent, for an arm that has a table latent rather than train
+
+An arm with a table ``select`` draws its ticket. One with ``round`` takes that one (with ``round = "random"``, one of all, by
+the seed). One without tickets trains the whole network. With a table ``tune`` its settings are searched first, on public
+records; if these have another shape, with another set (``tickets`` in that table) and network (``model``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dpltm.options.data import DataOptions
+from dpltm.pruning import DP_CRITERIA
+
+MAX_SEEDS, MAX_ARMS = 1000, 1000
+"""More is taken for a slip of the finger."""
+
+MEASURES = ("accuracy", "rmse")
+
+LATENT_STAGES = ("scheme", "encode", "train")
+
+SHARED_WITH_SEARCH = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
+                      "accountant")  # fmt: skip
+"""Options that a search has in common with the training that it is for."""
+
+EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))
+"""One of each: where a table overrides another, the one it names takes the other's place."""
+
+Section = Mapping[str, Any]
+"""A table of options, as TOML has it."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of the table that a recipe makes: what is trained, on what, from which tickets.
+
+    Attributes:
+        name: of the row.
+        group: the name before what varies was put behind it; rows of a group are one line of the figure.
+        varied: the value that varies, of its first key, if any.
+        paper: what the paper reports, in percent (or as RMSE); None if nothing.
+        tickets: name of the set it trains from; None for the whole network.
+        round: of the ticket, ``random`` for one of all, ``tuned`` for the one that a search chose, None where it is drawn.
+        against: name of the arm that it is compared with, seed by seed.
+        train, select, tune: options; the last two None where nothing is drawn or searched.
+        latent: options of the three commands of ``dpltm latent``, where these make up the arm.
+        note: a sentence for the table.
+    """
+
+    name: str
+    group: str
+    varied: float | str | None
+    paper: float | None
+    tickets: str | None
+    round: int | str | None
+    against: str | None
+    train: Section
+    select: Section | None
+    tune: Section | None
+    latent: Mapping[str, Section] | None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment.
+
+    Attributes:
+        path: of its file.
+        title, source, notes: for people.
+        seeds: 0 to this, less one.
+        measure: what rows are compared by: ``accuracy`` or ``rmse``.
+        tickets: sets by name, as options of ``dpltm generate``, or with ``from`` of ``dpltm tickets transfer``.
+        arms: rows.
+        figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic; or None.
+        quick: whether it is the quick version.
+    """
+
+    path: Path
+    title: str
+    source: str
+    notes: tuple[str, ...]
+    seeds: int
+    measure: str
+    tickets: Mapping[str, Section]
+    arms: tuple[Arm, ...]
+    figure: Section | None
+    quick: bool
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
+        return tuple(Trial(self, arm, seed) for seed in range(self.seeds) for arm in self.arms)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One arm with one seed: one release, with a ledger of its own."""
+
+    recipe: Recipe = field(repr=False)
+    arm: Arm
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Name of its folder."""
+        return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of all that the recipe says of it: another digest is another experiment, and run anew."""
+        arm = self.arm
+        parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
+        sets = (arm.tickets, (arm.tune or {}).get("tickets"))
+        return digest([*parts, *(None if name is None else chain(self.recipe.tickets, name) for name in sets)])
+
+
+def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
+    """The options of a set, and of those it is made from."""
+    sections = [sets[name]]
+    while sections[-1].get("from") in sets:
+        sections.append(sets[sections[-1]["from"]])
+    return sections
+
+
+def provenance(sets: Mapping[str, Section], name: str) -> str:
+    """What a set depends on, as ``dpltm generate`` will state it: public, private, data-free or dp."""
+    root = chain(sets, name)[-1]
+    implied = "dp" if root.get("criterion") in DP_CRITERIA else "data-free"
+    return str(root.get("provenance", implied))
+
+
+def search_options(arm: Arm) -> dict[str, Any]:
+    """The options of an arm's search: its own, and those that it has in common with the training."""
+    return {key: arm.train[key] for key in SHARED_WITH_SEARCH if key in arm.train} | dict(arm.tune or {})
+
+
+def data_options(section: Section) -> dict[str, Any]:
+    """The options of a section that say which records."""
+    return {key: value for key, value in section.items() if key.replace("-", "_") in DataOptions.__dataclass_fields__}
+
+
+def draw_options(arm: Arm) -> Section:
+    """The options of an arm's draw, which is from the records of its training unless it reads none."""
+    section = arm.select or {}
+    return section if reads_no_records(section) else {**data_options(arm.train), **section}
+
+
+def reads_no_records(select: Section) -> bool:
+    """Whether a draw goes by public accuracies alone."""
+    return select.get("rule") == "smallest-within"
+
+
+def override(under: Section, over: Section) -> dict[str, Any]:
+    """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
+    options = {key.replace("_", "-"): value for key, value in under.items()}
+    given = {key.replace("_", "-"): value for key, value in over.items()}
+    for name in given:
+        for pair in EXCLUSIVE:
+            if name in pair:
+                other = pair[1 - pair.index(name)]
+                if other not in given:
+                    options.pop(other, None)
+    return options | given
+
+
+def digest(body: Any) -> str:
+    """SHA-256 (hex) of a JSON value."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def slug(name: str) -> str:
+    """A name of a folder that reads like ``name``."""
+    return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
+
+
+def is_recipe(document: Section) -> bool:
+    """Whether a configuration file is a recipe rather than options of a run."""
+    return "recipe" in document or "arm" in document
+
+
+def grouped(arms: Sequence[Arm]) -> list[tuple[str, list[Arm]]]:
+    """Arms by group, in order."""
+    return [(name, list(group)) for name, group in itertools.groupby(arms, lambda arm: arm.group)]

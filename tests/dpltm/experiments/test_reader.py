@@ -1,0 +1,214 @@
+"""Recipes: what is wrong with one is said all at once; one that is right becomes arms, trials and what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpltm.errors import InputError
+from dpltm.experiments.recipe import override
+from recipes import DENSE, HEAD, SETS, read_recipe
+
+
+def wrong(text: str, **options: Any) -> str:
+    """What is said about a recipe that is wrong."""
+    with pytest.raises(InputError) as caught:
+        read_recipe(text, **options)
+    return str(caught.value)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    said = wrong(
+        '[recipe]\ntitle = "T"\nsedes = 3\n[train]\ndataset = "digits"\nlearning-rate = 1\nepochs = "many"\n'
+        '[[arm]]\nname = "a"\ntickets = "none"\nround = 1\n[[arm]]\nnaem = "b"\n[figures]\nover = "steps"\n'
+    )
+    for part in ("problems:", "'sedes'", "'learning-rate'", "epochs = 'many'", "no set 'none'",
+                 "'naem'", "has no name", "'figures'"):  # fmt: skip
+        assert part in said, part
+    assert "\n" not in said
+
+
+def test_options_that_contradict_each_other() -> None:
+    said = wrong(HEAD + DENSE + '[[arm]]\nname = "other"\ntrain = { epsilon = 1.0, noise-multiplier = 1.0 }\n')
+    assert "'other'" in said
+    assert "`epsilon`" in said
+    assert "`noise_multiplier`" in said
+
+
+def test_two_arms_in_contradiction_are_both_named() -> None:
+    bad = "train = { no-pre-clip = true }\n"
+    said = wrong(HEAD + f'[[arm]]\nname = "one"\n{bad}[[arm]]\nname = "two"\n{bad}')
+    assert "2 problems" in said
+    assert "'one'" in said
+    assert "'two'" in said
+
+
+SET = '[tickets.b]\ndataset = "digits"\n'
+
+TUNE = "train = { epsilon = 1.0 }\n"
+LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digits", epsilon = 1.0, '
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DENSE + 'train = { epochs = 3.0, steps = 2, no-pre-clip = true, noise = "nominal", filter = "auto" }',
+         ("`epochs`, `steps`", "`no_pre_clip`", "`noise`")),
+        (DENSE + "train = { epsilon = -1.0, stop-at = 2.0, delta = 3.0 }", ("`stop_at`", "`epsilon`", "`delta`")),
+        (SET + 'criterion = "dp-synthetic"\nprovenance = "public"', ("`provenance`", "`epsilon` is missing")),
+        (SET + 'criterion = "synflow"\niterations = 3\nprune = "much"', ("`iterations`", "`prune`")),
+        (SET + 'provenance = "public"\nrounds = -4\nepsilon = 3.0', ("`rounds`", "`epsilon`")),
+        (SET + "rounds = 3", ("`provenance` is missing",)),
+        (SET + 'provenance = "private"\ndelta = 3.0', ("`delta`",)),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within", eps1 = 5.0, tolerance = 3.0 }',
+         ("`eps1`", "`tolerance`")),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { score = "additive", sensitivity = "paper", lam = -1.0 }',
+         ("`eps1` is missing", "`sensitivity`", "`lam`")),
+        ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }',
+         ("leaves nothing of the budget 1",)),
+        ('[[arm]]\nname = "x"\ntickets = "a"\ntrain = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }',
+         ("`reveal`: releases scores",)),
+        (DENSE + "train = { centre = 0.1 }", ("`centre`: needs features", "`centre`: a part of a budget")),
+        (DENSE + TUNE + 'tune = { lr = "fast,slow", batch-size = "1e9", for-records = 1600, repeats = 0 }',
+         ("`lr`", "`batch_size`", "`repeats`")),
+        (DENSE + TUNE + 'tune = { rounds = "3", for-records = 1600 }', ("`rounds`: only for a ticket set",)),
+        ('[[arm]]\nname = "x"\n' + LATENT + "alpha = 3.0 } }", ("`alpha`",)),
+        ('[[arm]]\nname = "x"\n' + LATENT + 'protocol = "ue", format = "a" }, train = { epochs = -1.0, rounds = -1 } }',
+         ("`format`", "`label_epsilon` is missing", "`epochs`", "`rounds`")),
+        ('[[arm]]\nname = "x"\nlatent = { scheme = { features = "unit" } }',
+         ("`public` is missing", "`epsilon` is missing")),
+    ],
+)  # fmt: skip
+def test_all_contradictions_of_all_commands_are_said(text: str, said: tuple[str, ...]) -> None:
+    """Each once, and with nothing said of what it brought about."""
+    found = wrong(HEAD + SETS + text + ("" if "[[arm]]" in text else "\n" + DENSE))
+    assert all(part in found for part in said), found
+    assert len(said) == 1 or f"{len(said)} problems:" in found
+    assert len(said) > 1 or "problems:" not in found
+
+
+def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
+    private = SETS.replace('"public"', '"private"')
+    arm = '[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within" }\n'
+    assert "a is no public set" in wrong(HEAD + private + arm)
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        ("round = 1", "is of tickets"),
+        ('tickets = "a"', "one of round and select"),
+        ('tickets = "a"\nround = 1\nselect = { eps1 = 0.1 }', "one of round and select"),
+        ('tickets = "a"\nround = "best"', "neither a number nor random"),
+        ("tune = { lr = \"1\" }", "give train an epsilon"),
+        ("train = { seed = 3 }", "decided by the recipe"),
+        ("train = { out = \"x\" }", "decided by the recipe"),
+        ('against = "nobody"', "no arm 'nobody'"),
+        ("vary = { lr = [1] }", "train.KEY"),
+        ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
+        ('vary = { "train.lr" = [] }', "of one length"),
+        ("paper = [1, 2]", "a list needs vary"),
+        ("paper = nan", "finite numbers"),
+        ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "a list of numbers"),
+        ("train = { epochs = 1979-05-27 }", "finite numbers"),
+        ("train = { lr = nan }", "finite numbers"),
+        ("train = { lr = -1.0 }", "`lr`"),
+        ("train = { clip-norm = -1.0 }", "`clip_norm`"),
+        ("train = { delta = 1e-300 }", "`delta`"),
+        ('tickets = "a"\nround = 3', "none of the rounds"),
+        ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
+        ('latent = { shceme = {} }', "'shceme'"),
+        ('train = { filter = "clipp" }', "'clipp'"),
+        ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
+        ('tune = { tickets = ["a"] }', "no set ['a']"),
+        ("latent = { scheme = 3 }", "latent.scheme: must be a table"),
+        ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent.scheme: must be a table"),
+        ('against = "x"', "no arm 'x'"),
+    ],
+)  # fmt: skip
+def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
+    assert said in wrong(HEAD + SETS + f'[[arm]]\nname = "x"\n{arm}\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD, "[[arm]]: missing"),
+        (HEAD + DENSE + DENSE, "named twice"),
+        (DENSE.replace("[[arm]]", "[recipe]\n[[arm]]"), "title: missing"),
+        (HEAD.replace("seeds = 2", "seeds = 0") + DENSE, "not from 1 to"),
+        (HEAD.replace("seeds = 2", 'measure = "f1"') + DENSE, "'f1'"),
+        (HEAD + DENSE + "[figure]\nover = \"values\"\n", "no arm has vary"),
+        (HEAD + DENSE + "[figure]\nover = \"time\"\n", "'time'"),
+        (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n', "no set 'c'"),
+        (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "circle"),
+        (HEAD + DENSE + "[quick]\ntrain = { stepz = 1 }\n", "'stepz'"),
+        (HEAD + DENSE + "tickets = 3\n", "tickets"),
+        (HEAD + DENSE + "[tickets.b]\nfrom = [1]\n", "the name of a set"),
+        (HEAD.replace("seeds = 2", "notes = [1979-05-27]") + DENSE, "finite numbers"),
+        (HEAD + DENSE + "[quick.latent]\nschem = {}\n", "'schem'"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong(text: str, said: str) -> None:
+    assert said in wrong(text)
+
+
+def test_quick_needs_a_table_that_says_how() -> None:
+    assert "[quick]: missing" in wrong(HEAD + DENSE, quick=True)
+
+
+def test_tables_go_over_one_another() -> None:
+    text = HEAD + SETS + (
+        '[[arm]]\nname = "dense"\nvary = { "train.epsilon" = [3, 1], "train.lr" = [0.5, 0.25] }\npaper = [90, 80]\n'
+        '[[arm]]\nname = "ticket"\ntickets = "a"\nround = 2\nagainst = "dense"\nvary = { "train.epsilon" = [3, 1] }\n'
+        '[[arm]]\nname = "plain"\ntickets = "a"\nround = "random"\nagainst = "dense, epsilon 1"\n'
+        "[quick]\nseeds = 1\nround = 1\ntrain = { epochs = 0.1 }\ntickets = { iterations = 1 }\n"
+    )  # fmt: skip
+    recipe = read_recipe(text)
+    assert [arm.name for arm in recipe.arms] == [
+        "dense, epsilon 3", "dense, epsilon 1", "ticket, epsilon 3", "ticket, epsilon 1", "plain"
+    ]  # fmt: skip
+    assert [arm.paper for arm in recipe.arms] == [90, 80, None, None, None]
+    assert [arm.against for arm in recipe.arms] == [
+        None,
+        None,
+        "dense, epsilon 3",
+        "dense, epsilon 1",
+        "dense, epsilon 1",
+    ]
+    dense, ticket = recipe.arms[1], recipe.arms[3]
+    assert dense.train["epsilon"] == 1
+    assert dense.train["lr"] == 0.25
+    assert "noise-multiplier" not in dense.train  # which epsilon takes the place of
+    assert "model" in dense.train
+    assert "model" not in ticket.train  # the set remembers its own
+    assert len(recipe.trials) == 10
+    assert len({trial.label for trial in recipe.trials}) == 10
+
+    quick = read_recipe(text, quick=True)
+    assert [arm.name for arm in quick.arms] == ["dense, epsilon 3", "ticket, epsilon 3", "plain"]
+    assert quick.seeds == 1
+    assert "steps" not in quick.arms[0].train
+    assert quick.arms[1].round == 1
+    assert quick.tickets["a"]["iterations"] == 1
+    assert read_recipe(text, seeds=7, quick=True).seeds == 7
+    assert {trial.label for trial in quick.trials}.isdisjoint(trial.label for trial in recipe.trials)
+
+
+def test_a_trial_is_known_by_all_that_makes_it() -> None:
+    """Another option anywhere, of its training or of its tickets, makes it another; a title does not."""
+    arms = '[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n[[arm]]\nname = "y"\n'
+    one = read_recipe(HEAD + SETS + arms)
+    other = read_recipe(HEAD.replace('"T"', '"U"') + SETS.replace("iterations = 3", "iterations = 4") + arms)
+    ticket, dense = (read.trials[:2] for read in (one, other))
+    assert ticket[0].label != dense[0].label
+    assert ticket[1].label == dense[1].label
+
+
+def test_an_option_takes_the_place_of_what_excludes_it() -> None:
+    assert override({"epochs": 3, "lr": 1}, {"steps": 5}) == {"lr": 1, "steps": 5}
+    assert override({"epsilon": 3}, {"noise_multiplier": 1.0}) == {"noise-multiplier": 1.0}
+    both = {"epsilon": 0.3, "noise-multiplier": 2.0}  # of budget-stop
+    assert override({"noise-multiplier": 1.0}, both) == both
+    assert override({"batch_size": 3}, {"batch-size": 4}) == {"batch-size": 4}

@@ -1,0 +1,102 @@
+"""A recipe against the records at hand: all that does not suit is said, before anything starts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from dpltm.data import Dataset, load
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import InputError
+from dpltm.experiments.reader import recipe_and_problems
+from dpltm.experiments.ready import check_ready
+from dpltm.options.data import DataOptions
+from dpltm.privacy.events import DatasetRef
+from recipes import COMMANDS, DENSE, HEAD, SETS
+
+
+def read(options: DataOptions) -> Dataset:
+    bounds: Any = None if options.bounds is None else tuple(map(float, options.bounds.split(",")))
+    assert options.dataset is not None
+    return load(options.dataset, subset=options.subset, classes=options.classes, bounds=bounds)
+
+
+def ready(text: str, **options: Any) -> dict[str, DatasetRef]:
+    recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), COMMANDS, **options)
+    return check_ready(recipe, COMMANDS, read, RecordRegistry(), problems)
+
+
+def refused(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        ready(text)
+    return str(caught.value)
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path / "nowhere"))
+
+
+def test_what_each_arm_trains_on() -> None:
+    records = ready(HEAD + DENSE + '[[arm]]\nname = "all"\ntrain = { subset = "0:1438" }\n')
+    assert list(records) == ["dense", "all"]
+    assert records["dense"].may_overlap(records["all"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DENSE + "train = { batch-size = 5000, delta = 0.01 }", "`delta`: 0.01 is not between"),
+        (DENSE + "train = { batch-size = 5000 }", "`batch_size`: 5000"),
+        (DENSE + 'train = { unit = "user" }', "`unit`"),
+        (DENSE + 'train = { model = "cnn" }', "14 x 14"),
+        (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
+         "tune `dataset`: digits is declared public and shares records with digits[0.5:1.0]"),
+        ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
+         "[tickets.b] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
+        ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
+        ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
+         "has no test records"),
+    ],
+)  # fmt: skip
+def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path, text: str, said: str) -> None:
+    x, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / "alone.npz", x_train=x, y_train=y)
+    head = HEAD.replace('"0.5:1.0"', '"700:1438"') if "tickets" in text else HEAD
+    head = head.replace('subset = "0.5:1.0"\n', "") if "alone" in text else head
+    if "epsilon" in text:
+        head = head.replace("noise-multiplier = 1.0\n", "")
+    assert said in refused(head + SETS + text.replace("FOLDER", str(tmp_path)))
+
+
+def test_records_without_ratings_have_no_rmse() -> None:
+    assert "digits holds no ratings" in refused(HEAD.replace("seeds = 2", 'measure = "rmse"') + DENSE)
+
+
+@pytest.mark.usefixtures("no_files")
+def test_what_is_not_at_hand_is_said_once() -> None:
+    arms = "".join(f'[[arm]]\nname = "{at}"\ntrain = {{ dataset = "a9a", subset = "0:{at}00" }}\n' for at in (3, 4, 5))
+    assert refused(HEAD + arms).count("a9a.npz") == 1
+
+
+@pytest.mark.usefixtures("no_files")
+def test_two_datasets_that_are_not_at_hand() -> None:
+    """Both are named with what to do."""
+    text = HEAD.replace('dataset = "digits"', 'dataset = "har-signals"').replace('subset = "0.5:1.0"', "")
+    said = refused(text + DENSE + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n')
+    assert "2 problems" in said
+    assert "har-signals.npz" in said
+    assert "kmnist-7k.npz" in said
+
+
+def test_options_that_are_wrong_are_said_of_each_arm() -> None:
+    """A dataset whose options are wrong is none that is missing: the next arm's are looked at as well."""
+    arms = "".join(f'[[arm]]\nname = "{at}"\ntrain = {{ subset = "{at}:x" }}\n' for at in (1, 2))
+    said = refused(HEAD + arms)
+    assert "'1'" in said
+    assert "'2'" in said

@@ -1,0 +1,44 @@
+"""Recipes that tests are made of, and how they are read."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dpltm.cli.recipe_commands import BENCH
+from dpltm.experiments import reader
+from dpltm.experiments.recipe import Recipe
+
+HEAD = """
+[recipe]
+title = "T"
+seeds = 2
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+model = "mlp:4"
+batch-size = 50
+steps = 2
+noise-multiplier = 1.0
+"""
+
+SETS = """
+[tickets.a]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 2
+iterations = 3
+batch-size = 30
+"""
+
+DENSE = '[[arm]]\nname = "dense"\n'
+
+COMMANDS = BENCH.commands
+
+
+def read_recipe(text: str, **options: Any) -> Recipe:
+    """The recipe in a text."""
+    return reader.read_recipe(tomllib.loads(text), Path("recipe.toml"), COMMANDS, **options)

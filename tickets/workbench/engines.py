@@ -1,0 +1,143 @@
+"""Where trials run: in processes of this machine (joblib), or on a Dask cluster. Each is an independent call.
+
+Both hand calls to their processes by pickle, which runs what it is sent: connect to a scheduler that is your own.
+"""
+
+from __future__ import annotations
+
+import signal
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from joblib import Parallel, delayed
+
+from dpltm.errors import DpltmError, InputError, first_line
+from dpltm.experiments.shared import Task, levels, name_of, needs_of
+
+MAX_JOBS = 1024
+
+CONNECT_SECONDS = 10
+"""Time for a scheduler to answer."""
+
+Attempt = Callable[[Task], None]
+
+
+class Engine(Protocol):
+    """Runs calls that need nothing of each other, but for an order."""
+
+    def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
+        """Calls ``attempt`` for every task, each after what it needs; yields when one has come back.
+
+        Raises:
+            BrokenExecutor: a process died over one of them; the others may not have come back.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine; this process alone where there is one job.
+
+    Attributes:
+        jobs: how many.
+        session: names the sweep, so that the processes of an earlier one, with its datasets, are not taken over.
+    """
+
+    jobs: int
+    session: str
+
+    def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
+        """See :class:`Engine`."""
+        for level in levels(ordered):
+            if self.jobs == 1:
+                for task in level:
+                    attempt(task)
+                    yield
+            else:
+                yield from self._in_parallel(attempt, level)
+
+    def _in_parallel(self, attempt: Attempt, tasks: list[Task]) -> Iterator[None]:
+        with warnings.catch_warnings():
+            # joblib warns of calls that Ctrl-C has cancelled, and of processes that it replaces
+            warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+            parallel = Parallel(
+                n_jobs=self.jobs, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch="all",
+                initializer=_leave_interrupts, initargs=(self.session,),
+            )  # fmt: skip
+            yield from parallel(delayed(attempt)(task) for task in tasks)
+
+
+def _leave_interrupts(session: str) -> None:
+    """Ctrl-C reaches every process of a terminal; the one that joblib was called in ends the others."""
+    del session
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@dataclass(frozen=True)
+class DaskCluster:
+    """The workers of a Dask scheduler.
+
+    A task whose worker dies goes to another one, as Dask has it; a trial that was begun is not begun again.
+
+    Attributes:
+        address: of the scheduler.
+    """
+
+    address: str
+
+    def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
+        """See :class:`Engine`.
+
+        Raises:
+            InputError: there is no scheduler, or its workers cannot run what they are sent.
+        """
+        distributed = _distributed()
+        with self._client(distributed) as client:
+            futures: dict[str, Any] = {}
+            for name, task in ordered.items():
+                needs = [futures[name_of(need)] for need in needs_of(task) if name_of(need) in futures]
+                key = f"{name}-{uuid.uuid4().hex}"
+                futures[name] = client.submit(_after, attempt, task, needs, key=key, pure=False)
+            for future in distributed.as_completed(futures.values()):
+                error = future.exception() if future.status == "error" else None
+                if isinstance(error, DpltmError):
+                    raise error
+                if error is not None and not isinstance(error, distributed.KilledWorker):
+                    raise InputError(
+                        f"`scheduler`: {self.address}: a worker cannot run what it is sent"
+                        f" ({type(error).__name__}: {first_line(error)}); give it this version of dpltm, and this folder"
+                    )
+                yield
+
+    def _client(self, distributed: Any) -> Any:
+        try:
+            return distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"`scheduler`: {self.address}: no Dask scheduler answers ({first_line(error)}); start one with dask"
+                " scheduler"
+            ) from None
+
+
+def _after(attempt: Attempt, task: Task, needs: list[None]) -> None:
+    """Dask calls this when what ``needs`` stand for has been made."""
+    del needs
+    attempt(task)
+
+
+def _distributed() -> Any:
+    """Dask, which is an optional part."""
+    try:
+        import distributed
+    except ImportError:
+        raise InputError("`scheduler`: needs Dask, which is not installed; pip install 'dpltm[dask]'") from None
+    return distributed
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Raises InputError for a number of processes that cannot be meant."""
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise InputError(f"`jobs`: {jobs} is not from 1 to {MAX_JOBS}")
