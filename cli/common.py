@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-<<<<<<< HEAD
-from dataclasses import dataclass
-=======
-from decimal import ROUND_CEILING, Decimal
->>>>>>> main
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.errors import InputError
-<<<<<<< HEAD
-from dpltm.privacy.figures import figure as figure
-=======
 from dpltm.options.data import DataOptions as DataOptions
->>>>>>> main
+from dpltm.privacy.figures import figure as figure
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from dpltm.cli.common import DataOptions
-from dpltm.features.options import FeatureOptions as _FeatureOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dpltm.cli.console import Console
     from dpltm.data import Augmentation, Dataset, Split
+    from dpltm.options.features import FeatureOptions
     from dpltm.stages.front import TrainedNetwork
-
-
-@dataclass(frozen=True)
-class FeatureOptions(_FeatureOptions, DataOptions):
-    """The same, and what stands in front of the network."""
 
 
 def with_features(dataset: Dataset, options: FeatureOptions, console: Console) -> Dataset:

@@ -19,10 +19,11 @@ from dpltm.cli.common import (
     unit_notes,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.latent import PROTOCOLS
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 
-from dpltm.errors import named
+from dpltm.errors import in_flags as in_flags
 from dpltm.options import option as option
 from dpltm.options.sections import resolve as resolve
 from dpltm.options.sections import section_problems as section_problems
@@ -52,15 +52,6 @@ def recorded(options: Any) -> dict[str, Any]:
             value = kind + colon + ",".join(last_part(part) for part in parts)
         kept[item.name] = value
     return kept
-
-
-def in_flags(text: str) -> str:
-    """A message of the library in the words of the command line: flags in the place of arguments."""
-    return named(text, lambda name: "--" + _RENAMED.get(name, name).replace("_", "-"))
-
-
-_RENAMED = {"lam": "lambda"}
-"""Flags that are not the names of their fields: those are words of Python."""
 
 
 def flag_of(item: Field[Any]) -> str:

@@ -11,9 +11,10 @@ import typer
 
 from dpltm.cli.common import NETWORKS, figure, load_dataset, model_spec
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

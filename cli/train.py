@@ -17,9 +17,10 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, inputs
+from dpltm.cli.features import inputs
 from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

@@ -24,9 +24,10 @@ from dpltm.cli.common import (
     tensors,
 )
 from dpltm.cli.console import Console
-from dpltm.cli.features import FeatureOptions, with_features
+from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
+from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

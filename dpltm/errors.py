@@ -9,7 +9,7 @@ exit code, see ``exit_code``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _MARK = re.compile(r"`([a-z][a-z0-9_]*)`")
@@ -68,6 +68,30 @@ class BudgetError(DpltmError):
 def named(text: str, name: Callable[[str], str]) -> str:
     """``text`` with ``name(argument)`` in the place of every argument that stands in backticks."""
     return _MARK.sub(lambda found: name(found[1]), text)
+
+
+_RENAMED = {"lam": "lambda"}
+"""Flags that are not the names of their arguments: those are words of Python."""
+
+
+def in_flags(text: str) -> str:
+    """A message of the library in the words of the command line: flags in the place of arguments."""
+    return named(text, lambda name: "--" + _RENAMED.get(name, name).replace("_", "-"))
+
+
+def as_flags(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a command with flags in the place of arguments, in all notes that it holds."""
+    return {key: _notes_in_flags(value) if key == "notes" else _deeper(value) for key, value in body.items()}
+
+
+def _notes_in_flags(value: Any) -> Any:
+    return [in_flags(note) for note in value] if isinstance(value, (list, tuple)) else value
+
+
+def _deeper(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return as_flags(value)
+    return [_deeper(part) for part in value] if isinstance(value, list) else value
 
 
 def first_line(error: Exception) -> str:

@@ -15,8 +15,8 @@ from dpltm.errors import InputError
 from dpltm.features import MAPS, MapChoice, NetworkRun, Takes, names_taking, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.network import FrozenNetwork
-from dpltm.features.options import FeatureOptions
 from dpltm.models import ModelSpec
+from dpltm.options.features import FeatureOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import (
     SETTINGS,

@@ -13,8 +13,8 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.features.normalisation import NORM
-from dpltm.features.options import FeatureOptions
 from dpltm.models import ModelSpec, build
+from dpltm.options.features import FeatureOptions
 from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, TrainingEvent
 from dpltm.stages.front import (
     FeatureSources,
@@ -69,22 +69,26 @@ def refusal(call, *arguments) -> str:
     return str(error.value)
 
 
+def asked(features: str | None = None, public: str | None = None, components: int | None = None) -> FeatureOptions:
+    return FeatureOptions(features=features, public=public, components=components)
+
+
 # Made
 
 
 def test_records_as_they_are(registry):
     for features in (None, "none"):
-        assert with_feature_map(PRIVATE, FeatureOptions(features), sources(registry)) is PRIVATE
+        assert with_feature_map(PRIVATE, asked(features), sources(registry)) is PRIVATE
 
 
 def test_a_map_that_needs_no_data(registry):
-    found = with_feature_map(PRIVATE, FeatureOptions("unit:2"), sources(registry)).feature_map
+    found = with_feature_map(PRIVATE, asked("unit:2"), sources(registry)).feature_map
     assert found.id == make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id
     assert found.source is None
 
 
 def test_statistics_and_components_are_those_of_public_records(registry):
-    options = FeatureOptions("scatter:1,2", public="theirs", components=4)
+    options = asked("scatter:1,2", public="theirs", components=4)
     dataset = with_feature_map(PRIVATE, options, sources(registry))
     found = dataset.feature_map
     assert (found.source.name, dataset.features) == ("theirs", 4)
@@ -97,7 +101,7 @@ def test_statistics_and_components_are_those_of_public_records(registry):
 
 
 def test_no_private_record_changes_the_map(registry):
-    options = FeatureOptions("scatter:1,2", public="theirs", components=4)
+    options = asked("scatter:1,2", public="theirs", components=4)
     one, other = (with_feature_map(records, options, sources(registry)) for records in (PRIVATE, images(9)))
     assert one.feature_map.id == other.feature_map.id
 
@@ -105,7 +109,7 @@ def test_no_private_record_changes_the_map(registry):
 def test_a_trained_network_and_what_it_cost(registry):
     given = trained(registry)
     found = with_feature_map(
-        PRIVATE, FeatureOptions("network:a.run"), sources(registry, network=lambda name: replace(given, name=name))
+        PRIVATE, asked("network:a.run"), sources(registry, network=lambda name: replace(given, name=name))
     ).feature_map
     assert (found.network, found.source, found.events) == (SPEC, given.records, given.events[:1])
     assert found(PRIVATE.train.x).shape == (60, 7)
@@ -130,24 +134,22 @@ def test_a_trained_network_and_what_it_cost(registry):
 )
 def test_networks_that_cannot_stand_in_front(registry, changes, message):
     given = sources(registry, network=lambda _: trained(registry, **changes))
-    assert refusal(with_feature_map, PRIVATE, FeatureOptions("network:a.run"), given).startswith(
-        f"`features`: {message}"
-    )
+    assert refusal(with_feature_map, PRIVATE, asked("network:a.run"), given).startswith(f"`features`: {message}")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (FeatureOptions("unit", components=3), "`components`: of public features; name their dataset with `public`"),
-        (FeatureOptions("unit", public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
-        (FeatureOptions(public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
+        (asked("unit", components=3), "`components`: of public features; name their dataset with `public`"),
+        (asked("unit", public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
+        (asked(public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
         (
-            FeatureOptions("network:a.run", "theirs", 3),
+            asked("network:a.run", "theirs", 3),
             "`public`: its statistics normalise scatter and conv features,",
         ),
-        (FeatureOptions("network:a.run"), "`features`: network:a.run: no runs are at hand; pass where they come from"),
-        (FeatureOptions("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
-        (FeatureOptions("wavelets"), "`features`: signals of 6 steps are too short for J = 5; take wavelets:J with"),
+        (asked("network:a.run"), "`features`: network:a.run: no runs are at hand; pass where they come from"),
+        (asked("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
+        (asked("wavelets"), "`features`: signals of 6 steps are too short for J = 5; take wavelets:J with"),
     ],
 )
 def test_options_that_are_refused(registry, options, message):
@@ -156,16 +158,16 @@ def test_options_that_are_refused(registry, options, message):
 
 def test_public_records_of_another_shape(registry):
     given = sources(registry, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
-    for options in (FeatureOptions("scatter:1,2", "colours"), FeatureOptions("unit", "colours", 3)):
+    for options in (asked("scatter:1,2", "colours"), asked("unit", "colours", 3)):
         assert refusal(with_feature_map, PRIVATE, options, given) == (
             "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
             " colours, so name another dataset or leave `public` out"
         )
-    assert refusal(with_feature_map, PRIVATE, FeatureOptions("unit", "colours"), given).startswith("`public`: its")
+    assert refusal(with_feature_map, PRIVATE, asked("unit", "colours"), given).startswith("`public`: its")
     wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
-    assert refusal(with_feature_map, PRIVATE, FeatureOptions("conv", "wide", 3), wide) == (
+    assert refusal(with_feature_map, PRIVATE, asked("conv", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
-            " need the same"
+        " need the same"
     )
 
 
@@ -174,12 +176,12 @@ def test_public_records_of_another_shape(registry):
 
 def test_a_remembered_map():
     found = make_feature_map("unit:3", (6, 6), (0.0, 255.0))
-    assert take_over_map(PRIVATE, found, FeatureOptions(), "the set").feature_map is found
+    assert take_over_map(PRIVATE, found, asked(), "the set").feature_map is found
     assert take_over_map(PRIVATE, None, None, "the set") is PRIVATE
     small = images(4, shape=(5, 6))
     assert take_over_map(small, found, None, "the set").feature_map.shape == (5, 6)
     for name, value in (("features", "unit:3"), ("public", "theirs"), ("components", 3)):
-        assert refusal(take_over_map, PRIVATE, found, FeatureOptions(**{name: value}), "the set") == (
+        assert refusal(take_over_map, PRIVATE, found, asked(**{name: value}), "the set") == (
             f"`{name}`: the set remembers what stands in front of its network; leave `{name}` out"
         )
 
@@ -190,23 +192,21 @@ def test_a_remembered_map():
 def test_what_a_map_says_in_the_ledger(registry):
     records = registry.reference(PRIVATE)
     assert feature_events(PRIVATE, records, registry) == ()
-    free = with_feature_map(PRIVATE, FeatureOptions("unit"), sources(registry))
+    free = with_feature_map(PRIVATE, asked("unit"), sources(registry))
     (told,) = feature_events(free, records, registry)
     assert (told.dataset, told.provenance, told.ticket_set) == (records, "data-free", free.feature_map.label)
     assert feature_events(free, records, registry, private=False) == ()
-    public = with_feature_map(PRIVATE, FeatureOptions("conv", "theirs"), sources(registry))
+    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
     (told,) = feature_events(public, records, registry)
     assert (told.dataset, told.provenance) == (public.feature_map.source, "public")
-    network = with_feature_map(
-        PRIVATE, FeatureOptions("network:a.run"), sources(registry, network=lambda _: trained(registry))
-    )
+    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
     spent, told = feature_events(network, records, registry)
     assert isinstance(spent, TrainingEvent)
     assert (told.dataset, told.provenance) == (spent.dataset, "dp")
 
 
 def test_public_records_that_are_private_here(registry):
-    dataset = with_feature_map(PUBLIC, FeatureOptions("conv", "theirs"), sources(registry))
+    dataset = with_feature_map(PUBLIC, asked("conv", "theirs"), sources(registry))
     records = registry.reference(PUBLIC)
     message = refusal(feature_events, dataset, records, registry)
     assert message.startswith("`public`: theirs")
@@ -217,7 +217,7 @@ def test_public_records_that_are_private_here(registry):
 def test_events_that_a_map_comes_from(registry):
     given = trained(registry)
     found = with_feature_map(
-        PRIVATE, FeatureOptions("network:a.run"), sources(registry, network=lambda _: given)
+        PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given)
     ).feature_map.centred_at(torch.zeros(7))
     told = ProvenanceEvent(given.records, TIME, "add-remove", "record", "dp", found.uncentred.label)
     assert is_origin_event(told, found)
@@ -231,15 +231,13 @@ def test_events_that_a_map_comes_from(registry):
 def test_what_a_reader_should_know(registry):
     records = registry.reference(PRIVATE)
     assert feature_notes(PRIVATE, records, 1e-3, registry) == []
-    public = with_feature_map(PRIVATE, FeatureOptions("conv", "theirs"), sources(registry))
+    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
     assert feature_notes(public, records, 1e-3, registry) == []
     elsewhere = replace(public.feature_map, source=RecordRegistry().reference(PUBLIC))
     (note,) = feature_notes(replace(public, feature_map=elsewhere), records, 1e-3, registry)
     assert note.endswith("is not known here, so whether it shares records with mine cannot be told; it is taken as"
                          " public, as declared")  # fmt: skip
-    network = with_feature_map(
-        PRIVATE, FeatureOptions("network:a.run"), sources(registry, network=lambda _: trained(registry))
-    )
+    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
     (note,) = feature_notes(network, records, 1e-3, registry)
     assert note.startswith("the network in front was trained on other records, theirs")
     assert "certified for those records is epsilon " in note
@@ -251,7 +249,7 @@ def test_what_a_reader_should_know(registry):
 def test_inputs(registry):
     assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train.x
     assert network_inputs(PRIVATE.train, PRIVATE, augment="flip").shape == (60, 2, 6, 6)
-    dataset = with_feature_map(PRIVATE, FeatureOptions("unit"), sources(registry))
+    dataset = with_feature_map(PRIVATE, asked("unit"), sources(registry))
     centre = torch.full((36,), 0.1)
     centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
     plain = network_inputs(dataset.train, dataset)

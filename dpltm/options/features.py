@@ -1,4 +1,4 @@
-"""What may be asked for in front of a network. Light: the command line reads it for its flags."""
+"""What stands in front of a network."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from dpltm.features.registry import metavar
 from dpltm.options import option
+from dpltm.options.data import DataOptions
 
 
 @dataclass(frozen=True)
-class FeatureOptions:
-    """What stands in front of the network."""
+class FeatureOptions(DataOptions):
+    """The same, and what stands in front of the network."""
 
     features: str | None = option(
         None,
