@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.errors import InputError
+from dpltm.models import ModelSpec, for_tables, network_metavar, resolve
 from dpltm.options.data import DataOptions as DataOptions
 from dpltm.privacy.figures import figure as figure
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from dpltm.cli.console import Console
     from dpltm.data import Augmentation, Dataset, Split
-    from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
     from dpltm.sampling import Records
     from dpltm.ticket_set import TicketSet
@@ -37,7 +37,7 @@ SEVERAL_ROWS = (
 )
 """Said of every guarantee for single records of a file of the user's own (group privacy)."""
 
-NETWORKS = "mlp[-tanh]:W,W,...|cnn[-tanh]|latent[-tanh]|embed[-pad][-tanh]|lstm|gru|ncf"
+NETWORKS = network_metavar()
 """Names of networks, for ``--help``."""
 
 
@@ -89,8 +89,6 @@ def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
-    from dpltm.models import ModelSpec, for_tables, resolve
-
     tables = dataset.input_tables
     found = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
     check_tables(found, dataset, f"--model: {text}", f"take {' or '.join(for_tables(tables))}")

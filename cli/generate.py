@@ -27,6 +27,8 @@ from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
 from dpltm.options.features import FeatureOptions
+from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, SCOPES, Criterion
+from dpltm.registry import listed
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -38,8 +40,23 @@ if TYPE_CHECKING:
     from dpltm.privacy.ledger import Ledger
     from dpltm.ticket_set import TicketSet
 
-DP_WAYS = ("dp-train", "dp-synthetic")
-"""Criteria that read private records through a mechanism."""
+
+def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:
+    """What help shows as a default that depends on the criterion: the usual one, then those that differ."""
+    usual = of(CRITERIA["magnitude"])
+    others = ((entry.name, of(entry)) for entry in CRITERIA.values() if of(entry) != usual)
+    return "; ".join([usual, *(other.format(name=name, value=value) for name, value in others)])
+
+
+def _batch_size(criterion: Criterion) -> str:
+    training = criterion.training
+    limit = "" if training.fewest_batches is None else f", at most records/{training.fewest_batches}"
+    return f"{training.batch_size}{limit}"
+
+
+def _iterations(criterion: Criterion) -> str:
+    training = criterion.training
+    return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
 
 
 @dataclass(frozen=True)
@@ -72,26 +89,27 @@ class GenerateOptions(FeatureOptions):
     criterion: str = option(
         "magnitude",
         "How weights are chosen; structured drops whole units, inputs whole inputs of the first layer.",
-        choices=("magnitude", "inputs", "random", "init-magnitude", "synflow", "structured", *DP_WAYS),
-        metavar="magnitude|inputs|random|init-magnitude|synflow|structured|dp-train|dp-synthetic",
+        choices=CRITERIA,
     )
     scope: str | None = option(
         None,
         "Whether each layer loses its own fraction, or the network as many weights in all.",
-        choices=("layer", "global"),
-        shown="layer; global for synflow",
+        choices=SCOPES,
+        shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
     rewind: int = option(0, "Tickets start from the weights after this training step.", metavar="STEP")
     iterations: int | None = option(
-        None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown="5000; dp-train: 15 epochs"
+        None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown=_default(_iterations)
     )
     batch_size: int | None = option(
         None,
         "Records per step; of dp-train, expected.",
         metavar="N",
-        shown="400; dp-train: 1600, at most records/4",
+        shown=_default(_batch_size),
     )
-    lr: float | None = option(None, "Step size.", metavar="X", shown="0.1; dp-train: 1")
+    lr: float | None = option(
+        None, "Step size.", metavar="X", shown=_default(lambda criterion: f"{criterion.training.lr:g}")
+    )
     epsilon: float | None = option(
         None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", metavar="E"
     )
@@ -149,7 +167,7 @@ def run(options: GenerateOptions, console: Console) -> dict[str, Any]:
     from dpltm.tickets.ticket_set import check_text, ledger_path, private_path, save_ticket_set
 
     before, own = (open_ledger(Path(options.ledger)).events if options.ledger else ()), None
-    if not options.ledger and options.criterion in DP_WAYS and options.out:
+    if not options.ledger and options.criterion in DP_CRITERIA and options.out:
         own = Path(f"{options.out}.ledger.jsonl")
         before = open_ledger(own).events  # of a run that was interrupted: what it spent is spent
         if before:
@@ -211,7 +229,7 @@ def make_plan(options: GenerateOptions, before: tuple[Event, ...], console: Cons
     check_size("--rounds", spec, config.rounds + 1)
     source = None if provenance == "data-free" else _reference(dataset, provenance, options)
     event = None
-    if source is not None and options.criterion in DP_WAYS:
+    if source is not None and options.criterion in DP_CRITERIA:
         from dpltm.cli.generate_dp import plan_event
 
         known = (*before, *not_held(_feature_events(dataset, source, provenance), before))
@@ -230,9 +248,11 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     from dpltm.generation import check_without_data
 
     provenance = _provenance(options)
-    if options.epsilon is not None and options.criterion not in DP_WAYS:
-        raise InputError(f"--epsilon: only for --criterion {' and '.join(DP_WAYS)}; {options.criterion} spends none")
-    if options.epsilon is None and options.criterion in DP_WAYS:
+    if options.epsilon is not None and options.criterion not in DP_CRITERIA:
+        raise InputError(
+            f"--epsilon: only for --criterion {listed(DP_CRITERIA, 'and')}; {options.criterion} spends none"
+        )
+    if options.epsilon is None and options.criterion in DP_CRITERIA:
         raise InputError(f"--epsilon is missing: what {options.criterion} may spend on these records, such as 0.1")
     check_epsilon("--epsilon", options.epsilon)
     if options.reveal and provenance != "private":
@@ -260,16 +280,15 @@ def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
     """What the tickets will depend on: as the user says, as far as the criterion leaves it open."""
-    from dpltm.pruning import DATA_FREE
-
     said = options.provenance
-    if options.criterion in DP_WAYS:
+    if options.criterion in DP_CRITERIA:
         if said not in (None, "dp"):
             raise InputError(f"--provenance: {options.criterion} makes tickets under DP; say dp, or leave it out")
         return "dp"
     if said == "dp":
+        takers = listed(DP_CRITERIA, "and")
         raise InputError(
-            f"--provenance: {options.criterion} spends nothing and is not DP; dp is for --criterion {' and '.join(DP_WAYS)}"
+            f"--provenance: {options.criterion} spends nothing and is not DP; dp is for --criterion {takers}"
         )
     if said is None and options.criterion in DATA_FREE:
         return "data-free"
@@ -299,7 +318,8 @@ def _config(
     make_schedule(spec, config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
-    if provenance in ("public", "private", "dp") and options.criterion != "dp-synthetic" and batch > most:
+    made_up = CRITERIA[options.criterion].mechanism == "moments"  # as many records as a batch takes
+    if provenance in ("public", "private", "dp") and not made_up and batch > most:
         many = f"the {most} records of" if most == dataset.records else "there are records in"
         raise InputError(f"--batch-size: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
@@ -310,13 +330,15 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
     """The settings, with every default that goes by the number of records; by any number where that is not known."""
     from dpltm.generation import GenerationConfig
 
-    batch, iterations = options.batch_size or 400, options.iterations or 5000
-    if options.criterion == "dp-train":
-        if records is None:  # no rewind is too late yet
+    criterion = CRITERIA[options.criterion]
+    training = criterion.training
+    if records is None:
+        batch, iterations = options.batch_size or training.batch_size, options.iterations or training.iterations
+        if training.epochs is not None:  # no rewind is too late yet
             iterations = options.iterations or max(iterations, options.rewind + 1)
-        else:
-            batch = options.batch_size or min(1600, max(1, records // 4))
-            iterations = options.iterations or max(1, round(15 * records / batch))
+    else:
+        batch = options.batch_size or training.batch_of(records)
+        iterations = options.iterations or training.iterations_of(records, batch)
     for flag, value in (("--batch-size", options.batch_size), ("--iterations", options.iterations)):
         if value is not None and value < 1:
             raise InputError(f"{flag}: {value} is not a positive whole number")
@@ -325,11 +347,11 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
         None if options.prune is None else parse_numbers("--prune", options.prune),
         iterations,
         batch,
-        options.lr if options.lr is not None else (1.0 if options.criterion == "dp-train" else 0.1),
+        options.lr if options.lr is not None else training.lr,
         options.seed,
         options.threads,
-        "magnitude" if options.criterion in DP_WAYS else options.criterion,  # type: ignore[arg-type]
-        options.scope or ("global" if options.criterion == "synflow" else "layer"),  # type: ignore[arg-type]
+        criterion.name if criterion.mechanism is None else "magnitude",
+        options.scope or criterion.scope,  # type: ignore[arg-type]
         options.rewind,
     )
 
@@ -383,7 +405,7 @@ def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
     settings = asdict(plan.config)
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
-    if options.criterion in DP_WAYS:
+    if options.criterion in DP_CRITERIA:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
     return settings
 
@@ -475,7 +497,7 @@ def _dry_run(options: GenerateOptions, plan: Plan, events: tuple[Event, ...], ou
 
 def _steps(options: GenerateOptions, plan: Plan) -> int:
     """Training steps in all."""
-    if options.criterion == "dp-train":
+    if CRITERIA[options.criterion].mechanism == "training":
         return plan.config.iterations
     return 0 if plan.provenance == "data-free" else plan.config.steps
 

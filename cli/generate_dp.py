@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dpltm.cli.common import check_not_public, records, tensors
 from dpltm.cli.console import Console
 from dpltm.errors import InputError
+from dpltm.pruning import CRITERIA
 
 if TYPE_CHECKING:
     from dpltm.cli.generate import GenerateOptions, Plan
@@ -49,14 +50,15 @@ def plan_event(
     from dpltm.synthetic import SENSITIVITY
 
     check_not_public(before, source)
-    if options.criterion == "dp-synthetic":
+    mechanism = CRITERIA[options.criterion].mechanism
+    if mechanism == "moments":
         check_quantities(dataset, "`criterion` dp-synthetic", "take dp-train")
-    if options.criterion == "dp-synthetic" and dataset.features > MOST_FEATURES:
+    if mechanism == "moments" and dataset.features > MOST_FEATURES:
         raise InputError(
             f"--criterion: dp-synthetic takes at most {MOST_FEATURES} features, since it releases their number squared;"
             f" {dataset.name} has {dataset.features}: use dp-train"
         )
-    if options.criterion == "dp-train":
+    if mechanism == "training":
         from dpltm.training import sensitivity
 
         filter = make_filter("clip", clip_norm=CLIP_NORM)
@@ -75,7 +77,7 @@ def plan_event(
     touching = tuple(event for event in before if event.dataset.may_overlap(source))
     console.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
     found = calibrate_noise(options.epsilon or 0.0, options.delta, draft, touching)
-    if options.criterion == "dp-train":
+    if mechanism == "training":
         return found
     what = "counts, sums and second moments of norm-bounded records, for synthetic ones"
     return GaussianEvent(source, draft.time, "add-remove", "record", what, SENSITIVITY, found.noise_multiplier)
@@ -83,7 +85,8 @@ def plan_event(
 
 def make_tickets(plan: Plan, criterion: str, ledger: Ledger, console: Console) -> Tickets:
     """Enters the event, makes the release, and makes the tickets from that alone."""
-    return _from_training(plan, ledger, console) if criterion == "dp-train" else _from_synthetic(plan, ledger, console)
+    way = _from_training if CRITERIA[criterion].mechanism == "training" else _from_synthetic
+    return way(plan, ledger, console)
 
 
 def _from_training(plan: Plan, ledger: Ledger, console: Console) -> Tickets:

@@ -13,6 +13,7 @@ from dpltm.cli.generate import by_round
 from dpltm.cli.latent_encode import check_fits, notes_of, show_figures
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
+from dpltm.models import ModelSpec, build, for_inputs, kind_name
 
 COMPARED, LONG = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dpltm.local.bit_strings import BitStrings
     from dpltm.local.codebook import Codebook
     from dpltm.local.scheme import Scheme
-    from dpltm.models import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,6 @@ def _nearest_mean(
     from dpltm.generation import Ticket, prune_once
     from dpltm.local.server import nearest_mean
     from dpltm.masks import Mask
-    from dpltm.models import ModelSpec, build
 
     if options.model is not None:
         raise InputError(
@@ -206,10 +205,9 @@ def _network(
     """A network on bits: the dense one alone, or it and its tickets."""
     from dpltm.generation import generate, train_dense
     from dpltm.local.server import Messages
-    from dpltm.models import ModelSpec
 
     model_name = options.model or "mlp:128"
-    if model_name.partition(":")[0] not in ("mlp", "mlp-tanh"):
+    if kind_name(model_name) not in for_inputs("vectors"):
         raise InputError(f"--model: {model_name} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
     spec, received = ModelSpec(model_name, answer.inputs, answer.classes), Messages(files, answer)
     labels = received.labels
@@ -259,7 +257,6 @@ def _public_inputs(scheme: Scheme, test: Split, console: Console) -> dict[str, I
 def _row(ticket: Ticket, spec: ModelSpec, parts: dict[str, Inputs]) -> dict[str, Any]:
     """A line of the table."""
     from dpltm.generation import accuracy
-    from dpltm.models import build
 
     row: dict[str, Any] = {"round": ticket.round, "density": ticket.mask.density, "accuracy": None, "randomised": None}
     model = build(spec)

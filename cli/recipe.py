@@ -32,6 +32,7 @@ from dpltm.cli import generate, latent_encode, latent_train, select, tickets_mak
 from dpltm.cli.common import DataOptions, load_dataset
 from dpltm.cli.options import read_toml, resolve, section_problems
 from dpltm.errors import InputError
+from dpltm.pruning import DP_CRITERIA
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -186,7 +187,7 @@ def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
 def provenance(sets: Mapping[str, Section], name: str) -> str:
     """What a set depends on, as ``dpltm generate`` will have it."""
     root = chain(sets, name)[-1]
-    implied = "dp" if root.get("criterion") in generate.DP_WAYS else "data-free"
+    implied = "dp" if root.get("criterion") in DP_CRITERIA else "data-free"
     return str(root.get("provenance", implied))
 
 

@@ -113,14 +113,8 @@ def _check_generation(options: generate.GenerateOptions) -> None:
 
 
 def _check_training(options: train.TrainOptions) -> None:
-    from dpltm.filters import make_filter
-
     check_options(options)
     check_delta_alone(options.delta)
-    make_filter(
-        options.filter, clip_norm=options.clip_norm, tanh_scale=options.tanh_scale, tanh_range=options.tanh_range,
-        pre_clip=not options.no_pre_clip,
-    )  # fmt: skip
     if options.lr is not None and not options.lr > 0:
         raise InputError(f"--lr: {options.lr:g} is not a positive number")
 

@@ -20,6 +20,8 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import inputs
 from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
+from dpltm.filters import FILTERS
+from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
@@ -51,12 +53,12 @@ class TrainOptions(FeatureOptions):
     filter: str = option(
         "clip",
         "Gradient filter; tanh clips before unless --no-pre-clip, tanh-clip after.",
-        choices=("clip", "per-layer", "tanh", "tanh-clip", "radial-tanh", "auto", "normalize", "sigmoid"),
+        choices=FILTERS,
     )
-    clip_norm: float = option(1.0, "Norm C that a gradient comes out with at most; R of clip-then-tanh.", metavar="C")
-    tanh_scale: float = option(1.0, "Vertical range c of tanh and sigmoid.", metavar="c")
-    tanh_range: float = option(1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", metavar="k")
-    no_pre_clip: bool = option(False, "tanh as printed in its paper, with no clipping before it.")
+    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, metavar=CLIP_NORM.metavar)
+    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, metavar=TANH_SCALE.metavar)
+    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, metavar=TANH_RANGE.metavar)
+    no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
     )

@@ -31,6 +31,9 @@ from dpltm.cli.common import (
 from dpltm.cli.console import Console
 from dpltm.cli.features import with_features
 from dpltm.errors import BudgetError, InputError
+from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
+from dpltm.models import ModelSpec, build, for_inputs
+from dpltm.registry import changed, listed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from dpltm.cli.train import TrainOptions
     from dpltm.data import Dataset
     from dpltm.masks import Mask
-    from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, TrainingEvent
     from dpltm.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
@@ -105,6 +107,7 @@ class Plan:
 
 def check_options(options: TrainOptions) -> None:
     """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
+    check_filter(options)
     if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
         raise InputError("--budget-stop: needs --epsilon, where to stop, and --noise-multiplier, how fast it is spent")
     if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
@@ -130,12 +133,6 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(f"--epochs: {options.epochs:g} is not a positive number")
     if options.steps is not None and options.steps < 1:
         raise InputError(f"--steps: {options.steps} is not a positive whole number")
-    if options.filter != "tanh" and options.no_pre_clip:
-        raise InputError(f"--no-pre-clip: only for --filter tanh, not {options.filter}")
-    if options.filter not in ("tanh", "sigmoid") and options.noise == "nominal":
-        raise InputError(
-            f"--noise: nominal is the tanh paper's calibration, only for --filter tanh or sigmoid, not {options.filter}"
-        )
     if options.ticket is None and not options.dense:
         raise InputError(
             "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with --dense"
@@ -150,6 +147,16 @@ def check_options(options: TrainOptions) -> None:
         raise InputError("--model: the ticket set decides the network; leave --model out")
 
 
+def check_filter(options: TrainOptions) -> Filter:
+    """The gradient filter; what it does not take, or cannot do, is refused."""
+    filter = make_filter(options.filter, **changed(PARAMETERS, options))
+    if options.noise == "nominal":
+        check_claims(options.filter)
+    if options.compile:
+        check_compiles(options.filter)
+    return filter
+
+
 def _check_centre(options: TrainOptions) -> None:
     """Raises InputError for a centre out of range, or without the budget that it is a part of."""
     if not 0 < (options.centre or 0.0) < 1:
@@ -160,10 +167,6 @@ def _check_centre(options: TrainOptions) -> None:
 
 def check_device(options: TrainOptions) -> None:
     """Raises InputError for a device, or a compiler, that is not there."""
-    if options.compile and options.filter not in ("tanh", "tanh-clip", "sigmoid"):
-        raise InputError(
-            f"--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); {options.filter} has nothing to compile"
-        )
     if options.compile:
         from dpltm.gradients.fused import check_compiler
 
@@ -177,7 +180,6 @@ def check_device(options: TrainOptions) -> None:
 
 def find_start(options: TrainOptions, console: Console) -> Start:
     """Network, starting weights and mask: of a ticket set, or of a fresh dense network once the data is known."""
-    from dpltm.models import build
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.winner import drawn_from, load_winner
 
@@ -205,7 +207,6 @@ def find_start(options: TrainOptions, console: Console) -> Start:
 def fresh_start(spec: ModelSpec, seed: int) -> Start:
     """A dense network with weights drawn from ``seed`` alone."""
     from dpltm.masks import Mask
-    from dpltm.models import build
 
     model = build(spec, seed)
     return Start(spec, model, Mask.dense(model), None, None)
@@ -213,7 +214,6 @@ def fresh_start(spec: ModelSpec, seed: int) -> Start:
 
 def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
     """Everything about the run that is settled, and refused, before budget is spent."""
-    from dpltm.filters import make_filter
     from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.events import TrainingEvent, now
     from dpltm.privacy.ledger import check_budgets
@@ -228,13 +228,7 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     if options.eval_private is None:
         check_test_apart(dataset, (*before, *lineage))
     check_not_public(before, records)
-    filter = make_filter(
-        options.filter,
-        clip_norm=options.clip_norm,
-        tanh_scale=options.tanh_scale,
-        tanh_range=options.tanh_range,
-        pre_clip=not options.no_pre_clip,
-    )
+    filter = check_filter(options)
     _check_augmented(options, start, dataset)
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
     nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
@@ -363,9 +357,10 @@ def _check_augmented(options: TrainOptions, start: Start, dataset: Dataset) -> N
     copies_of(dataset.train.x[:1], options.augment)  # type: ignore[arg-type]
     if options.augment != "none":
         check_kind(dataset, "image", "augment", "none")
-    if options.augment != "none" and not start.spec.text.startswith("mlp"):
+    if options.augment != "none" and "vectors" not in start.spec.kind.inputs:
+        takers = listed(for_inputs("vectors"))
         raise InputError(
-            f"--augment: {options.augment} goes with an mlp, not with {start.spec.text}; take --augment none"
+            f"--augment: {options.augment} goes with an {takers}, not with {start.spec.text}; take --augment none"
         )
 
 
@@ -375,12 +370,11 @@ def _without_held_out(start: Start, dataset: Dataset) -> Start:
 
     from dpltm.data import held_out_users
     from dpltm.masks import Mask
-    from dpltm.models.ncf import OF_USERS
 
     if dataset.unit == "record":
         return start
-    out = torch.from_numpy(held_out_users(dataset.tables[0]))
-    kept = {name: value & ~out[:, None] if name in OF_USERS else value for name, value in start.mask.items()}
+    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.kind.user_parameters
+    kept = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
     return replace(start, mask=Mask(kept))
 
 

@@ -23,14 +23,11 @@ from dpltm.full_precision import full_precision
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
-from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, Scope, next_mask
+from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
 from dpltm.pruning.schedule import layer_rates, live_schedule
 
-MOST_ROUNDS = 9_999
+MAX_ROUNDS = 9_999
 """Pruning rounds of a ticket set."""
-
-Schedule = tuple[dict[str, int], ...]
-"""Per round, how many weights of each prunable parameter live."""
 
 
 class Rows(Protocol):
@@ -58,7 +55,7 @@ class GenerationConfig:
         lr: step size of plain SGD.
         seed: decides theta0, the order of batches and what ``random`` drops, and nothing else does.
         threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
-        criterion: which weights a round drops (see ``dpltm.pruning.next_mask``).
+        criterion: which weights a round drops (see ``dpltm.pruning.criteria``).
         scope: whether every layer loses its own fraction, or the network as many weights in all, wherever they are.
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
@@ -71,7 +68,7 @@ class GenerationConfig:
     lr: float = 0.1
     seed: int = 0
     threads: int | None = None
-    criterion: Criterion = "magnitude"
+    criterion: str = "magnitude"
     scope: Scope = "layer"
     rewind: int = 0
 
@@ -79,18 +76,17 @@ class GenerationConfig:
         for name in ("rounds", "iterations", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(name, getattr(self, name), "a positive whole number")
-        if self.rounds > MOST_ROUNDS:
-            raise InputError(f"`rounds`: {self.rounds} is more than the {MOST_ROUNDS} that a ticket set may have")
+        if self.rounds > MAX_ROUNDS:
+            raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise InputError(f"`threads`: {self.threads} is not between 1 and 1024")
         if not 0 < self.lr < float("inf"):
             raise InputError(f"`lr`: {self.lr} is not a positive number")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"`seed`: {self.seed} is not between 0 and 2^63 - 1")
-        if self.criterion not in CRITERIA:
-            raise InputError(f"`criterion`: unknown criterion {self.criterion!r}; known: {', '.join(CRITERIA)}")
-        if self.scope not in ("layer", "global"):
-            raise InputError(f"`scope`: unknown scope {self.scope!r}; known: layer, global")
+        CRITERIA.find(self.criterion, among=PLAIN_CRITERIA)
+        if self.scope not in SCOPES:
+            raise InputError(f"`scope`: unknown scope {self.scope!r}; known: {', '.join(SCOPES)}")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
                 f"`rewind`: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
@@ -184,7 +180,7 @@ def _rounds(
     initial = theta0 = weights_of(model)
     batches = batches_of(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
     left_out = torch.Generator().manual_seed(config.seed + 2**33)
-    mask, tickets, done = Mask.dense(model), [], 0
+    prune, mask, tickets, done = CRITERIA[config.criterion].next_mask, Mask.dense(model), [], 0
 
     def run(steps: int) -> None:
         nonlocal done
@@ -202,7 +198,7 @@ def _rounds(
             )
     for number, live in enumerate(schedule):
         if number:
-            mask = next_mask(config.criterion, config.scope, model, initial, mask, live, x[:1], config.seed)
+            mask = prune(PruningRound(model, initial, mask, live, config.scope, x[:1], config.seed))
             model.load_state_dict(theta0)
         mask.apply(model)
         run(config.iterations - config.rewind)
@@ -269,10 +265,11 @@ def _pruned_in_turn(
     spec: ModelSpec, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
 ) -> Tickets:
     """Tickets with nothing trained in between."""
-    example, mask, tickets = torch.zeros(1, spec.features), Mask.dense(model), []
+    prune, mask, tickets = CRITERIA[config.criterion].next_mask, Mask.dense(model), []
+    example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            mask = next_mask(config.criterion, config.scope, model, theta0, mask, live, example, config.seed)
+            mask = prune(PruningRound(model, theta0, mask, live, config.scope, example, config.seed))
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))
@@ -284,48 +281,20 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
     With global scope, and with units dropped whole, the numbers of a round count in sum.
 
     Raises:
-        InputError: rates out of range, a round that would empty a layer, or more pruning than dropping units can give.
+        InputError: rates out of range, a round that would empty a layer, or what the criterion cannot do.
     """
     rates = pruning_rates(spec, config)
     sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
     schedule = tuple(
         dict(zip(rates, live, strict=True)) for live in live_schedule(sizes, tuple(rates.values()), config.rounds)
     )
-    if config.criterion == "structured":
-        _check_units(spec, schedule)
-    if config.criterion in ("init-magnitude", "synflow") and len(sizes) == 1:
+    criterion = CRITERIA[config.criterion]
+    if criterion.looks_at == "initial weights" and len(sizes) == 1:
         raise InputError(
-            f"`criterion`: {config.criterion} ranks initial weights, and those of a single layer are zero; take random"
+            f"`criterion`: {criterion.name} ranks initial weights, and those of a single layer are zero; take random"
         )
-    if config.criterion == "synflow" and _has(spec, nn.RNNBase):
-        raise InputError(
-            f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
-            " not; take init-magnitude or random"
-        )
+    criterion.check(spec, schedule)
     return schedule
-
-
-def _check_units(spec: ModelSpec, schedule: Schedule) -> None:
-    """Raises InputError if a round asks for fewer weights than one unit in every layer has."""
-    from dpltm.pruning.structured import fewest_live
-
-    if _has(spec, nn.RNNBase, nn.Embedding):
-        raise InputError(
-            f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
-            f" {spec.text} are in other layers; take magnitude, or inputs"
-        )
-    fewest = fewest_live(build(spec), torch.zeros(1, spec.features))
-    for number, live in enumerate(schedule):
-        if sum(live.values()) < fewest:
-            raise InputError(
-                f"`rounds`: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
-                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
-            )
-
-
-def _has(spec: ModelSpec, *kinds: type[nn.Module]) -> bool:
-    """Whether the network has a layer of these kinds."""
-    return any(isinstance(module, kinds) for module in build(spec).modules())
 
 
 def pruning_rates(spec: ModelSpec, config: GenerationConfig) -> dict[str, float]:

@@ -17,7 +17,7 @@ from torch import Tensor
 import dpltm
 from dpltm.content import content_id
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.generation import MOST_ROUNDS, Ticket, Tickets
+from dpltm.generation import MAX_ROUNDS, Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 from dpltm.privacy.event_json import ref_to_json, to_json
@@ -44,7 +44,7 @@ FORMAT, SCHEMA = "dpltm-ticket-set", 3
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
-LARGEST_ROUND, LONGEST_TEXT, LARGEST_CARD = MOST_ROUNDS + 1, 200, 2**20
+LARGEST_ROUND, LONGEST_TEXT, LARGEST_CARD = MAX_ROUNDS + 1, 200, 2**20
 
 LARGEST_SET = 2**28
 """Most coordinates of all masks together: reading a set takes a few bytes for each."""

@@ -8,77 +8,93 @@ A filter is a frozen value with ``kind``, ``certified_bound(live)`` and its map.
 L2 norm of the filtered gradient of one record, over every input, as computed in float32: the sensitivity under
 add/remove; replace-one doubles it. ``nominal_bound`` is what its source claims, where that is something else.
 
-A new filter is one file, and one line in ``_FILTERS``.
+A new filter is one module with a ``FilterDescriptor``, and one line in ``FILTERS``. Nothing here imports torch: tensors have
+the methods that a filter needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from dpltm.errors import InputError
-from dpltm.filters.automatic import Automatic
-from dpltm.filters.clip import Clip
-from dpltm.filters.per_layer import PerLayerClip
-from dpltm.filters.radial_tanh import RadialTanh
-from dpltm.filters.sigmoid import Sigmoid
-from dpltm.filters.tanh import Tanh
+from dpltm.filters.automatic import AUTO, NORMALIZE, Automatic
+from dpltm.filters.clip import CLIP, Clip
+from dpltm.filters.descriptor import (
+    CLIP_NORM,
+    NO_PRE_CLIP,
+    TANH_RANGE,
+    TANH_SCALE,
+    ElementWiseFilter,
+    Filter,
+    FilterDescriptor,
+    RadialFilter,
+)
+from dpltm.filters.per_layer import PER_LAYER, PerLayerClip
+from dpltm.filters.radial_tanh import RADIAL_TANH, RadialTanh
+from dpltm.filters.sigmoid import SIGMOID, Sigmoid
+from dpltm.filters.tanh import TANH, TANH_CLIP, Tanh
+from dpltm.registry import Registry, check_parameters, listed
 
-RadialFilter = Clip | RadialTanh | Automatic
-ElementWiseFilter = Tanh | Sigmoid
-Filter = RadialFilter | PerLayerClip | ElementWiseFilter
+FILTERS = Registry[FilterDescriptor](
+    "filter",
+    (
+        CLIP,
+        PER_LAYER,
+        TANH,
+        TANH_CLIP,
+        RADIAL_TANH,
+        AUTO,
+        NORMALIZE,
+        SIGMOID,
+    ),
+)
+
+PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
+"""Those that options of a training hold."""
 
 
-class _Parameters(NamedTuple):
-    clip_norm: float
-    tanh_scale: float
-    tanh_range: float
-    pre_clip: bool
-
-
-_FILTERS: dict[str, Callable[[_Parameters], Filter]] = {
-    "clip": lambda p: Clip(p.clip_norm),
-    "per-layer": lambda p: PerLayerClip(p.clip_norm),
-    "tanh": lambda p: Tanh(p.tanh_scale, p.tanh_range, before=Clip(p.clip_norm) if p.pre_clip else None),
-    "tanh-clip": lambda p: Tanh(p.tanh_scale, p.tanh_range, after=Clip(p.clip_norm)),
-    "radial-tanh": lambda p: RadialTanh(p.clip_norm, p.tanh_range),
-    "auto": lambda p: Automatic(p.clip_norm),
-    "normalize": lambda p: Automatic(p.clip_norm, gamma=0.0),
-    "sigmoid": lambda p: Sigmoid(p.tanh_scale, p.tanh_range),
-}
-NAMES = tuple(_FILTERS)
-
-
-def make_filter(
-    name: str, *, clip_norm: float = 1.0, tanh_scale: float = 1.0, tanh_range: float = 1.0, pre_clip: bool = True
-) -> Filter:
-    """The filter called ``name`` on the command line; each takes the parameters that concern it.
+def make_filter(name: str, **parameters: float | bool) -> Filter:
+    """The filter of that name.
 
     Args:
-        name: one of ``NAMES``; ``tanh`` clips to ``clip_norm`` first unless ``pre_clip`` is False.
-        clip_norm: C; R of clip-then-tanh.
-        tanh_scale: vertical range c of tanh and sigmoid.
-        tanh_range: horizontal range k of tanh, radial tanh and sigmoid.
-        pre_clip: False for tanh as printed in the paper.
+        name: one of ``FILTERS``.
+        parameters: of that filter, such as ``clip_norm``; those left out are at their defaults.
 
     Raises:
-        InputError: an unknown name, or a parameter out of range.
+        InputError: an unknown name, a parameter that this filter does not take, or one out of range.
     """
-    if name not in _FILTERS:
-        raise InputError(f"`filter`: unknown filter {name!r}; known: {', '.join(NAMES)}")
-    return _FILTERS[name](_Parameters(clip_norm, tanh_scale, tanh_range, pre_clip))
+    descriptor = FILTERS.find(name)
+    check_parameters(FILTERS, descriptor, parameters)
+    defaults = {parameter.name: parameter.default for parameter in descriptor.parameters}
+    return descriptor.make(**{**defaults, **parameters})
+
+
+def check_compiles(name: str) -> None:
+    """Raises InputError unless there is something to compile in the filter of that name."""
+    if not FILTERS.find(name).compiles:
+        known = ", ".join(FILTERS.names(lambda entry: entry.compiles))
+        raise InputError(f"`compile`: only for element-wise filters ({known}); {name} has nothing to compile")
+
+
+def check_claims(name: str) -> None:
+    """Raises InputError unless noise can be calibrated as the source of the filter of that name does."""
+    if not FILTERS.find(name).claims:
+        known = listed(FILTERS.names(lambda entry: entry.claims))
+        raise InputError(f"`noise`: nominal is the tanh paper's calibration, only for `filter` {known}, not {name}")
 
 
 __all__ = [
-    "NAMES",
+    "FILTERS",
+    "PARAMETERS",
     "Automatic",
     "Clip",
     "ElementWiseFilter",
     "Filter",
+    "FilterDescriptor",
     "PerLayerClip",
     "RadialFilter",
     "RadialTanh",
     "Sigmoid",
     "Tanh",
+    "check_claims",
+    "check_compiles",
     "make_filter",
 ]

@@ -7,12 +7,13 @@ that small gradients stay small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
 from dpltm.filters.radial import NormBounded, over_norm
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GAMMA = 0.01
 """The paper's stability constant."""
@@ -32,9 +33,29 @@ class Automatic(NormBounded):
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
-        return over_norm(torch.full_like(norm, self.clip_norm), norm + self.gamma)
+        return over_norm(norm.new_full(norm.shape, self.clip_norm), norm + self.gamma)
 
     def __str__(self) -> str:
         return (
             f"auto(C={self.clip_norm:g}, gamma={self.gamma:g})" if self.gamma else f"normalize(C={self.clip_norm:g})"
         )
+
+
+def _normalize(clip_norm: float) -> Automatic:
+    return Automatic(clip_norm, gamma=0.0)
+
+
+AUTO = FilterDescriptor(
+    "auto",
+    "Every gradient divided by its norm and a little more, so that small ones stay small: AUTO-S.",
+    "Bu, Wang, Zha, Karypis 2023",
+    (CLIP_NORM,),
+    Automatic,
+)
+NORMALIZE = FilterDescriptor(
+    "normalize",
+    "Every gradient scaled to norm C: AUTO-V.",
+    "Bu, Wang, Zha, Karypis 2023",
+    (CLIP_NORM,),
+    _normalize,
+)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torch import Tensor
-
+from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
 from dpltm.filters.radial import NormBounded, clip_factor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,6 @@ class Clip(NormBounded):
 
     def __str__(self) -> str:
         return f"clip(C={self.clip_norm:g})"
+
+
+CLIP = FilterDescriptor("clip", "Every gradient clipped to norm C.", "Abadi et al. 2016", (CLIP_NORM,), Clip)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torch import Tensor
-
+from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
 from dpltm.filters.radial import NormBounded, clip_factor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -30,3 +32,12 @@ class PerLayerClip(NormBounded):
 
     def __str__(self) -> str:
         return f"per-layer(C={self.clip_norm:g})"
+
+
+PER_LAYER = FilterDescriptor(
+    "per-layer",
+    "The gradient of each of L layers clipped to C / sqrt(L).",
+    "McMahan et al. 2018",
+    (CLIP_NORM,),
+    PerLayerClip,
+)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from dpltm.filters.descriptor import CLIP_NORM, TANH_RANGE, FilterDescriptor
+from dpltm.filters.radial import NormBounded
 
-from dpltm.filters.radial import NormBounded, check_parameter
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,26 @@ class RadialTanh(NormBounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter("`tanh_range`", self.range)
+        TANH_RANGE.check(self.range)
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by; tanh(x) / x is 1 - x^2/3 near 0, to 1e-13 below 1e-3."""
         x = norm / self.range
         near = 1 - x.clamp_max(1e-3) ** 2 / 3
-        return self.clip_norm / self.range * torch.where(x < 1e-3, near, torch.tanh(x) / x.clamp_min(1e-3))
+        return self.clip_norm / self.range * near.where(x < 1e-3, x.tanh() / x.clamp_min(1e-3))
 
     def __str__(self) -> str:
         return f"radial-tanh(C={self.clip_norm:g}, k={self.range:g})"
+
+
+def _make(clip_norm: float, tanh_range: float) -> RadialTanh:
+    return RadialTanh(clip_norm, tanh_range)
+
+
+RADIAL_TANH = FilterDescriptor(
+    "radial-tanh",
+    "The norm through C tanh(norm / k), the direction kept.",
+    "this project, after Amian",
+    (CLIP_NORM, TANH_RANGE),
+    _make,
+)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpltm.filters.clip import Clip
-from dpltm.filters.radial import check_parameter
+from dpltm.filters.descriptor import TANH_RANGE, TANH_SCALE, FilterDescriptor
 from dpltm.filters.tanh import ROUNDING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Sigmoid:
     """What the thesis accounts with, whatever c and n."""
 
     def __post_init__(self) -> None:
-        check_parameter("`tanh_scale`", self.scale)
-        check_parameter("`tanh_range`", self.range)
+        TANH_SCALE.check(self.scale)
+        TANH_RANGE.check(self.range)
 
     def map(self, values: Tensor) -> Tensor:
         """c sigmoid(values / k), any shape; ``values`` may be overwritten."""
@@ -47,3 +48,16 @@ class Sigmoid:
 
     def __str__(self) -> str:
         return f"sigmoid(c={self.scale:g}, k={self.range:g})"
+
+
+def _make(tanh_scale: float, tanh_range: float) -> Sigmoid:
+    return Sigmoid(tanh_scale, tanh_range)
+
+
+SIGMOID = FilterDescriptor(
+    "sigmoid",
+    "c sigmoid(g / k) on each coordinate: a negative control.",
+    "Amian, thesis",
+    (TANH_SCALE, TANH_RANGE),
+    _make,
+)

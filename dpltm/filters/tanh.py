@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpltm.filters.clip import Clip
-from dpltm.filters.radial import check_parameter
+from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE, FilterDescriptor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROUNDING = 1 + 1e-6
 """Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
@@ -36,8 +37,8 @@ class Tanh:
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
 
     def __post_init__(self) -> None:
-        check_parameter("`tanh_scale`", self.scale)
-        check_parameter("`tanh_range`", self.range)
+        TANH_SCALE.check(self.scale)
+        TANH_RANGE.check(self.range)
 
     @property
     def nominal_bound(self) -> float | None:
@@ -64,3 +65,27 @@ class Tanh:
         front = "" if self.before is None else f"{self.before} then "
         back = "" if self.after is None else f" then {self.after}"
         return f"{front}tanh(c={self.scale:g}, k={self.range:g}){back}"
+
+
+def _clip_first(clip_norm: float, tanh_scale: float, tanh_range: float, no_pre_clip: bool) -> Tanh:
+    return Tanh(tanh_scale, tanh_range, before=None if no_pre_clip else Clip(clip_norm))
+
+
+def _clip_last(clip_norm: float, tanh_scale: float, tanh_range: float) -> Tanh:
+    return Tanh(tanh_scale, tanh_range, after=Clip(clip_norm))
+
+
+TANH = FilterDescriptor(
+    "tanh",
+    "c tanh(g / k) on each coordinate, behind clipping to R unless told otherwise.",
+    "Amian",
+    (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP),
+    _clip_first,
+)
+TANH_CLIP = FilterDescriptor(
+    "tanh-clip",
+    "c tanh(g / k) on each coordinate, then clipped to norm C.",
+    "Amian, thesis 6.4",
+    (CLIP_NORM, TANH_SCALE, TANH_RANGE),
+    _clip_last,
+)

@@ -5,41 +5,50 @@ averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes use
 so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
 (Papernot et al. 2021).
 
-A kind has ``check``, ``shapes`` and ``network``, functions of the name, of the features and of the classes;
-``record_shape``, of one record as it was stored; ``resolve``, the name with all that it leaves to the data, which stands
-right behind the first colon; ``renamed``, the name of the same network in other widths; and ``tables``, the sizes of the
-tables that its inputs are positions in (none where they are quantities), with ``TABLES``, how many those may be.
+A new kind is one module with a ``NetworkKind``, and one line in ``KINDS``. Nothing here imports torch but ``build``.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-from dpltm.models import cnn, embed, latent, mlp, ncf, recurrent
-from dpltm.models.mlp import WIDEST
+from dpltm.models.cnn import CNN
+from dpltm.models.embed import EMBED, EMBED_PAD
+from dpltm.models.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
+from dpltm.models.latent import LATENT
+from dpltm.models.mlp import MLP
+from dpltm.models.ncf import NCF
+from dpltm.models.recurrent import GRU, LSTM
+from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
     from torch import nn
 
-LARGEST = 500_000_000
-"""Most weights of a network; the same guard, for memory."""
+MAX_WEIGHTS = 500_000_000
+"""Of a network; a guard for memory."""
 
-TANH = "-tanh"
-"""Behind a kind: tanh in place of ReLU."""
+MAX_NAME_LENGTH = 1000
+"""Characters of a name; the same guard, for names out of files."""
 
-LONGEST_NAME = 1000
-"""Most characters of a name; the same guard, for names out of files."""
+KINDS = Registry[NetworkKind](
+    "model",
+    (
+        MLP,
+        CNN,
+        LATENT,
+        EMBED,
+        EMBED_PAD,
+        LSTM,
+        GRU,
+        NCF,
+    ),
+)
 
-_KINDS: dict[str, ModuleType] = {
-    "mlp": mlp, "cnn": cnn, "latent": latent, "embed": embed, "embed-pad": embed, "lstm": recurrent, "gru": recurrent,
-    "ncf": ncf,
-}  # fmt: skip
+_make = Deferred("dpltm.models.network:make")
 
 
 @dataclass(frozen=True)
@@ -61,20 +70,25 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InputError(f"model {self.text!r:.40} is not a text")
-        if len(self.text) > LONGEST_NAME:
+        if len(self.text) > MAX_NAME_LENGTH:
             raise InputError(
-                f"`model`: a name of {len(self.text):,} characters, more than the {LONGEST_NAME:,} that are taken; it starts"
-                f" {self.text[:20]!r}"
+                f"`model`: a name of {len(self.text):,} characters, more than the {MAX_NAME_LENGTH:,} that are taken; it"
+                f" starts {self.text[:20]!r}"
             )
-        kind = _kind(self.text)
+        kind = self.kind
         for name, size in (("features", self.features), ("classes", self.classes)):
-            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= WIDEST:
-                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {WIDEST}")
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_WIDTH:
+                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {MAX_WIDTH}")
         kind.check(_plain(self.text), self.features)
-        if self.parameters > LARGEST:
+        if self.parameters > MAX_WEIGHTS:
             raise InputError(
-                f"`model`: {self.text} has {self.parameters:,} weights, more than the {LARGEST:,} that are taken"
+                f"`model`: {self.text} has {self.parameters:,} weights, more than the {MAX_WEIGHTS:,} that are taken"
             )
+
+    @property
+    def kind(self) -> NetworkKind:
+        """What is known of networks like this one."""
+        return _kind(self.text)
 
     @property
     def parameters(self) -> int:
@@ -84,16 +98,16 @@ class ModelSpec:
     @property
     def tables(self) -> tuple[int, ...]:
         """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are quantities."""
-        return _kind(self.text).tables(_plain(self.text))
+        return self.kind.tables(_plain(self.text))
 
     @property
     def record_shape(self) -> tuple[int, ...]:
         """Shape of one record, as far as the network knows it: that of an image, or else flat."""
-        return _kind(self.text).record_shape(_plain(self.text), self.features)
+        return self.kind.record_shape(_plain(self.text), self.features)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
-        return _kind(self.text).shapes(_plain(self.text), self.features, self.classes)
+        return self.kind.shapes(_plain(self.text), self.features, self.classes)
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
@@ -103,7 +117,7 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
         InputError: there is none, since more than the widths of layers differs.
     """
     try:
-        name = _kind(spec.text).renamed(_plain(spec.text), shapes)
+        name = spec.kind.renamed(_plain(spec.text), shapes)
         head, colon, rest = name.partition(":")
         suffix = TANH if spec.text != _plain(spec.text) else ""
         found = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
@@ -118,7 +132,17 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
     """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
-    return tuple(name for name, kind in _KINDS.items() if len(tables) in kind.TABLES)
+    return tuple(name for name, kind in KINDS.items() if len(tables) in kind.table_counts)
+
+
+def network_metavar() -> str:
+    """How help shows the names of networks."""
+    return "|".join(kind.metavar for kind in KINDS.values() if kind.metavar)
+
+
+def for_inputs(inputs: Inputs) -> tuple[str, ...]:
+    """Kinds of networks whose records may be of that kind."""
+    return tuple(name for name, kind in KINDS.items() if inputs in kind.inputs)
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
@@ -132,7 +156,7 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
     Raises:
         InputError: a network of images, texts or sequences, and the records are none.
     """
-    kind = _KINDS.get(_plain(text))
+    kind = KINDS.get(_plain(text))
     return text if kind is None else kind.resolve(text, shape, tables)
 
 
@@ -142,16 +166,20 @@ def _plain(text: str) -> str:
     return f"{name.removesuffix(TANH)}{colon}{rest}"
 
 
-def _kind(text: str) -> ModuleType:
-    name = text.partition(":")[0].removesuffix(TANH)
-    if name not in _KINDS:
-        known = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., " + ", ".join(list(_KINDS)[1:])
+def kind_name(text: str) -> str:
+    """The name of the kind, ``mlp`` of ``mlp-tanh:300,100``, whether there is one or not."""
+    return text.partition(":")[0].removesuffix(TANH)
+
+
+def _kind(text: str) -> NetworkKind:
+    name = kind_name(text)
+    if name not in KINDS:
+        known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
         raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}")
-    if _KINDS[name] is recurrent and _plain(text) != text:
-        raise InputError(f"`model`: {text!r:.80}: the gates of {name} are bounded as they are; leave {TANH} out")
-    if _KINDS[name] is ncf and _plain(text) != text:
-        raise InputError(f"`model`: {text!r:.80}: ncf has no ReLU to stand in for; leave {TANH} out")
-    return _KINDS[name]
+    kind = KINDS[name]
+    if kind.no_tanh is not None and _plain(text) != text:
+        raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")
+    return kind
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
@@ -161,24 +189,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     2019). A network of a single layer starts at zero: its loss is convex, so random weights would be noise and no more.
     The global random state is neither read nor changed.
     """
-    import torch
-    from torch import nn
-
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"`seed`: {seed} is not between 0 and 2^63 - 1")
-    # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        model: nn.Sequential = _kind(spec.text).network(_plain(spec.text), spec.features, spec.classes)
-    if spec.text != _plain(spec.text):
-        layers = ((name, nn.Tanh() if isinstance(layer, nn.ReLU) else layer) for name, layer in model.named_children())
-        model = nn.Sequential(OrderedDict((name.replace("relu", "tanh"), layer) for name, layer in layers))
-    if seed is not None:
-        generator = torch.Generator().manual_seed(seed)
-        linear = sum(parameter.ndim >= 2 for parameter in model.parameters()) == 1
-        for parameter in model.parameters():
-            if parameter.ndim >= 2 and not linear:
-                nn.init.xavier_normal_(parameter, generator=generator)
-            else:
-                nn.init.zeros_(parameter)
+    layers = spec.kind.layers(_plain(spec.text), spec.features, spec.classes)
+    model: nn.Sequential = _make(layers, spec.text != _plain(spec.text), seed)
     return model

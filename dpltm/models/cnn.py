@@ -9,38 +9,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
+from dpltm.models.kind import MAX_LAYER_WIDTH, LayerSpec, NetworkKind, layer
 
 WIDTHS = (16, 32, 32)
 """Filters of both convolutions, and units behind them, where the name does not say."""
 
-WIDEST = 4096
-"""Most of any of them."""
-
 _NUMBER = "([1-9][0-9]{0,3})"
 
-LEAST_SIDE = 14
+MIN_SIDE = 14
 """What two convolutions and two maxima leave one pixel of."""
 
 
-TABLES = (0,)
-"""How many tables inputs are positions in."""
-
-
-def tables(text: str) -> tuple[int, ...]:
-    """None: inputs are quantities."""
-    del text
-    return ()
-
-
-def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
     """The name with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
     if len(shape) not in (2, 3) or tables:
         raise InputError(
@@ -54,8 +37,8 @@ def image(text: str) -> tuple[int, int, int]:
     """Height, width, channels."""
     parts = _parts(text)
     height, width, channels = (int(part) for part in parts.groups()[:3])
-    if min(height, width) < LEAST_SIDE:
-        raise InputError(f"`model`: {text}: images must be at least {LEAST_SIDE} x {LEAST_SIDE}")
+    if min(height, width) < MIN_SIDE:
+        raise InputError(f"`model`: {text}: images must be at least {MIN_SIDE} x {MIN_SIDE}")
     return height, width, channels
 
 
@@ -72,10 +55,10 @@ def widths(text: str) -> tuple[int, int, int]:
         return WIDTHS
     parts = re.fullmatch(f"{_NUMBER},{_NUMBER},{_NUMBER}", given)
     first, second, units = (int(part) for part in parts.groups()) if parts else (0, 0, 0)
-    if not all(1 <= width <= WIDEST for width in (first, second, units)):
+    if not all(1 <= width <= MAX_LAYER_WIDTH for width in (first, second, units)):
         raise InputError(
             f"`model`: {text!r:.80}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to"
-            f" {WIDEST}, as in cnn:28x28x1:16,32,32"
+            f" {MAX_LAYER_WIDTH}, as in cnn:28x28x1:16,32,32"
         )
     return first, second, units
 
@@ -131,27 +114,36 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     }
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
-    from torch import nn
-
-    from dpltm.models.layers import Images
-
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
     del features
     height, width, channels = image(text)
     first, second, units = widths(text)
-    return nn.Sequential(
-        OrderedDict[str, nn.Module](
-            image=Images(height, width, channels),
-            conv1=nn.Conv2d(channels, first, 8, stride=2, padding=3),
-            relu1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2, stride=1),
-            conv2=nn.Conv2d(first, second, 4, stride=2),
-            relu2=nn.ReLU(),
-            pool2=nn.MaxPool2d(2, stride=1),
-            flat=nn.Flatten(),
-            fc1=nn.Linear(second * _pixels(height, width), units),
-            relu3=nn.ReLU(),
-            fc2=nn.Linear(units, classes),
-        )
+    return (
+        layer("image", "Images", height, width, channels),
+        layer("conv1", "Conv2d", channels, first, 8, stride=2, padding=3),
+        layer("relu1", "ReLU"),
+        layer("pool1", "MaxPool2d", 2, stride=1),
+        layer("conv2", "Conv2d", first, second, 4, stride=2),
+        layer("relu2", "ReLU"),
+        layer("pool2", "MaxPool2d", 2, stride=1),
+        layer("flat", "Flatten"),
+        layer("fc1", "Linear", second * _pixels(height, width), units),
+        layer("relu3", "ReLU"),
+        layer("fc2", "Linear", units, classes),
     )
+
+
+CNN = NetworkKind(
+    "cnn",
+    "Two convolutions and two linear layers, as for MNIST in DP papers.",
+    "Bu, Dong, Long, Su 2020, after the TensorFlow Privacy tutorial",
+    "cnn[-tanh]",
+    ("images",),
+    check,
+    shapes,
+    layers,
+    renamed,
+    record_shape,
+    resolve,
+)

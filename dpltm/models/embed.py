@@ -16,28 +16,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from dpltm.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
+from dpltm.models.kind import MAX_LAYER_WIDTH, LayerSpec, NetworkKind, layer
 
 WIDTHS = (16, 16)
 """Numbers in the vector of a word, and units behind their mean, where the name does not say."""
 
-WIDEST = 4096
-"""Most of any of them."""
-
-MOST_LAYERS = 100
+MAX_LAYERS = 100
 
 PADDED = "embed-pad:"
 """How names begin of networks with a vector of padding that is trained."""
-
-TABLES = (1,)
-"""How many tables inputs are positions in."""
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
@@ -64,10 +55,10 @@ def widths(text: str) -> tuple[int, ...]:
 def _parts(text: str) -> tuple[int, tuple[int, ...]]:
     parts = re.fullmatch("embed(?:-pad)?:([1-9][0-9]{0,7})(?::([1-9][0-9]{0,3}(?:,[1-9][0-9]{0,3})*))?", text)
     found = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
-    if parts is None or max(found) > WIDEST or len(found) > MOST_LAYERS:
+    if parts is None or max(found) > MAX_LAYER_WIDTH or len(found) > MAX_LAYERS:
         raise InputError(
             f"`model`: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
-            f" numbers from 1 to {WIDEST}, as in embed:10000:16,16"
+            f" numbers from 1 to {MAX_LAYER_WIDTH}, as in embed:10000:16,16"
         )
     return int(parts.group(1)), found
 
@@ -76,12 +67,6 @@ def check(text: str, features: int) -> None:
     """Raises InputError for sizes that are none."""
     del features
     _parts(text)
-
-
-def record_shape(text: str, features: int) -> tuple[int, ...]:
-    """Shape of one record."""
-    del text
-    return (features,)
 
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -107,25 +92,37 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     return found
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(batch, features)`` positions to ``(batch, classes)``."""
-    from torch import nn
-
-    from dpltm.models.layers import Mean, Positions, Vectors
-
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(batch, features)`` positions to ``(batch, classes)``."""
     del features
     words, (first, *_) = _parts(text)
-    table = nn.Embedding(words, first) if text.startswith(PADDED) else Vectors(words, first)
-    found = OrderedDict[str, nn.Module](words=Positions(words), table=table, mean=Mean())
-    layers = _layers(text, classes)
-    for number, (name, fan_in, fan_out) in enumerate(layers, start=1):
-        found[name] = nn.Linear(fan_in, fan_out)
-        if number < len(layers):
-            found[f"relu{number}"] = nn.ReLU()
-    return nn.Sequential(found)
+    table = "Embedding" if text.startswith(PADDED) else "Vectors"
+    result = [layer("words", "Positions", words), layer("table", table, words, first), layer("mean", "Mean")]
+    linear = _layers(text, classes)
+    for number, (name, fan_in, fan_out) in enumerate(linear, start=1):
+        result.append(layer(name, "Linear", fan_in, fan_out))
+        if number < len(linear):
+            result.append(layer(f"relu{number}", "ReLU"))
+    return tuple(result)
 
 
 def _layers(text: str, classes: int) -> list[tuple[str, int, int]]:
     """Name, inputs and outputs of every layer behind the mean."""
     sizes = (*widths(text), classes)
     return [(f"fc{number}", *sides) for number, sides in enumerate(itertools.pairwise(sizes), start=1)]
+
+
+EMBED = NetworkKind(
+    "embed",
+    "Words looked up in a table, their vectors averaged, two layers.",
+    "Bu, Dong, Long, Su 2020",
+    "embed[-pad][-tanh]",
+    ("texts",),
+    check,
+    shapes,
+    layers,
+    renamed,
+    resolve=resolve,
+    tables=tables,
+)
+EMBED_PAD = replace(EMBED, name="embed-pad", help="The same with a vector of padding that is trained.", metavar="")

@@ -14,36 +14,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
 from dpltm.models import cnn
-
-if TYPE_CHECKING:
-    from torch import nn
+from dpltm.models.kind import MAX_LAYER_WIDTH, LayerSpec, NetworkKind, layer
 
 GREY, COLOUR = (32, 64, 128), (32, 32, 64, 64, 512)
 """Filters of each convolution and units behind them, where the name does not say."""
 
-WIDEST = 4096
-"""Most of any of them."""
-
-TABLES = (0,)
-"""How many tables inputs are positions in."""
-
 _NUMBER = "([1-9][0-9]{0,3})"
-
-
-def tables(text: str) -> tuple[int, ...]:
-    """None: inputs are quantities."""
-    del text
-    return ()
-
-
-resolve = cnn.resolve
-"""``latent`` with the size of the images, as for the other network of images."""
 
 
 def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
@@ -54,7 +34,7 @@ def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     height, width, channels = (int(part) for part in parts.groups()[:3])
     usual = GREY if channels == 1 else COLOUR
     found = usual if parts.group(4) is None else tuple(map(int, parts.group(4).split(",")))
-    if len(found) not in (len(GREY), len(COLOUR)) or max(found) > WIDEST:
+    if len(found) not in (len(GREY), len(COLOUR)) or max(found) > MAX_LAYER_WIDTH:
         raise _malformed(text)
     return (height, width, channels), found
 
@@ -62,7 +42,7 @@ def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
 def _malformed(text: str) -> InputError:
     return InputError(
         f"`model`: {text!r:.80}: say the size of the images, and the widths if they are others than the usual ones, three or"
-        f" five whole numbers from 1 to {WIDEST}, as in latent:28x28x1:32,64,128"
+        f" five whole numbers from 1 to {MAX_LAYER_WIDTH}, as in latent:28x28x1:32,64,128"
     )
 
 
@@ -114,25 +94,35 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     }
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
-    from torch import nn
-
-    from dpltm.models.layers import Images
-
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
     size, (*filters, units) = _parts(text)
-    found = OrderedDict[str, nn.Module](image=Images(*size))
-    padded = len(filters) == 4
+    result, padded = [layer("image", "Images", *size)], len(filters) == 4
     for number, (before, after) in enumerate(zip((size[2], *filters), filters, strict=False), start=1):
-        found[f"conv{number}"] = nn.Conv2d(before, after, 3, padding=number % 2 if padded else 0)
-        found[f"relu{number}"] = nn.ReLU()
+        result.append(layer(f"conv{number}", "Conv2d", before, after, 3, padding=number % 2 if padded else 0))
+        result.append(layer(f"relu{number}", "ReLU"))
         if number % 2 == 0:
-            found[f"pool{number // 2}"] = nn.MaxPool2d(2, stride=2)
+            result.append(layer(f"pool{number // 2}", "MaxPool2d", 2, stride=2))
     inputs = shapes(text, features, classes)["fc1.weight"][1]
-    found |= {
-        "flat": nn.Flatten(),
-        "fc1": nn.Linear(inputs, units),
-        f"relu{len(filters) + 1}": nn.ReLU(),
-        "fc2": nn.Linear(units, classes),
-    }
-    return nn.Sequential(found)
+    return (
+        *result,
+        layer("flat", "Flatten"),
+        layer("fc1", "Linear", inputs, units),
+        layer(f"relu{len(filters) + 1}", "ReLU"),
+        layer("fc2", "Linear", units, classes),
+    )
+
+
+LATENT = NetworkKind(
+    "latent",
+    "The convolutional networks of LATENT, for grey images and for those of several channels.",
+    "Arachchige et al. 2019",
+    "latent[-tanh]",
+    ("images",),
+    check,
+    shapes,
+    layers,
+    renamed,
+    record_shape,
+    cnn.resolve,
+)

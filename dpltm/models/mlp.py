@@ -8,31 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
-
-WIDEST = 100_000
-"""Largest width or input size accepted; a guard against typing errors and hostile files."""
-
+from dpltm.models.kind import MAX_WIDTH, LayerSpec, NetworkKind, layer
 
 PROJECTION = "project"
 """Name of the layer in front whose weights belong to the records' width, and to no ticket."""
-
-
-TABLES = (0,)
-"""How many tables inputs are positions in."""
-
-
-def tables(text: str) -> tuple[int, ...]:
-    """None: inputs are quantities."""
-    del text
-    return ()
 
 
 def check(text: str, features: int) -> None:
@@ -41,26 +23,14 @@ def check(text: str, features: int) -> None:
     widths(text)
 
 
-def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """The name as it is: an mlp takes whatever comes."""
-    del shape, tables
-    return text
-
-
-def record_shape(text: str, features: int) -> tuple[int, ...]:
-    """Shape of one record."""
-    del text
-    return (features,)
-
-
 def widths(text: str) -> tuple[int | None, tuple[int, ...]]:
     """Outputs of the projection in front, None where there is none, and widths of the hidden layers."""
     parts = text.partition(":")[2].split(",") if ":" in text else []
     front = [part.removeprefix(PROJECTION) for part in parts[:1] if part.startswith(PROJECTION)]
     sizes = [_width(part) for part in (*front, *parts[len(front) :])]
-    if any(not 1 <= size <= WIDEST for size in sizes) or len(sizes) - len(front) > 100:
+    if any(not 1 <= size <= MAX_WIDTH for size in sizes) or len(sizes) - len(front) > 100:
         raise InputError(
-            f"`model`: {text!r:.80}: widths must be whole numbers from 1 to {WIDEST}, as in mlp:300,100"
+            f"`model`: {text!r:.80}: widths must be whole numbers from 1 to {MAX_WIDTH}, as in mlp:300,100"
             + (f"; only the first may be a projection, as in mlp:{PROJECTION}64,300,100" if PROJECTION in text else "")
         )
     return (sizes[0] if front else None), tuple(sizes[len(front) :])
@@ -83,17 +53,14 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     return found
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
-    from torch import nn
-
-    found: OrderedDict[str, nn.Module] = OrderedDict()
-    layers = _layers(text, features, classes)
-    for name, fan_in, fan_out in layers:
-        found[name] = nn.Linear(fan_in, fan_out)
-        if name not in (PROJECTION, layers[-1][0]):
-            found[name.replace("fc", "relu")] = nn.ReLU()
-    return nn.Sequential(found)
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(..., features)`` to ``(..., classes)``."""
+    result, linear = [], _layers(text, features, classes)
+    for name, fan_in, fan_out in linear:
+        result.append(layer(name, "Linear", fan_in, fan_out))
+        if name not in (PROJECTION, linear[-1][0]):
+            result.append(layer(name.replace("fc", "relu"), "ReLU"))
+    return tuple(result)
 
 
 def _width(part: str) -> int:
@@ -108,3 +75,17 @@ def _layers(text: str, features: int, classes: int) -> list[tuple[str, int, int]
     if front is not None:
         names, sizes = [PROJECTION, *names], [features, front, *hidden, classes]
     return [(name, *sides) for name, sides in zip(names, itertools.pairwise(sizes), strict=True)]
+
+
+MLP = NetworkKind(
+    "mlp",
+    "Fully connected layers with ReLU between them.",
+    "as in the lottery-ticket experiments of Frankle and Carbin 2019",
+    "mlp[-tanh]:W,W,...",
+    ("vectors",),
+    check,
+    shapes,
+    layers,
+    renamed,
+    usage="mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:...",
+)

@@ -11,26 +11,16 @@ A record holds the positions of its user and its item. Several records in a row,
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
+from dpltm.models.kind import MAX_LAYER_WIDTH, LayerSpec, NetworkKind, layer
 
 WIDTHS = (5, 10)
 """Numbers in the vectors that are multiplied, and in those that stand beside them, where the name does not say."""
 
-WIDEST = 4096
-"""Most of either."""
-
-LARGEST_TABLE = 1_000_000
+MAX_TABLE = 1_000_000
 """Most users, or items, as in files of ratings. Networks named in files are built before weights are seen: for memory."""
-
-TABLES = (2,)
-"""How many tables inputs are positions in."""
 
 OF_USERS = ("factors.user_product.weight", "factors.user_beside.weight")
 """The parameters that have a row for each user."""
@@ -62,10 +52,10 @@ def widths(text: str) -> tuple[int, int]:
 def _parts(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     parts = re.fullmatch(f"ncf:{_SIZE}x{_SIZE}(?::{_WIDTH},{_WIDTH})?", text)
     users, items, product, beside = (0, 0, 0, 0) if parts is None else (int(part or 0) for part in parts.groups())
-    if parts is None or max(users, items) > LARGEST_TABLE or max(product, beside) > WIDEST:
+    if parts is None or max(users, items) > MAX_TABLE or max(product, beside) > MAX_LAYER_WIDTH:
         raise InputError(
-            f"`model`: {text!r:.80}: say the numbers of users and items, up to {LARGEST_TABLE:,}, and the widths of both"
-            f" kinds of vectors, up to {WIDEST}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
+            f"`model`: {text!r:.80}: say the numbers of users and items, up to {MAX_TABLE:,}, and the widths of both"
+            f" kinds of vectors, up to {MAX_LAYER_WIDTH}, if they are others than the usual ones, as in ncf:6040x3952:5,10"
         )
     return (users, items), (product, beside) if product else WIDTHS
 
@@ -75,12 +65,6 @@ def check(text: str, features: int) -> None:
     _parts(text)
     if features != 2:
         raise InputError(f"`model`: {text}: takes a user and an item, but the records have {features} features")
-
-
-def record_shape(text: str, features: int) -> tuple[int, ...]:
-    """Shape of one record."""
-    del text
-    return (features,)
 
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -104,16 +88,28 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     }
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(..., 2)`` positions of user and item to ``(..., classes)``."""
-    from torch import nn
-
-    from dpltm.models.layers import Factors
-
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(..., 2)`` positions of user and item to ``(..., classes)``."""
     del features
     (users, items), (product, beside) = _parts(text)
-    return nn.Sequential(
-        OrderedDict[str, nn.Module](
-            factors=Factors(users, items, product, beside), fc1=nn.Linear(product + 2 * beside, classes)
-        )
+    return (
+        layer("factors", "Factors", users, items, product, beside),
+        layer("fc1", "Linear", product + 2 * beside, classes),
     )
+
+
+NCF = NetworkKind(
+    "ncf",
+    "Neural collaborative filtering: vectors of user and item, multiplied and beside each other, one layer.",
+    "Bu, Dong, Long, Su 2020, after He et al. 2017",
+    "ncf",
+    ("ratings",),
+    check,
+    shapes,
+    layers,
+    renamed,
+    resolve=resolve,
+    tables=tables,
+    no_tanh="ncf has no ReLU to stand in for",
+    user_parameters=OF_USERS,
+)

@@ -9,29 +9,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from dpltm.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
+from dpltm.models.kind import MAX_LAYER_WIDTH, LayerSpec, NetworkKind, layer
 
 UNITS, VECTOR = 32, 16
 """Units, and numbers in the vector of a word, where the name does not say."""
 
-WIDEST = 4096
-"""Most of any of them."""
-
-TABLES = (0, 1)
-"""How many tables inputs are positions in."""
-
 _SIZE = "([1-9][0-9]{0,7})"
 _WIDTH = "([1-9][0-9]{0,3})"
 
-_GATES = {"lstm": 4, "gru": 3}
-"""How many products of a unit's inputs, and of the last state, a step takes."""
+_CELLS = {"lstm": ("LSTM", 4), "gru": ("GRU", 3)}
+"""Layer, and how many products of a unit's inputs, and of the last state, a step takes."""
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
@@ -63,15 +54,15 @@ def widths(text: str) -> tuple[int | None, int]:
 
 def _parts(text: str) -> re.Match[str]:
     parts = re.fullmatch(
-        f"(?P<kind>lstm|gru):(?:(?P<steps>{_SIZE})x(?P<values>{_SIZE})(?::(?P<units>{_WIDTH}))?"
+        f"(?P<kind>{'|'.join(_CELLS)}):(?:(?P<steps>{_SIZE})x(?P<values>{_SIZE})(?::(?P<units>{_WIDTH}))?"
         f"|(?P<words>{_SIZE})(?::(?P<vector>{_WIDTH}),(?P<behind>{_WIDTH}))?)",
         text,
     )
-    if parts is None or max(int(parts.group(name) or 1) for name in ("units", "vector", "behind")) > WIDEST:
+    if parts is None or max(int(parts.group(name) or 1) for name in ("units", "vector", "behind")) > MAX_LAYER_WIDTH:
         kind = text.partition(":")[0]
         raise InputError(
             f"`model`: {text!r:.80}: say the size of the sequences as {kind}:STEPSxVALUES, or of the table of words as"
-            f" {kind}:WORDS, and the widths, up to {WIDEST}, if they are others than the usual ones, as in"
+            f" {kind}:WORDS, and the widths, up to {MAX_LAYER_WIDTH}, if they are others than the usual ones, as in"
             f" {kind}:128x9:{UNITS} and {kind}:10000:{VECTOR},{UNITS}"
         )
     return parts
@@ -106,7 +97,7 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of every parameter, in order."""
     parts, (vector, units) = _parts(text), widths(text)
-    gates = _GATES[parts.group("kind")] * units
+    gates = _CELLS[parts.group("kind")][1] * units
     found: dict[str, tuple[int, ...]] = {}
     if vector is not None:
         found["table.weight"] = (int(parts.group("words")), vector)
@@ -120,24 +111,43 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     }
 
 
-def network(text: str, features: int, classes: int) -> nn.Sequential:
-    """The network, of whatever weights: ``(batch, features)`` to ``(batch, classes)``."""
-    from torch import nn
-
-    from dpltm.models.layers import Last, Positions
-
+def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
     parts, (vector, units) = _parts(text), widths(text)
-    layer = nn.LSTM if parts.group("kind") == "lstm" else nn.GRU
-    found: OrderedDict[str, nn.Module] = OrderedDict()
-    if vector is not None:
-        words = int(parts.group("words"))
-        found |= {"words": Positions(words), "table": nn.Embedding(words, vector)}
+    if vector is None:
+        front = [layer("steps", "Unflatten", 1, record_shape(text, features))]
     else:
-        found["steps"] = nn.Unflatten(1, record_shape(text, features))
+        words = int(parts.group("words"))
+        front = [layer("words", "Positions", words), layer("table", "Embedding", words, vector)]
     inputs = vector or record_shape(text, features)[1]
-    found |= {
-        "recurrent": layer(inputs, units, batch_first=True),
-        "last": Last(),
-        "fc1": nn.Linear(units, classes),
-    }
-    return nn.Sequential(found)
+    return (
+        *front,
+        layer("recurrent", _CELLS[parts.group("kind")][0], inputs, units, batch_first=True),
+        layer("last", "Last"),
+        layer("fc1", "Linear", units, classes),
+    )
+
+
+LSTM = NetworkKind(
+    "lstm",
+    "One layer of long short-term memory, whose last state is classified.",
+    "Hochreiter and Schmidhuber 1997",
+    "lstm",
+    ("sequences", "texts"),
+    check,
+    shapes,
+    layers,
+    renamed,
+    record_shape,
+    resolve,
+    tables,
+    no_tanh="the gates of lstm are bounded as they are",
+)
+GRU = replace(
+    LSTM,
+    name="gru",
+    help="One layer of gated recurrent units, whose last state is classified.",
+    source="Cho et al. 2014",
+    metavar="gru",
+    no_tanh="the gates of gru are bounded as they are",
+)

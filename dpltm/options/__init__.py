@@ -6,6 +6,7 @@ fields. Help texts name other options in backticks, as errors do (``dpltm.errors
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import field
 from typing import Any
 
@@ -16,7 +17,7 @@ def option(
     *,
     flag: str | None = None,
     short: str | None = None,
-    choices: tuple[str, ...] = (),
+    choices: Collection[str] = (),
     metavar: str | None = None,
     argument: bool = False,
     required: bool = False,
@@ -29,7 +30,7 @@ def option(
         help: one sentence.
         flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
-        choices: the texts that are allowed.
+        choices: the texts that are allowed; those of a registry are read when they are needed.
         metavar: what help shows as the value.
         argument: whether it is positional.
         required: whether the command cannot do without it.

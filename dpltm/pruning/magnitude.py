@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpltm.masks import Mask
-from dpltm.pruning.highest import Scope, keep_highest
+from dpltm.pruning.criterion import PruningRound, Scope
+from dpltm.pruning.topk import keep_topk
 
 
 def prune_by_magnitude(
@@ -23,9 +24,9 @@ def prune_by_magnitude(
         weights: trained parameters, or those at initialisation.
         mask: the present mask.
         live: how many weights of each prunable parameter are to stay.
-        scope: ``layer`` or ``global`` (see ``keep_highest``).
+        scope: ``layer`` or ``global`` (see ``keep_topk``).
     """
-    return keep_highest({name: weights[name].abs() for name in live}, mask, live, scope)
+    return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
 
 
 def prune_by_input(
@@ -47,4 +48,20 @@ def prune_by_input(
     shape = [1] * weights[first].ndim
     shape[inputs] = -1
     scores[first] = columns.view(shape).expand_as(weights[first])
-    return keep_highest(scores, mask, live, scope)
+    return keep_topk(scores, mask, live, scope)
+
+
+def by_trained_weights(step: PruningRound) -> Mask:
+    """The next mask of ``magnitude``."""
+    return prune_by_magnitude(step.trained, step.mask, step.live, step.scope)
+
+
+def by_initial_weights(step: PruningRound) -> Mask:
+    """The next mask of ``init-magnitude``."""
+    return prune_by_magnitude(step.initial, step.mask, step.live, step.scope)
+
+
+def by_trained_inputs(step: PruningRound) -> Mask:
+    """The next mask of ``inputs``: inputs are the columns of a layer's weights, but the rows of a table."""
+    table = isinstance(step.model.get_submodule(next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
+    return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1)

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
 from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
-from dpltm.units import UnitGroup, check_no_normalisation, positions, unit_groups
+from dpltm.pruning.criterion import PruningRound, Schedule
+from dpltm.pruning.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
@@ -91,6 +93,28 @@ def fewest_live(model: nn.Module, example: Tensor) -> int:
             alive[weights] = False
         seen.add(layer)
     return int(alive.sum())
+
+
+def by_units(step: PruningRound) -> Mask:
+    """The next mask of ``structured``: units have weights in several layers, so these are counted in sum."""
+    return prune_units(step.model, step.mask, sum(step.live.values()), step.example)
+
+
+def check_network(spec: ModelSpec, schedule: Schedule) -> None:
+    """Raises InputError for a network of other units, or if a round asks for fewer weights than one unit a layer has."""
+    model = build(spec)
+    if any(isinstance(module, (nn.RNNBase, nn.Embedding)) for module in model.modules()):
+        raise InputError(
+            f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
+            f" {spec.text} are in other layers; take magnitude, or inputs"
+        )
+    fewest = fewest_live(model, torch.zeros(1, spec.features))
+    for number, live in enumerate(schedule):
+        if sum(live.values()) < fewest:
+            raise InputError(
+                f"`rounds`: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
+                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
+            )
 
 
 class _Units:

@@ -12,8 +12,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from dpltm.errors import InputError
 from dpltm.masks import Mask
-from dpltm.pruning.highest import Scope, keep_highest
+from dpltm.models import ModelSpec, build
+from dpltm.pruning.criterion import PruningRound, Schedule, Scope
+from dpltm.pruning.topk import keep_topk
 
 STEPS = 10
 """A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""
@@ -66,8 +69,23 @@ def prune_by_synflow(
         else:  # where the sum is all that counts
             total = _between(sum(present.values()), sum(live.values()), step / STEPS)
             now = {**dict.fromkeys(live, 0), next(iter(live)): total}
-        mask = keep_highest(synflow_scores(model, weights, mask, example), mask, now, scope)
+        mask = keep_topk(synflow_scores(model, weights, mask, example), mask, now, scope)
     return mask
+
+
+def by_flow(step: PruningRound) -> Mask:
+    """The next mask of ``synflow``."""
+    return prune_by_synflow(step.model, step.initial, step.mask, step.live, step.scope, step.example)
+
+
+def check_network(spec: ModelSpec, schedule: Schedule) -> None:
+    """Raises InputError for a network that has no flow."""
+    del schedule
+    if any(isinstance(module, nn.RNNBase) for module in build(spec).modules()):
+        raise InputError(
+            f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
+            " not; take init-magnitude or random"
+        )
 
 
 def _between(before: int, after: int, part: float) -> int:

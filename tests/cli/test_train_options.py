@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from dpltm.filters import FILTERS
+
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 LIVE = 308  # of pub@2
 
@@ -151,8 +153,10 @@ def test_declared_records_are_what_rates_come_from(cli, events):
 )
 def test_every_filter_trains_with_its_own_bound(train, events, name, bound, nominal):
     """The bounds of docs/privacy-model.md section 4.2, at C = 0.5, c = 3, k = 0.1."""
-    options = ("--clip-norm", "0.5", "--tanh-scale", "3", "--tanh-range", "0.1", "--noise-multiplier", "2")
-    body = train("--filter", name, *options)
+    values = {"clip_norm": "0.5", "tanh_scale": "3", "tanh_range": "0.1"}
+    known = [parameter.name for parameter in FILTERS[name].parameters if parameter.name in values]
+    options = [part for one in known for part in (f"--{one.replace('_', '-')}", values[one])]
+    body = train("--filter", name, *options, "--noise-multiplier", "2")
     assert body["sensitivity"] == pytest.approx(bound, rel=2e-6)
     assert body["sensitivity"] >= bound
     assert body["noise_std"] == 2 * body["sensitivity"]

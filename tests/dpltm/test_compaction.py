@@ -16,8 +16,8 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.pruning.unit_groups import positions, unit_groups
 from dpltm.training import cross_entropy
-from dpltm.units import positions, unit_groups
 
 
 def random_mask(model: nn.Module, density: float, seed: int, biases: float = 2.0) -> Mask:

@@ -29,7 +29,7 @@ from dpltm.generation import (
 )
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.pruning import CRITERIA, DATA_FREE
+from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.3, 0.2), iterations=30, batch_size=12, lr=0.2, seed=11)
@@ -456,7 +456,7 @@ def test_without_data_by_the_smallest_initial_weights():
             assert sorted(largest) == keep.flatten().nonzero().squeeze(1).tolist()
 
 
-@pytest.mark.parametrize("criterion", [name for name in CRITERIA if name not in DATA_FREE])
+@pytest.mark.parametrize("criterion", [name for name in PLAIN_CRITERIA if name not in DATA_FREE])
 def test_without_data_refuses_what_needs_some(criterion):
     with pytest.raises(InputError) as error:
         without_data(SPEC, replace(CONFIG, criterion=criterion))
@@ -705,7 +705,7 @@ class Lazy:
         return found
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", PLAIN_CRITERIA)
 def test_rows_that_are_made_ready_as_they_are_read(criterion):
     config = replace(CONFIG, rounds=2, prune=(0.2,), criterion=criterion)
     (x, y), lazy = toy_data(), Lazy(toy_data()[0])

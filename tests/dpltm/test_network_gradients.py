@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpltm.filters import NAMES, Filter, make_filter
+from dpltm.filters import FILTERS, Filter, make_filter
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
@@ -87,7 +87,7 @@ def test_filtered_sums(text, features, classes):
         loss = cross_entropy(model(x[record : record + 1]), y[record : record + 1]).sum()
         named = dict(zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True))
         each.append([torch.cat([named[name][mask[name]] for name in layer]) for layer in layers_of(model)])
-    for kind in NAMES:
+    for kind in FILTERS:
         filter = make_filter(kind, clip_norm=0.3, tanh_range=0.1)
         found = gradients.filtered_sum(x, y, filter)
         expected = torch.stack([filtered(parts, filter, gradients.rounding) for parts in each]).sum(0)

@@ -270,7 +270,7 @@ def _random_seed() -> AbstractContextManager[Any]:
         torch.rand(1)
         return original(*arguments)
 
-    return _wrapped(models, "build", build)
+    return _wrapped(models, "_make", build)
 
 
 def _search_on_the_records() -> AbstractContextManager[Any]:

@@ -3,11 +3,11 @@
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.filters import NAMES, Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh, make_filter
+from dpltm.filters import FILTERS, Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh, make_filter
 
 
 def test_every_name_is_known():
-    assert {name: str(make_filter(name)) for name in NAMES} == {
+    assert {name: str(make_filter(name)) for name in FILTERS} == {
         "clip": "clip(C=1)",
         "per-layer": "per-layer(C=1)",
         "tanh": "clip(C=1) then tanh(c=1, k=1)",
@@ -20,20 +20,39 @@ def test_every_name_is_known():
 
 
 def test_options_arrive_where_they_belong():
-    assert make_filter("clip", clip_norm=2.0, tanh_scale=3.0, tanh_range=4.0) == Clip(2.0)
-    given = {"clip_norm": 2.0, "tanh_scale": 3.0, "tanh_range": 4.0}
-    assert make_filter("tanh", **given) == Tanh(3.0, 4.0, Clip(2.0))
-    assert make_filter("tanh-clip", **given) == Tanh(3.0, 4.0, None, Clip(2.0))
-    assert make_filter("radial-tanh", **given) == RadialTanh(2.0, 4.0)
-    assert make_filter("per-layer", **given) == PerLayerClip(2.0)
-    assert make_filter("auto", **given) == Automatic(2.0, 0.01)
-    assert make_filter("normalize", **given) == Automatic(2.0, 0.0)
-    assert make_filter("sigmoid", **given) == Sigmoid(3.0, 4.0)
+    norm, tanh = {"clip_norm": 2.0}, {"tanh_scale": 3.0, "tanh_range": 4.0}
+    assert make_filter("clip", **norm) == Clip(2.0)
+    assert make_filter("tanh", **norm, **tanh) == Tanh(3.0, 4.0, Clip(2.0))
+    assert make_filter("tanh-clip", **norm, **tanh) == Tanh(3.0, 4.0, None, Clip(2.0))
+    assert make_filter("radial-tanh", **norm, tanh_range=4.0) == RadialTanh(2.0, 4.0)
+    assert make_filter("per-layer", **norm) == PerLayerClip(2.0)
+    assert make_filter("auto", **norm) == Automatic(2.0, 0.01)
+    assert make_filter("normalize", **norm) == Automatic(2.0, 0.0)
+    assert make_filter("sigmoid", **tanh) == Sigmoid(3.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("clip", {"tanh_scale": 2.0}, "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not clip"),
+        ("clip", {"no_pre_clip": True}, "`no_pre_clip`: only for `filter` tanh, not clip"),
+        ("radial-tanh", {"tanh_scale": 1.0},
+         "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not radial-tanh; did you mean `tanh_range`?"),
+        ("tanh", {"tahn_range": 1.0}, "`tahn_range`: tanh has no such parameter; did you mean `tanh_range`?"),
+        ("clip", {"momentum": 1.0}, "`momentum`: clip has no such parameter; it takes `clip_norm`"),
+        ("clip", {"tanh_scale": 2.0, "clip_norm": 0.0},
+         "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not clip"),
+    ],
+)  # fmt: skip
+def test_parameters_of_other_filters(name, given, message):
+    with pytest.raises(InputError) as error:
+        make_filter(name, **given)
+    assert str(error.value) == message
 
 
 def test_tanh_clips_first_unless_told_otherwise():
     assert make_filter("tanh") == Tanh(1.0, 1.0, Clip(1.0))
-    assert make_filter("tanh", pre_clip=False) == Tanh(1.0, 1.0, None)
+    assert make_filter("tanh", no_pre_clip=True) == Tanh(1.0, 1.0, None)
 
 
 def test_unknown():

@@ -17,7 +17,7 @@ from dpltm.errors import InputError
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.pruning.structured import fewest_live, prune_units
-from dpltm.units import positions, unit_groups
+from dpltm.pruning.unit_groups import positions, unit_groups
 
 MLP, CNN = ModelSpec("mlp:6,5", 4, 3), ModelSpec("cnn:17x20x2:5,7,6", 680, 3)
 SPECS = [MLP, CNN, ModelSpec("mlp:9", 5, 2)]

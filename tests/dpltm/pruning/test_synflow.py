@@ -11,8 +11,8 @@ from torch import nn
 from dpltm.generation import GenerationConfig, make_schedule, weights_of, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.pruning.highest import keep_highest
 from dpltm.pruning.synflow import prune_by_synflow, synflow_scores
+from dpltm.pruning.topk import keep_topk
 
 SPEC = ModelSpec("mlp:4,3", 5, 2)
 EXAMPLE = torch.full((1, 5), 7.0)  # its values must not matter
@@ -131,7 +131,7 @@ def steps_by_hand(weights, mask, live, scope):
         now = {name: round(start[name] * (count / start[name]) ** (step / 10)) for name, count in live.items()}
         if scope == "global":
             now = dict.fromkeys(live, 1) | {"fc1.weight": round(before * (after / before) ** (step / 10)) - 2}
-        mask = keep_highest(by_paths(weights, mask), mask, now, scope)
+        mask = keep_topk(by_paths(weights, mask), mask, now, scope)
     return mask
 
 
@@ -143,7 +143,7 @@ def test_ten_steps_with_fresh_scores(scope):
         live = {"fc1.weight": 6, "fc2.weight": 5, "fc3.weight": 3}
         after = prune_by_synflow(model, weights, mask, live, scope, EXAMPLE)
         assert after.same_as(steps_by_hand(weights, mask, live, scope))
-        differ += not after.same_as(keep_highest(by_paths(weights, mask), mask, live, scope))
+        differ += not after.same_as(keep_topk(by_paths(weights, mask), mask, live, scope))
     assert differ > 0, "one step would do the same on these networks: the comparison shows nothing"
 
 
@@ -154,7 +154,7 @@ def test_no_collapse_where_one_step_collapses():
         model, weights, mask = network(spec, seed)
         live = {"fc1.weight": 4, "fc2.weight": 4, "fc3.weight": 4}
         scores = synflow_scores(model, weights, mask, torch.zeros(1, 20))
-        once += flow(spec, weights, keep_highest(scores, mask, live, "global")) == 0
+        once += flow(spec, weights, keep_topk(scores, mask, live, "global")) == 0
         after = prune_by_synflow(model, weights, mask, live, "global", torch.zeros(1, 20))
         in_steps += flow(spec, weights, after) == 0
     assert once > 0

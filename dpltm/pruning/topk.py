@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from dpltm.masks import Mask
+from dpltm.pruning.criterion import Scope
 
-Scope = Literal["layer", "global"]
 
-
-def keep_highest(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
+def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
     """The live weights of highest score.
 
     Args:

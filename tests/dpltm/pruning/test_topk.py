@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpltm.masks import Mask
-from dpltm.pruning.highest import keep_highest
+from dpltm.pruning.topk import keep_topk
 
 shapes = hnp.array_shapes(min_dims=2, max_dims=4, max_side=3)
 # Few distinct values: ties are the rule. NaN is left to tests of its own in global scope.
@@ -70,7 +70,7 @@ def counts(mask: Mask, names) -> dict[str, int]:
 def test_by_layer(data, network):
     scores, mask = network
     live = {name: data.draw(st.integers(1, count)) for name, count in counts(mask, scores).items()}
-    after = keep_highest(scores, mask, live)
+    after = keep_topk(scores, mask, live)
     assert counts(after, live) == live
     for name in live:
         assert after[name].flatten().tolist() == naive_layer(
@@ -93,7 +93,7 @@ def split(data, names, total: int) -> dict[str, int]:
 def check_overall(data, scores, mask) -> None:
     names = list(scores)
     total = data.draw(st.integers(len(names), sum(counts(mask, names).values())))
-    after = keep_highest(scores, mask, split(data, names, total), "global")
+    after = keep_topk(scores, mask, split(data, names, total), "global")
     found = counts(after, names)
     assert sum(found.values()) == total
     assert min(found.values()) >= 1
@@ -124,7 +124,7 @@ def test_no_layer_is_emptied_where_training_diverged(first):
     for scores in ({"a": nan, "b": nan}, {"a": nan, "b": torch.ones(1, 5)}, {"a": torch.ones(1, 5), "b": nan}):
         ordered = {first: scores[first], **scores}
         mask = Mask({name: torch.ones(1, 5, dtype=torch.bool) for name in scores})
-        after = keep_highest(ordered, mask, dict.fromkeys(ordered, 2), "global")
+        after = keep_topk(ordered, mask, dict.fromkeys(ordered, 2), "global")
         assert sum(counts(after, scores).values()) == 4
         assert min(counts(after, scores).values()) >= 1
 
@@ -132,9 +132,9 @@ def test_no_layer_is_emptied_where_training_diverged(first):
 def test_a_layer_of_low_scores_keeps_its_highest_only():
     scores = {"a": torch.tensor([[0.1, 0.3, 0.2]]), "b": torch.tensor([[5.0, 7.0, 6.0]])}
     mask = Mask({name: torch.ones(1, 3, dtype=torch.bool) for name in scores})
-    after = keep_highest(scores, mask, {"a": 2, "b": 1}, "global")
+    after = keep_topk(scores, mask, {"a": 2, "b": 1}, "global")
     assert (after["a"].tolist(), after["b"].tolist()) == ([[False, True, False]], [[False, True, True]])
-    by_layer = keep_highest(scores, mask, {"a": 2, "b": 1}, "layer")
+    by_layer = keep_topk(scores, mask, {"a": 2, "b": 1}, "layer")
     assert (by_layer["a"].tolist(), by_layer["b"].tolist()) == ([[False, True, True]], [[False, True, False]])
 
 
@@ -142,7 +142,7 @@ def test_ties_over_the_network_go_layer_by_layer_and_by_position():
     size = 5000
     scores = {name: torch.ones(50, 100) for name in ("a", "b")}
     mask = Mask({name: torch.ones(50, 100, dtype=torch.bool) for name in scores})
-    after = keep_highest(scores, mask, {"a": 2000, "b": 2000}, "global")
+    after = keep_topk(scores, mask, {"a": 2000, "b": 2000}, "global")
     # all of a goes but its last, then the first of b
     assert after["a"].flatten().tolist() == [False] * (size - 1) + [True]
     assert after["b"].flatten().tolist() == [False] * (size - 3999) + [True] * 3999
@@ -163,7 +163,7 @@ def test_counts_that_cannot_be(live, scope, message):
     scores = {"a": torch.arange(4.0).view(2, 2), "b": torch.arange(2.0).view(1, 2)}
     mask = Mask({"a": torch.tensor([[True, True], [False, True]]), "b": torch.ones(1, 2, dtype=torch.bool)})
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        keep_highest(scores, mask, live, scope)
+        keep_topk(scores, mask, live, scope)
     assert str(caught.value) == message
 
 
@@ -171,15 +171,15 @@ def test_the_counts_at_either_end():
     scores = {"a": torch.arange(4.0).view(2, 2)}
     mask = Mask({"a": torch.tensor([[True, True], [False, True]])})
     for scope in ("layer", "global"):
-        assert keep_highest(scores, mask, {"a": 3}, scope).same_as(mask)
-        assert keep_highest(scores, mask, {"a": 1}, scope)["a"].tolist() == [[False, False], [False, True]]
+        assert keep_topk(scores, mask, {"a": 3}, scope).same_as(mask)
+        assert keep_topk(scores, mask, {"a": 1}, scope)["a"].tolist() == [[False, False], [False, True]]
 
 
 def test_what_is_given_stays_and_gradients_do_not_follow():
     weight = torch.nn.Parameter(torch.tensor([[3.0, 1.0, 2.0]]))
     mask = Mask({"w": torch.ones(1, 3, dtype=torch.bool)})
     for scope in ("layer", "global"):
-        after = keep_highest({"w": weight, "other": torch.zeros(2)}, mask, {"w": 1}, scope)
+        after = keep_topk({"w": weight, "other": torch.zeros(2)}, mask, {"w": 1}, scope)
         assert after["w"].tolist() == [[True, False, False]]
         assert list(after) == ["w"]
     assert weight.tolist() == [[3.0, 1.0, 2.0]]

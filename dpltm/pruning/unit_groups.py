@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
 
-Layer = nn.Linear | nn.Conv1d | nn.Conv2d
-"""What makes and uses units."""
-
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+"""What makes and uses units."""
 
 _NORMS = (
     nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,

@@ -1,0 +1,121 @@
+"""What is known of a filter before one is made: its name, its parameters, and what goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from dpltm.registry import Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MIN_PARAMETER = 1e-6
+"""Below it float32 rounding of the products could not be covered by outward rounding; above its inverse neither."""
+
+CLIP_NORM = Parameter(
+    "clip_norm",
+    1.0,
+    "Norm C that a gradient comes out with at most; R of clip-then-tanh.",
+    "C",
+    MIN_PARAMETER,
+    1 / MIN_PARAMETER,
+)
+TANH_SCALE = Parameter(
+    "tanh_scale", 1.0, "Vertical range c of tanh and sigmoid.", "c", MIN_PARAMETER, 1 / MIN_PARAMETER
+)
+TANH_RANGE = Parameter(
+    "tanh_range", 1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", "k", MIN_PARAMETER, 1 / MIN_PARAMETER
+)
+NO_PRE_CLIP = Parameter("no_pre_clip", False, "tanh as printed in its paper, with no clipping before it.")
+
+
+class _Bounded(Protocol):
+    """What all filters have: the engine follows ``kind``."""
+
+    @property
+    def nominal_bound(self) -> float | None:
+        """What its source claims as its bound, where that is something else."""
+        ...
+
+    def certified_bound(self, live: int) -> float:
+        """Largest L2 norm of the filtered gradient of one record with ``live`` coordinates, as computed in float32."""
+        ...
+
+
+class RadialFilter(_Bounded, Protocol):
+    """Rescales the whole gradient by a function of its norm."""
+
+    kind: ClassVar[Literal["radial"]]
+
+    def factor(self, norm: Tensor) -> Tensor:
+        """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
+        ...
+
+
+class LayerWiseFilter(_Bounded, Protocol):
+    """Rescales the part of the gradient in each layer by a function of its norm."""
+
+    kind: ClassVar[Literal["layer-wise"]]
+
+    def factor(self, norms: Tensor) -> Tensor:
+        """What each layer's part is multiplied by, ``(layers, batch)`` to ``(layers, batch)``."""
+        ...
+
+
+class ElementWiseFilter(_Bounded, Protocol):
+    """Maps each live coordinate, with a radial filter in front or behind."""
+
+    kind: ClassVar[Literal["element-wise"]]
+
+    @property
+    def before(self) -> RadialFilter | None:
+        """The radial filter in front."""
+        ...
+
+    @property
+    def after(self) -> RadialFilter | None:
+        """The radial filter behind."""
+        ...
+
+    def map(self, values: Tensor) -> Tensor:
+        """The map, any shape; ``values`` may be overwritten."""
+        ...
+
+
+Filter = RadialFilter | LayerWiseFilter | ElementWiseFilter
+
+
+@dataclass(frozen=True)
+class FilterDescriptor:
+    """A filter that can be chosen by name.
+
+    Attributes:
+        name: such as ``clip``.
+        help: one sentence.
+        source: the paper.
+        parameters: those that it takes, with their ranges and defaults.
+        make: the filter from its parameters, by name.
+    """
+
+    name: str
+    help: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    make: Callable[..., Filter]
+
+    @property
+    def default(self) -> Filter:
+        """The filter with every parameter at its default."""
+        return self.make(**{parameter.name: parameter.default for parameter in self.parameters})
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there is something to compile: an element-wise map."""
+        return self.default.kind == "element-wise"
+
+    @property
+    def claims(self) -> bool:
+        """Whether its source accounts with another bound, which noise can be scaled by (``noise`` nominal)."""
+        return self.default.nominal_bound is not None

@@ -1,0 +1,207 @@
+"""Registries: what can be chosen by name, each name with everything that is said of it.
+
+An entry is a frozen descriptor: its name, one sentence of help, its source in the literature, its parameters, and what it
+can do. Choices, help, refusals and defaults are read off the descriptors, here and at the terminal. A new entry is one
+object in a module of its own, and one line in its registry.
+
+Descriptors are light: no registry imports torch. An implementation that needs it is named by ``Deferred``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from dpltm.errors import InputError
+
+
+class Descriptor(Protocol):
+    """What every entry says of itself."""
+
+    @property
+    def name(self) -> str:
+        """By which it is chosen."""
+        ...
+
+    @property
+    def help(self) -> str:
+        """One sentence."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where it comes from: the paper."""
+        ...
+
+
+Entry = TypeVar("Entry", bound=Descriptor)
+
+
+class Registry(Mapping[str, Entry]):
+    """Descriptors by name, in the order in which they were registered.
+
+    Args:
+        field: the argument that chooses among them, such as ``filter``.
+        entries: those to begin with.
+    """
+
+    def __init__(self, field: str, entries: Iterable[Entry] = ()) -> None:
+        self.field = field
+        self._entries: dict[str, Entry] = {}
+        for entry in entries:
+            self.register(entry)
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def register(self, entry: Entry) -> None:
+        """Adds an entry.
+
+        Raises:
+            InputError: the name is taken.
+        """
+        if entry.name in self._entries:
+            raise InputError(f"`{self.field}`: there is one named {entry.name!r} already; take another name")
+        self._entries[entry.name] = entry
+
+    def unregister(self, name: str) -> None:
+        """Takes an entry out."""
+        del self._entries[name]
+
+    def find(self, name: str, among: Collection[str] | None = None) -> Entry:
+        """The entry of that name.
+
+        Args:
+            name: as the user gives it.
+            among: names that may be chosen here; all if None.
+
+        Raises:
+            InputError: there is none.
+        """
+        known = self if among is None else among
+        if not isinstance(name, str) or name not in known:
+            raise InputError(f"`{self.field}`: unknown {self.field} {name!r:.80}; known: {', '.join(known)}")
+        return self[name]
+
+    def names(self, having: Callable[[Entry], bool]) -> Names[Entry]:
+        """The names of some of the entries, kept up to date."""
+        return Names(self, having)
+
+
+class Names(Collection[str], Generic[Entry]):
+    """Names of those entries of a registry that have a property; entries that are registered later count as well."""
+
+    def __init__(self, registry: Registry[Entry], having: Callable[[Entry], bool]) -> None:
+        self._registry, self._having = registry, having
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, entry in self._registry.items() if self._having(entry))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == known for known in self)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a descriptor lets its user choose.
+
+    Attributes:
+        name: of the argument.
+        default: if nobody gives one; its type is that of the parameter.
+        help: one sentence.
+        metavar: what help shows as the value; None for a switch.
+        low, high: the range of a number, ends included.
+    """
+
+    name: str
+    default: float | bool
+    help: str
+    metavar: str | None = None
+    low: float = float("-inf")
+    high: float = float("inf")
+
+    def check(self, value: float) -> None:
+        """Raises InputError unless the value lies within the range."""
+        if not self.low <= value <= self.high:
+            raise InputError(f"`{self.name}`: {value} is not a number between {self.low:g} and {self.high:g}")
+
+
+class Parametrised(Descriptor, Protocol):
+    """A descriptor with parameters."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Those that it takes."""
+        ...
+
+
+Chosen = TypeVar("Chosen", bound=Parametrised)
+
+
+def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable[str]) -> None:
+    """Refuses parameters that the chosen descriptor does not take, by name.
+
+    Args:
+        registry: where else they may be known.
+        chosen: the descriptor.
+        given: names of the parameters that the user gave.
+
+    Raises:
+        InputError: it does not take one of them. The message says who does; or else which name is nearest.
+    """
+    own = [parameter.name for parameter in chosen.parameters]
+    for name in given:
+        if name in own:
+            continue
+        takers = [entry.name for entry in registry.values() if name in [one.name for one in entry.parameters]]
+        near = difflib.get_close_matches(name, own, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        if takers:
+            raise InputError(f"`{name}`: only for `{registry.field}` {listed(takers)}, not {chosen.name}{hint}")
+        takes = ", ".join(f"`{known}`" for known in own) or "no parameter"
+        raise InputError(f"`{name}`: {chosen.name} has no such parameter{hint or f'; it takes {takes}'}")
+
+
+def changed(parameters: Iterable[Parameter], options: object) -> dict[str, Any]:
+    """The parameters that options hold another value of than the default."""
+    values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
+    return {one.name: values[one.name] for one in parameters if values[one.name] != one.default}
+
+
+def listed(names: Iterable[str], joint: str = "or") -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    *most, last = names
+    return f"{', '.join(most)} {joint} {last}" if most else last
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """A function that is imported when it is called, so that a descriptor costs no heavy import.
+
+    Attributes:
+        place: module and function, ``dpltm.pruning.synflow:next_mask``.
+    """
+
+    place: str
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """What the function returns."""
+        return self.resolve()(*args, **keywords)
+
+    def resolve(self) -> Callable[..., Any]:
+        """The function."""
+        module, _, name = self.place.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
