@@ -28,10 +28,23 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
     for name, value in values.items():
         if (problem := _not_a_choice(known[name], value)) is not None:
             raise InputError(problem)
-    for name, item in known.items():
-        if item.metadata["required"] and values.get(name, item.default) is None:
+    options = cls(**values)
+    check_required(options)
+    return options
+
+
+def check_required(options: object) -> None:
+    """Raises InputError where an option that a stage cannot do without was not given."""
+    for item in fields(options):  # type: ignore[arg-type]
+        if item.metadata["required"] and getattr(options, item.name) is None:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
-    return cls(**values)
+
+
+def check_choices(options: object) -> None:
+    """Raises InputError for a text that is not among the choices of its option."""
+    for item in fields(options):  # type: ignore[arg-type]
+        if (problem := _not_a_choice(item, getattr(options, item.name))) is not None:
+            raise InputError(problem)
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
@@ -57,13 +70,17 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         if name not in known:
             near = difflib.get_close_matches(name, list(known), n=1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {cls.__name__.removesuffix('Options').lower()}{hint}")
+            problems.append(f"unknown key {key!r} for {_command(cls)}{hint}")
             continue
         try:
             values[name] = _typed(known[name], value)
         except InputError as error:
             problems.append(str(error))
     return values, problems
+
+
+def _command(cls: type) -> str:
+    return cls.__name__.removesuffix("Request").removesuffix("Options").lower()
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:
