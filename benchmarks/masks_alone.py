@@ -22,8 +22,8 @@ from dpltm.data import Dataset, load
 from dpltm.generation import Tickets, accuracy
 from dpltm.models import build
 from dpltm.replicates import summary
+from dpltm.ticket_transfer import Mode, transfer
 from dpltm.tickets.store import find_set
-from dpltm.transfer import Mode, transfer
 
 CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
 

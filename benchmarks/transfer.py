@@ -34,8 +34,8 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, TrainingEvent, now
 from dpltm.replicates import summary
 from dpltm.sampling import Records
+from dpltm.ticket_transfer import retarget, transfer
 from dpltm.training import TrainingConfig, train
-from dpltm.transfer import retarget, transfer
 
 SOURCE, DELTA, SEEDS = "kmnist-7k", 1e-5, range(5)
 EPSILONS = (0.2, 0.5, 1.0)

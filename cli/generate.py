@@ -26,6 +26,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, SCOPES, Criterion
 from dpltm.registry import listed
@@ -60,7 +61,7 @@ def _iterations(criterion: Criterion) -> str:
 
 
 @dataclass(frozen=True)
-class GenerateOptions(FeatureOptions):
+class GenerateOptions(FeatureOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of --dataset, round after round (train, prune, rewind), unless --criterion says

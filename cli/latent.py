@@ -9,14 +9,13 @@ from dpltm.cli.common import check_epsilon, figure
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS, UER, WITH_ALPHA
+from dpltm.registry import listed
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.local.channels import Channel
-
-PROTOCOLS = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
-"""For bits; spelt out so that help costs no import of numbers."""
 
 MOST_COPIES = 10**6
 
@@ -29,10 +28,10 @@ class EpsilonOptions:
     uer, whose claim decides little, the largest --alpha at that --epsilon.
     """
 
-    protocol: str = option("uer", "What happens to the bits.", choices=PROTOCOLS)
+    protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
     bits: int | None = option(None, "Bits of a record: features times bits a feature.", metavar="N", required=True)
     epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", metavar="E")
-    alpha: float | None = option(None, "Of moue, moue-hs and uer.", metavar="A")
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
     certified: float | None = option(None, "Find the setting that certifies this.", metavar="E")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
@@ -51,22 +50,18 @@ def epsilon_command(options: EpsilonOptions, call: Call) -> None:
 
 
 def _epsilon(options: EpsilonOptions) -> dict[str, Any]:
-    from dpltm.local.channels import ONE_HOT
-
     check_epsilon("--label-epsilon", options.label_epsilon)
     if not 1 <= options.copies <= MOST_COPIES:
         raise InputError(f"--copies: {options.copies} is not a whole number from 1 to {MOST_COPIES:,}")
-    label = options.label_epsilon or 0.0
+    label, protocol = options.label_epsilon or 0.0, PROTOCOLS[options.protocol]
     epsilon, alpha, found = _setting(options, label)
     notes = ["neighbours are any two records (replace-one); what a server does with the bits costs nothing more"]
-    if options.protocol in ONE_HOT and not options.one_hot:
+    if protocol.one_hot and not options.one_hot:
         notes.append(
             f"{options.protocol} claims its epsilon for strings with a single 1 (--one-hot); these are any strings"
         )
-    if options.protocol == "uer":
-        notes.append(
-            "uer's proof lets ratios at even and odd positions cancel; a pair of records need not, so that they add up"
-        )
+    if protocol.caveat:
+        notes.append(protocol.caveat)
     if options.label_epsilon is None:
         notes.append("the label is not counted: it is public, or its --label-epsilon adds to this")
     if options.copies > 1:
@@ -91,12 +86,10 @@ def _epsilon(options: EpsilonOptions) -> dict[str, Any]:
 
 def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None, Channel]:
     """Nominal epsilon, alpha, and the channel; found, if that is what is asked for."""
-    from typing import cast
-
     from dpltm.local.calibration import largest_alpha, largest_epsilon
-    from dpltm.local.channels import Protocol, channel
+    from dpltm.local.channels import channel
 
-    protocol, bits = cast(Protocol, options.protocol), options.bits or 0
+    protocol, bits = options.protocol, options.bits or 0
     if options.certified is None:
         if options.epsilon is None:
             raise InputError(
@@ -108,10 +101,10 @@ def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None
         raise InputError(
             f"--certified: {options.certified:g} is all spent on the label; raise it, or lower --label-epsilon"
         )
-    if protocol == "uer" and options.alpha is None:
+    if PROTOCOLS[protocol].alpha_decides and options.alpha is None:
         if options.epsilon is None:
-            raise InputError("--epsilon is missing: what uer shall claim; --alpha is found for it")
-        alpha, found = largest_alpha(bits, wanted, options.epsilon, options.one_hot)
+            raise InputError(f"--epsilon is missing: what {protocol} shall claim; --alpha is found for it")
+        alpha, found = largest_alpha(protocol, bits, wanted, options.epsilon, options.one_hot)
         return options.epsilon, alpha, found
     if options.epsilon is not None:
         raise InputError("--epsilon, --certified: one of them decides; leave one out")

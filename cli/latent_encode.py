@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dpltm.cli.common import (
     DataOptions,
@@ -20,10 +20,11 @@ from dpltm.cli.common import (
 )
 from dpltm.cli.console import Console
 from dpltm.cli.features import with_features
-from dpltm.cli.latent import PROTOCOLS
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.local.protocols import CODEBOOK, PROTOCOLS, WITH_ALPHA
 from dpltm.options.features import FeatureOptions
+from dpltm.registry import listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,13 +69,12 @@ class SchemeOptions:
         None, "Public bounds of every value of a record.", metavar="LO,HI", shown="as in --public"
     )
     protocol: str = option(
-        "codebook",
+        CODEBOOK.name,
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
-        choices=("codebook", *PROTOCOLS),
-        metavar="codebook|ue|oue|rappor|moue|moue-hs|uer",
+        choices=PROTOCOLS,
     )
     epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
-    alpha: float | None = option(None, "Of moue, moue-hs and uer.", metavar="A")
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
     format: str | None = option(
         None,
         "Of bits: how many before and behind the point of each value; its sign is one more.",
@@ -117,7 +117,6 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
     """Makes and writes a scheme; returns the JSON answer."""
     from dpltm.features import parse
     from dpltm.local.bit_strings import BitStrings
-    from dpltm.local.channels import Protocol
     from dpltm.local.codebook import best_codebook
     from dpltm.local.scheme import Scheme, no_statistics, public_statistics
     from dpltm.tickets.files import check_free
@@ -140,7 +139,7 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
         scheme = Scheme(found, *no_statistics(found), answer, records)
     else:
         bits = BitStrings(
-            found.features, public.classes, form, cast(Protocol, options.protocol), epsilon, options.alpha,
+            found.features, public.classes, form, options.protocol, epsilon, options.alpha,
             _label_epsilon(options),
         )  # fmt: skip
         some = public.train.x[:STATISTICS]
@@ -154,14 +153,14 @@ def make_scheme(options: SchemeOptions, console: Console) -> dict[str, Any]:
 def check_options(options: SchemeOptions) -> FixedPoint | None:
     """How a value is written in bits; options that are out of range, or contradict each other, are refused."""
     from dpltm.features import parse
-    from dpltm.local.channels import Protocol, channel
+    from dpltm.local.channels import channel
 
     check_epsilon("--epsilon", options.epsilon)
     form = _form(options)
     if parse(options.features) is None:
         raise InputError("--features: none leaves values as they are, whose scale differs; take unit")
     if form is not None:
-        channel(cast(Protocol, options.protocol), form.length, options.epsilon or 0.0, options.alpha)
+        channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
         _label_epsilon(options)
     return form
 
@@ -170,14 +169,10 @@ def _form(options: SchemeOptions) -> FixedPoint | None:
     """How a value is written in bits; None for a codebook, which has none."""
     from dpltm.local.encoding import FixedPoint
 
-    if options.protocol == "codebook":
-        for flag, value in (
-            ("--alpha", options.alpha),
-            ("--format", options.format),
-            ("--label-epsilon", options.label_epsilon),
-        ):
-            if value is not None:
-                raise InputError(f"{flag}: of bits; a codebook has one epsilon for the whole record, so leave it out")
+    protocol = PROTOCOLS[options.protocol]
+    if not protocol.of_bits:
+        given = ("alpha", "format", "label_epsilon")
+        protocol.check_options(name for name in given if getattr(options, name) is not None)
         return None
     bits = parse_numbers("--format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):

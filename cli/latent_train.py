@@ -13,7 +13,7 @@ from dpltm.cli.generate import by_round
 from dpltm.cli.latent_encode import check_fits, notes_of, show_figures
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, build, for_inputs, kind_name
+from dpltm.models import ModelSpec, build, for_inputs, kind_name, network_metavar
 
 COMPARED, LONG = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
@@ -46,7 +46,10 @@ class TrainOptions:
     )
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", metavar="NAME|FILE")
     model: str | None = option(
-        None, "Network behind bits; a codebook makes a linear one.", metavar="mlp[-tanh]:W,W,...", shown="mlp:128"
+        None,
+        "Network behind bits; a codebook makes a linear one.",
+        metavar=network_metavar("vectors"),
+        shown="mlp:128",
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", metavar="X")
     epochs: float = option(5.0, "Passes over the messages, in each round.", metavar="N")

@@ -12,6 +12,7 @@ from dpltm.cli.common import figure
 from dpltm.cli.console import Console
 from dpltm.cli.recipe import Arm, Member, Recipe, grouped, provenance, train_options
 from dpltm.cli.recipe_account import together
+from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK
 from dpltm.replicates import Summary, paired, summary
 from dpltm.tickets.sweep_files import DIED
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
@@ -171,7 +172,7 @@ def _at_most(recipe: Recipe, arm: Arm) -> str:
         return "inf"
     epsilon = arm.train.get("epsilon")
     if arm.latent is not None:
-        kept = arm.latent["scheme"].get("protocol", "codebook") == "codebook"
+        kept = arm.latent["scheme"].get("protocol", CODEBOOK.name) not in BIT_PROTOCOLS
         return f"at most {arm.latent['scheme']['epsilon']:g}" if kept else "more than asked for"
     certain = epsilon is not None and arm.train.get("noise") != "nominal"
     return f"at most {epsilon:g}" if certain else "-"

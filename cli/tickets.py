@@ -14,6 +14,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class ImportOptions(FeatureOptions):
+class ImportOptions(FeatureOptions, DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of --model (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). --dataset says what records

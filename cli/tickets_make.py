@@ -69,11 +69,11 @@ def transferred(options: TransferOptions) -> dict[str, Any]:
     """
     from dpltm.stages.front import take_over_map
     from dpltm.ticket_set import Parent
+    from dpltm.ticket_transfer import one_round, retarget, transfer
     from dpltm.tickets.files import check_free
     from dpltm.tickets.store import find_set, split_round
     from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
     from dpltm.tickets.winner import draws_behind
-    from dpltm.transfer import one_round, retarget, transfer
 
     out = Path(options.out or "")
     check_free(out)

@@ -22,6 +22,7 @@ from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ OTHERS = "other releases from these records add up: name one --ledger for all of
 
 
 @dataclass(frozen=True)
-class TrainOptions(FeatureOptions):
+class TrainOptions(FeatureOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, --dense the whole network.

@@ -151,9 +151,9 @@ def check_filter(options: TrainOptions) -> Filter:
     """The gradient filter; what it does not take, or cannot do, is refused."""
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal":
-        check_claims(options.filter)
+        check_claims(filter, options.filter)
     if options.compile:
-        check_compiles(options.filter)
+        check_compiles(filter, options.filter)
     return filter
 
 

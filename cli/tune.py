@@ -27,6 +27,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import with_features
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ HELD_OUT = 5
 
 
 @dataclass(frozen=True)
-class TuneOptions(FeatureOptions):
+class TuneOptions(FeatureOptions, DataOptions):
     """Searches the settings of a private training on a public dataset, under the same budget and noise.
 
     Every combination of the lists below, or --trials of them drawn at random, is trained on --dataset, which is thereby

@@ -1,8 +1,34 @@
 """Lottery-ticket pruning and differentially private selection and training.
 
-The package computes and returns values: it prints nothing and opens no file but a dataset. ``dpltm.tickets`` keeps
-the artifacts on disk and ``dpltm.cli`` is the command line. Importing ``dpltm`` alone is cheap; each mechanism is
-imported under its own name, for example ``from dpltm.selection import select``.
+    tickets = dpltm.generate(x_public, y_public, provenance="public", model="mlp:100")
+    winner = dpltm.select(tickets, x, y, eps1=0.3)
+    run = dpltm.train(winner, x, y, epsilon=3.0)
+    run.privacy.certified.epsilon
+
+Records are arrays, tensors, memory maps or a ``dpltm.data.Dataset``. What every stage spends is entered in one ledger,
+before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
+and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpltm.face import Ledger as Ledger
+    from dpltm.face import PrivateLoop as PrivateLoop
+
 __version__ = "0.2.0"
+
+_PUBLIC = ("generate", "select", "train", "tune", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, which need torch."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dpltm import face
+
+    return getattr(face, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -21,7 +21,7 @@ from torch.nn import functional
 from dpltm.averaging import AVERAGES, Average, WeightAverage
 from dpltm.data.ratings import ABSENT
 from dpltm.errors import InputError, first_line
-from dpltm.filters import Filter
+from dpltm.filters import Filter, check_compiles
 from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
@@ -87,6 +87,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
             raise InputError(f"filter: {self.filter!r} is no filter; make one with dpltm.filters.make_filter")
+        if self.compile:
+            check_compiles(self.filter)
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
         if not (isinstance(self.steps, int) and self.steps >= 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import Event, now
+from dpltm.privacy.events import Event, SelectionEvent, now
 from dpltm.privacy.ledger import merge
 from dpltm.ticket_set import Draw, TicketSet, Winner
 from dpltm.tickets.files import digest_of, read_json, write_json
@@ -31,14 +31,37 @@ def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Even
     if drawn_from(tickets):
         last = load_winner(tickets)
         earlier = (*last.earlier, *([(last.round, last.events)] if last.events else []))
+    _write(tickets, Winner(number, tuple(events), earlier), how)
+
+
+def write_winner(tickets: TicketSet, winner: Winner) -> None:
+    """Records a winner in the folder of its set, with the draws before it; what was recorded there is among those.
+
+    Raises:
+        ArtifactError: a draw is on record there that the winner does not know of.
+    """
+    draws = [*winner.earlier, (winner.round, winner.events)]
+    if drawn_from(tickets):
+        last = load_winner(tickets)
+        if any(draw not in draws for draw in (*last.earlier, (last.round, last.events)) if draw[1]):
+            raise ArtifactError(
+                f"{tickets.label}: another draw is on record there; load the set, and draw from what is loaded"
+            )
+    draw = next((event for event in winner.events if isinstance(event, SelectionEvent)), None)
+    _write(tickets, winner, "smallest-within" if draw is None else draw.mechanism)
+
+
+def _write(tickets: TicketSet, winner: Winner, how: str) -> None:
     body = {
         "format": FORMAT,
         "schema": SCHEMA,
         "ticket_set": tickets.id,
-        "round": number,
+        "round": winner.round,
         "how": how,
-        "events": [to_json(event) for event in events],
-        "earlier": [{"round": round, "events": [to_json(event) for event in entered]} for round, entered in earlier],
+        "events": [to_json(event) for event in winner.events],
+        "earlier": [
+            {"round": number, "events": [to_json(event) for event in entered]} for number, entered in winner.earlier
+        ],
         "time": now(),
     }
     body["digest"] = digest_of(body)

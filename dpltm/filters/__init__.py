@@ -67,18 +67,22 @@ def make_filter(name: str, **parameters: float | bool) -> Filter:
     return descriptor.make(**{**defaults, **parameters})
 
 
-def check_compiles(name: str) -> None:
-    """Raises InputError unless there is something to compile in the filter of that name."""
-    if not FILTERS.find(name).compiles:
+def check_compiles(filter: Filter, name: str = "") -> None:
+    """Raises InputError unless there is something to compile in a filter, which the message calls ``name``."""
+    if filter.kind != "element-wise":
         known = ", ".join(FILTERS.names(lambda entry: entry.compiles))
-        raise InputError(f"`compile`: only for element-wise filters ({known}); {name} has nothing to compile")
+        raise InputError(
+            f"`compile`: only for element-wise filters ({known}); {name or filter} has nothing to compile"
+        )
 
 
-def check_claims(name: str) -> None:
-    """Raises InputError unless noise can be calibrated as the source of the filter of that name does."""
-    if not FILTERS.find(name).claims:
+def check_claims(filter: Filter, name: str = "") -> None:
+    """Raises InputError unless noise can be calibrated as the source of a filter does, which the message calls ``name``."""
+    if filter.nominal_bound is None:
         known = listed(FILTERS.names(lambda entry: entry.claims))
-        raise InputError(f"`noise`: nominal is the tanh paper's calibration, only for `filter` {known}, not {name}")
+        raise InputError(
+            f"`noise`: nominal is the tanh paper's calibration, only for `filter` {known}, not {name or filter}"
+        )
 
 
 __all__ = [

@@ -17,9 +17,9 @@ from scipy import special
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.local.channels import Channel, Protocol, channel, rounded_up
+from dpltm.local.channels import Channel, channel, rounded_up
 from dpltm.local.encoding import FixedPoint
-from dpltm.local.response import MOST_CATEGORIES, Response, whole_numbers
+from dpltm.local.response import MAX_CATEGORIES, Response, whole_numbers
 from dpltm.noise import RandomSource
 
 LABEL_BYTES = 2
@@ -46,7 +46,7 @@ class BitStrings:
     values: int
     classes: int
     form: FixedPoint
-    protocol: Protocol
+    protocol: str
     epsilon: float
     alpha: float | None
     label_epsilon: float | None
@@ -58,8 +58,8 @@ class BitStrings:
             )
         if self.values < 1:
             raise InputError(f"Expected {self.values} values >= 1")
-        if not 2 <= self.classes <= MOST_CATEGORIES:
-            raise InputError(f"Expected {self.classes} categories from 2 to {MOST_CATEGORIES}")
+        if not 2 <= self.classes <= MAX_CATEGORIES:
+            raise InputError(f"Expected {self.classes} categories from 2 to {MAX_CATEGORIES}")
         self.channel  # noqa: B018 - refuses what no channel is
         self.response  # noqa: B018
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import numpy as np
 
 from dpltm.errors import CalibrationError, InputError
-from dpltm.local.channels import LARGEST_ALPHA, LARGEST_EPSILON, Channel, Protocol, channel
+from dpltm.local.channels import MAX_ALPHA, MAX_EPSILON, Channel, channel
 
-LEAST_EPSILON = 1e-6
+MIN_EPSILON = 1e-6
 """Smaller ones come near the grid of chances, 2^-64, once they are shared among many bits."""
 
 TRIED = 400
 
 
 def largest_epsilon(
-    protocol: Protocol, bits: int, wanted: float, alpha: float | None = None, one_hot: bool = False
+    protocol: str, bits: int, wanted: float, alpha: float | None = None, one_hot: bool = False
 ) -> tuple[float, Channel]:
     """The largest nominal epsilon whose channel certifies ``wanted``, and that channel.
 
@@ -28,18 +28,20 @@ def largest_epsilon(
         "epsilon",
         lambda value: channel(protocol, bits, value, alpha),
         wanted,
-        (LEAST_EPSILON, LARGEST_EPSILON),
+        (MIN_EPSILON, MAX_EPSILON),
         one_hot,
     )
 
 
-def largest_alpha(bits: int, wanted: float, epsilon: float, one_hot: bool = False) -> tuple[float, Channel]:
-    """The largest alpha, from 1 on, at which UER certifies ``wanted``, whatever ``epsilon`` it claims.
+def largest_alpha(
+    protocol: str, bits: int, wanted: float, epsilon: float, one_hot: bool = False
+) -> tuple[float, Channel]:
+    """The largest alpha, from 1 on, at which the protocol certifies ``wanted``, whatever ``epsilon`` it claims.
 
     Raises:
         CalibrationError: none does.
     """
-    return _largest("alpha", lambda value: channel("uer", bits, epsilon, value), wanted, (1.0, LARGEST_ALPHA), one_hot)
+    return _largest("alpha", lambda value: channel(protocol, bits, epsilon, value), wanted, (1.0, MAX_ALPHA), one_hot)
 
 
 def _largest(

@@ -10,25 +10,16 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 
 from dpltm.errors import InputError
+from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS
 from dpltm.noise import RandomSource
-
-Protocol = Literal["ue", "oue", "rappor", "moue", "moue-hs", "uer"]
-
-PROTOCOLS: tuple[Protocol, ...] = ("ue", "oue", "rappor", "moue", "moue-hs", "uer")
-
-ONE_HOT: tuple[Protocol, ...] = ("ue", "oue", "moue")
-"""Protocols whose epsilon is claimed for strings with a single one."""
-
-WITH_ALPHA: tuple[Protocol, ...] = ("moue", "moue-hs", "uer")
 
 WHOLE = 1 << 64
 
-MOST_BITS, LARGEST_EPSILON, LARGEST_ALPHA = 10**9, 1e4, 1e6
+MAX_BITS, MAX_EPSILON, MAX_ALPHA = 10**9, 1e4, 1e6
 
 BLOCK = 1 << 14
 """Words at a time: what fits the caches."""
@@ -76,8 +67,8 @@ class Channel:
     pattern: tuple[Bit, ...]
 
     def __post_init__(self) -> None:
-        if not 0 < self.bits <= MOST_BITS:
-            raise InputError(f"`bits`: {self.bits} is not a whole number from 1 to {MOST_BITS:,}")
+        if not 0 < self.bits <= MAX_BITS:
+            raise InputError(f"`bits`: {self.bits} is not a whole number from 1 to {MAX_BITS:,}")
         if not self.pattern:
             raise InputError("Expected a pattern of one bit at least")
 
@@ -146,48 +137,32 @@ class Channel:
         ]
 
 
-def channel(protocol: Protocol, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
+def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
     """The channel of a protocol as its paper defines it, with chances rounded to multiples of 2^-64.
 
     Args:
-        protocol: ``ue`` and ``oue`` (Wang et al. 2017); ``rappor`` (LATENT Eq. 6); ``moue``, ``moue-hs`` and ``uer``
-            (LATENT, Eq. 9 for the last).
+        protocol: one of ``BIT_PROTOCOLS``.
         bits: of one record.
         epsilon: what the protocol claims: the nominal figure.
-        alpha: of the last three.
+        alpha: of ``WITH_ALPHA``.
 
     Raises:
         InputError: an epsilon or alpha that is not positive, an alpha too many or missing.
     """
-    if protocol not in PROTOCOLS:
-        raise InputError(f"`protocol`: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
-    if not 0 < epsilon <= LARGEST_EPSILON:
-        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
-    if (alpha is not None) != (protocol in WITH_ALPHA):
-        raise InputError(
-            f"`alpha` is missing: {protocol} needs one, such as 7"
-            if alpha is None
-            else f"`alpha`: {protocol} has none; leave it out"
-        )
-    if alpha is not None and not 0 < alpha <= LARGEST_ALPHA:
-        raise InputError(f"`alpha`: {alpha:g} is not a positive number up to {LARGEST_ALPHA:g}")
-    if not 0 < bits <= MOST_BITS:
-        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MOST_BITS:,}")
+    known = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
+    assert known.chances is not None
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
+    known.check_options(() if alpha is None else ("alpha",))
+    if alpha is None and known.has_alpha:
+        raise InputError(f"`alpha` is missing: {protocol} needs one, such as 7")
+    if alpha is not None and not 0 < alpha <= MAX_ALPHA:
+        raise InputError(f"`alpha`: {alpha:g} is not a positive number up to {MAX_ALPHA:g}")
+    if not 0 < bits <= MAX_BITS:
+        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
     with localcontext() as context:  # far more digits than the 20 of 2^-64
         context.prec = 60
-        all_of_it, a = Decimal(epsilon), Decimal(alpha or 0)
-        each = all_of_it / bits
-        match protocol:
-            case "ue" | "rappor":
-                p = 1 / (1 + (-(all_of_it / 2 if protocol == "ue" else each)).exp())
-                pairs = [(p, 1 - p)]
-            case "oue":
-                pairs = [(Decimal("0.5"), 1 / (1 + all_of_it.exp()))]
-            case "moue" | "moue-hs":
-                pairs = [(1 / (1 + a), 1 / (1 + a * (all_of_it if protocol == "moue" else each).exp()))]
-            case "uer":  # positions are counted from 0
-                q = 1 / (1 + a * each.exp())
-                pairs = [(a / (1 + a), q), (1 / (1 + a**3), q)]
+        pairs = known.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
         # a 1 a little less likely where it was a 1, a little likelier where it was a 0
         return Channel(bits, tuple(Bit(chance(p), chance(q, ROUND_CEILING)) for p, q in pairs))
 

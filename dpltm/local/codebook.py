@@ -26,8 +26,8 @@ import numpy as np
 from scipy import stats
 
 from dpltm.errors import InputError
-from dpltm.local.channels import LARGEST_EPSILON, WHOLE, chance, log_ratio
-from dpltm.local.response import MOST_CATEGORIES, below, whole_numbers
+from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.response import MAX_CATEGORIES, below, whole_numbers
 from dpltm.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
@@ -43,7 +43,7 @@ ALONE_FROM = 6.0
 
 NUMBER_BYTES, INDEX_BYTES = 4, 2
 
-MOST_CLASSES = MOST_CATEGORIES // (2 * PAIRS)
+MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Codebook:
             raise InputError(
                 f"Expected whole numbers of values and classes, not {self.values!r:.40}, {self.classes!r:.40}"
             )
-        if self.values < 1 or not 2 <= self.classes <= MOST_CLASSES:
-            raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MOST_CLASSES}")
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+        if self.values < 1 or not 2 <= self.classes <= MAX_CLASSES:
+            raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MAX_CLASSES}")
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
         if self.labels not in ("one-hot", "signed"):
             raise InputError(f"Expected labels one-hot or signed, not {self.labels!r:.40}")
         if type(self.near) is not int or not 1 <= self.near <= PAIRS:
@@ -246,8 +246,8 @@ class Codebook:
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
     """The codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
-    if not 0 < epsilon <= LARGEST_EPSILON:
-        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
     choices: tuple[Labels, ...] = ("one-hot", "signed")
     found = (Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1))
     return min(found, key=lambda one: one.noise)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 
-MOST_BITS_A_VALUE = 16
+MAX_BITS_PER_VALUE = 16
 
 ROWS = 64
 """Records at a time: what fits the caches."""
@@ -27,10 +27,10 @@ class FixedPoint:
     fraction: int
 
     def __post_init__(self) -> None:
-        if min(self.whole, self.fraction) < 0 or self.length > MOST_BITS_A_VALUE:
+        if min(self.whole, self.fraction) < 0 or self.length > MAX_BITS_PER_VALUE:
             raise InputError(
                 f"`format`: {self.whole},{self.fraction} is not two numbers of bits, from 0 to"
-                f" {MOST_BITS_A_VALUE - 1} together, such as 4,5"
+                f" {MAX_BITS_PER_VALUE - 1} together, such as 4,5"
             )
 
     @property

@@ -8,10 +8,10 @@ from decimal import Decimal, localcontext
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.local.channels import LARGEST_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_ratio
 from dpltm.noise import RandomSource
 
-MOST_CATEGORIES = 1 << 16
+MAX_CATEGORIES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Response:
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not 2 <= self.categories <= MOST_CATEGORIES:
-            raise InputError(f"Expected {self.categories} categories from 2 to {MOST_CATEGORIES}")
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {LARGEST_EPSILON:g}")
+        if not 2 <= self.categories <= MAX_CATEGORIES:
+            raise InputError(f"Expected {self.categories} categories from 2 to {MAX_CATEGORIES}")
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
 
     @property
     def truth(self) -> int:

@@ -28,7 +28,7 @@ VERSION = 1
 ROWS = 500
 """Records at a time."""
 
-LEAST_DEVIATION = 1e-3
+MIN_DEVIATION = 1e-3
 """Of a feature, over the largest: nothing is blown up more than that."""
 
 
@@ -102,7 +102,7 @@ def public_statistics(found: FeatureMap, batches: Iterator[np.ndarray]) -> tuple
         count, total, squares = count + len(values), total + values.sum(0), squares + values.square().sum(0)
     mean = total / count
     deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-    return mean.float(), deviation.clamp_min(max(LEAST_DEVIATION * float(deviation.max()), 1e-12)).float()
+    return mean.float(), deviation.clamp_min(max(MIN_DEVIATION * float(deviation.max()), 1e-12)).float()
 
 
 def no_statistics(found: FeatureMap) -> tuple[Tensor, Tensor]:

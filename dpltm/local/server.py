@@ -12,7 +12,7 @@ from dpltm.features.normalisation import NORM
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 
-LEAST_SIGNAL = 1e-3
+MIN_SIGNAL = 1e-3
 """Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
 
@@ -64,7 +64,7 @@ def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Ten
     means = means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
     apart, noise = means - centre, variance * answer.values
-    signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, LEAST_SIGNAL)
+    signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, MIN_SIGNAL)
     means = centre + apart * signal / (signal + noise)
     return {
         "fc1.weight": torch.from_numpy(means / NORM).float(),

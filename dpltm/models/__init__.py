@@ -135,9 +135,10 @@ def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(name for name, kind in KINDS.items() if len(tables) in kind.table_counts)
 
 
-def network_metavar() -> str:
-    """How help shows the names of networks."""
-    return "|".join(kind.metavar for kind in KINDS.values() if kind.metavar)
+def network_metavar(inputs: Inputs | None = None) -> str:
+    """How help shows the names of networks, of those whose records may be of that kind."""
+    shown = (kind.metavar for kind in KINDS.values() if inputs is None or inputs in kind.inputs)
+    return "|".join(name for name in shown if name)
 
 
 def for_inputs(inputs: Inputs) -> tuple[str, ...]:

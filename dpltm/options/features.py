@@ -1,4 +1,4 @@
-"""What stands in front of a network."""
+"""What stands in front of the network."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from dpltm.features.registry import metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
 
 
-@dataclass(frozen=True)
-class FeatureOptions(DataOptions):
-    """The same, and what stands in front of the network."""
+@dataclass(frozen=True, kw_only=True)
+class FeatureOptions:
+    """What stands in front of the network."""
 
     features: str | None = option(
         None,

@@ -26,8 +26,7 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
         raise InputError(f"`config` {source}: {problems[0]}")
     values |= {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
-        if (problem := _not_a_choice(known[name], value)) is not None:
-            raise InputError(problem)
+        check_choice(known[name], value)
     options = cls(**values)
     check_required(options)
     return options
@@ -43,8 +42,7 @@ def check_required(options: object) -> None:
 def check_choices(options: object) -> None:
     """Raises InputError for a text that is not among the choices of its option."""
     for item in fields(options):  # type: ignore[arg-type]
-        if (problem := _not_a_choice(item, getattr(options, item.name))) is not None:
-            raise InputError(problem)
+        check_choice(item, getattr(options, item.name))
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
@@ -81,6 +79,12 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 def _command(cls: type) -> str:
     return cls.__name__.removesuffix("Request").removesuffix("Options").lower()
+
+
+def check_choice(item: Field[Any], value: Any) -> None:
+    """Raises InputError for a text that is not among the choices of a field."""
+    if (problem := _not_a_choice(item, value)) is not None:
+        raise InputError(problem)
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:

@@ -8,6 +8,7 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.models import network_metavar
 from dpltm.options import option
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 
 PER_USER = 64
@@ -182,7 +183,7 @@ class RunFolderOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions):
+class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.

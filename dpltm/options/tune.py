@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.models import network_metavar
 from dpltm.options import option
+from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 
 
@@ -81,7 +82,7 @@ class ConfigurationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, FeatureOptions):
+class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, FeatureOptions, DataOptions):
     """Searches the settings of a private training on a public dataset, under the same budget and noise.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby

@@ -21,6 +21,7 @@ LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
 PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
 IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
+DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import
 PRINTERS = {"print", "builtins.print", "sys.stdout", "sys.stderr"}
 OPENERS = {
     *("open", "builtins.open", "io.open", "os.open", "os.fdopen", "codecs.open", "gzip.open", "bz2.open", "lzma.open"),
@@ -52,6 +53,7 @@ class Checker(ast.NodeVisitor):
         self.module = module
         self.package = module if is_package else module.rpartition(".")[0]
         self.layer = layer(module)
+        self.function = ""  # the dotted name of the function that is being looked at
         self.names: dict[str, str] = {}  # local name: the dotted name it was imported from
 
     def flag(self, node: ast.AST, what: str) -> None:
@@ -98,6 +100,18 @@ class Checker(ast.NodeVisitor):
             if full in NEVER:
                 self.flag(node, f"uses {full}")
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.within(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.within(node)
+
+    def within(self, node: ast.ClassDef | ast.FunctionDef) -> None:
+        before = self.function
+        self.function = f"{before or self.module}.{node.name}"
+        self.generic_visit(node)
+        self.function = before
+
     def visit_Name(self, node: ast.Name) -> None:
         self.judge_use(node)
 
@@ -120,7 +134,7 @@ class Checker(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
         name = self.dotted(node.func)
-        if name in IMPORTERS:
+        if name in IMPORTERS | {DEFERRED} and self.function != f"{DEFERRED}.resolve":
             target = node.args[0] if node.args else None
             if isinstance(target, ast.Constant) and isinstance(target.value, str):
                 self.reaches(node, target.value)
@@ -193,6 +207,9 @@ def test_source(folder: str) -> None:
         ("dpltm.tickets.store", "import torch\ntorch.save({}, 'x')", "uses torch.save"),
         ("dpltm.cli.main", "import importlib\nimportlib.import_module(name)", "not a literal"),
         ("dpltm.cli.main", "from importlib import import_module as m\nm(f'{x}')", "not a literal"),
+        ("dpltm.models", "from dpltm.registry import Deferred\nDeferred(place)", "not a literal"),
+        ("dpltm.models", "from dpltm.registry import Deferred\nDeferred('dpltm.cli.main:run')", "imports dpltm.cli"),
+        ("dpltm.registry", "import importlib\ndef find():\n    importlib.import_module(name)", "not a literal"),
         ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=True)", "allow_pickle is not False"),
         ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=flag)", "allow_pickle is not False"),
         ("dpltm.masks", "open('x')", "opens a file (open)"),

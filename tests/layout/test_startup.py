@@ -35,3 +35,11 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Usage:" in done.stdout
     assert json.loads(done.stderr.splitlines()[-1]) == {"code": 0, "heavy": []}
+
+
+def test_registries_import_nothing_heavy() -> None:
+    """What help and refusals are read off: names, parameters, defaults."""
+    registries = "dpltm.filters, dpltm.local.protocols, dpltm.models, dpltm.options, dpltm.pruning, dpltm.registry"
+    script = f"import sys, {registries}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpltm.errors import InputError
 from dpltm.local.bit_strings import BitStrings
-from dpltm.local.channels import PROTOCOLS, WITH_ALPHA
 from dpltm.local.encoding import FixedPoint
+from dpltm.local.protocols import BIT_PROTOCOLS, WITH_ALPHA
 from dpltm.noise import FastSource, SecureSource
 
 ALPHA = 7.0
@@ -93,7 +93,7 @@ def text_of(row: np.ndarray) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
     answer = made(form, protocol)
     table = by_bayes(answer, True)
@@ -148,7 +148,7 @@ def test_one_record_is_read_by_itself():
 
 
 def test_inputs_are_finite_however_little_or_much_a_channel_tells():
-    for protocol, epsilon in itertools.product(PROTOCOLS, (1e-3, 1e4)):
+    for protocol, epsilon in itertools.product(BIT_PROTOCOLS, (1e-3, 1e4)):
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)
         for bits in (np.zeros((1, answer.inputs), np.uint8), np.ones((1, answer.inputs), np.uint8)):
             assert bool(answer.read(rows_of(bits)).isfinite().all()), (protocol, epsilon)
@@ -195,7 +195,7 @@ def test_coins_that_hardly_ever_flip_leave_the_public_form():
     assert np.array_equal(rows, answer.without_coins(scores, labels))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_every_bit_is_randomised_as_the_table_says(protocol):
     """All of a message, by counts: six deviations at most, of a true sign and of the lowest bit, and of the label."""
     answer = made(FixedPoint(0, 1), protocol, values=2, epsilon=3.0, label_epsilon=1.0)
@@ -268,7 +268,7 @@ def message_chances(answer: BitStrings, bits: tuple[int, ...], label: int) -> di
     return found
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_certified_is_the_largest_ratio_over_records_and_messages(protocol):
     answer = made(FixedPoint(0, 1), protocol, values=2, epsilon=1.3, label_epsilon=0.7, classes=3)
     records = [

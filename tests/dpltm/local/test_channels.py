@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpltm.errors import InputError
-from dpltm.local.channels import ONE_HOT, PROTOCOLS, WHOLE, WITH_ALPHA, Bit, Channel, channel, log_ratio
+from dpltm.local.channels import WHOLE, Bit, Channel, channel, log_ratio
+from dpltm.local.protocols import BIT_PROTOCOLS, ONE_HOT, WITH_ALPHA
 from dpltm.noise import FastSource, SecureSource
 
 
@@ -61,13 +62,13 @@ def test_chances_are_those_of_the_table(epsilon):
 
 @pytest.mark.parametrize("one_hot", [False, True])
 @pytest.mark.parametrize("bits", [1, 2, 3, 8])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_certified_is_the_largest_ratio_there_is(protocol, bits, one_hot):
     found = made(protocol, bits, 1.3, 2.5)
     assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_certified_is_the_largest_ratio_of_ten_bits(protocol):
     found = made(protocol, 10, 0.5, 7.0)
     assert found.certified() == pytest.approx(brute_force(found, False), rel=1e-9)
@@ -120,7 +121,7 @@ def test_what_the_two_reversed_positions_claim_does_not_hold(bits, epsilon, alph
 
 
 @pytest.mark.parametrize("bits", [1, 7, 64, 77, 200])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_bits_flip_as_often_as_the_channel_says(protocol, bits):
     """A chi-squared test of the ones that arrive, at each place for each input; bits of a place do not sway others."""
     found, rows = made(protocol, bits, 3.0, 2.0), 20_000
@@ -181,7 +182,7 @@ def test_no_records_are_no_records():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rr", 10, 1.0), "`protocol`: 'rr' is not one of ue, oue, rappor, moue, moue-hs, uer"),
+        (("rr", 10, 1.0), "`protocol`: unknown protocol 'rr'; known: ue, oue, rappor, moue, moue-hs, uer"),
         (("ue", 0, 1.0), "`bits`: 0 is not a whole number from 1 to 1,000,000,000"),
         (("ue", 10, 0.0), "`epsilon`: 0 is not a positive number up to 10000"),
         (("ue", 10, math.nan), "`epsilon`: nan is not a positive number up to 10000"),

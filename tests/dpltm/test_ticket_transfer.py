@@ -17,7 +17,7 @@ from dpltm.errors import InputError
 from dpltm.generation import GenerationConfig, Ticket, Tickets, generate, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.transfer import MODES, one_round, retarget, transfer
+from dpltm.ticket_transfer import MODES, one_round, retarget, transfer
 
 SEED = 23
 MLP = ModelSpec("mlp:20,10", 12, 4)

@@ -1,0 +1,287 @@
+"""A filter, a criterion and a kind of networks of one's own: one object each, registered in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpltm.cli.main import run
+from dpltm.errors import InputError
+from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
+from dpltm.filters.descriptor import CLIP_NORM
+from dpltm.generation import GenerationConfig, generate, without_data
+from dpltm.local.channels import channel
+from dpltm.local.protocols import PROTOCOLS, LocalProtocol
+from dpltm.masks import Mask
+from dpltm.models import KINDS, ModelSpec, build, for_tables, resolve
+from dpltm.models.kind import LayerSpec, NetworkKind, layer
+from dpltm.noise import FastSource
+from dpltm.pruning import CRITERIA, DATA_FREE
+from dpltm.pruning.criterion import Criterion, PruningRound
+from dpltm.pruning.topk import keep_topk
+from dpltm.registry import Deferred, Parameter, Registry
+from dpltm.sampling import Records
+from dpltm.training import TrainingConfig, train
+
+PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5", "--seed", "3")
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--dense")
+SHORT = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "3", "--batch-size", "32")
+
+
+@contextmanager
+def registered(registry: Registry[Any], entry: Any) -> Iterator[None]:
+    """What one line in the registry does, undone afterwards."""
+    registry.register(entry)
+    try:
+        yield
+    finally:
+        registry.unregister(entry.name)
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in an empty folder; returns its JSON answer, or its one line of error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Any:
+        code = run([*arguments, "--json"])
+        out, err = capsys.readouterr()
+        if code == 2:
+            assert list(tmp_path.iterdir()) == []
+            return err.removeprefix("error: ").strip()
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
+
+
+# --- a filter: half of the clipped gradient ---
+
+
+@dataclass(frozen=True)
+class Half:
+    """Radial filter g -> min(norm, C) g / (2 norm)."""
+
+    clip_norm: float
+    kind: ClassVar[Literal["radial"]] = "radial"
+    nominal_bound: ClassVar[None] = None
+
+    def factor(self, norm: Tensor) -> Tensor:
+        return (self.clip_norm / norm.clamp_min(1e-30)).clamp(max=1.0) / 2
+
+    def certified_bound(self, live: int) -> float:
+        del live
+        return self.clip_norm / 2
+
+    def __str__(self) -> str:
+        return f"half(C={self.clip_norm:g})"
+
+
+HALF = FilterDescriptor("half", "Half of the clipped gradient.", "this test", (CLIP_NORM,), Half)
+
+
+def test_a_filter_at_the_terminal(answer):
+    command = ("train", *PRIVATE, "--model", "mlp:4", "--filter", "half", "--steps", "2", "--noise-multiplier", "1")
+    unknown = "--filter: 'half' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid"
+    assert answer(*command, "--out", "r") == unknown
+    with registered(FILTERS, HALF):
+        assert answer(*command, "--tanh-range", "2", "--out", "r") == (
+            "--tanh-range: only for --filter tanh, tanh-clip, radial-tanh or sigmoid, not half"
+        )
+        assert answer(*command, "--compile", "--out", "r") == (
+            "--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); half has nothing to compile"
+        )
+        body = answer(*command, "--clip-norm", "3", "--out", "r")
+    assert (body["filter"], body["sensitivity"], body["noise_std"]) == ("half(C=3)", 1.5, 1.5)
+    assert answer("train", *PRIVATE, "--steps", "2", "--noise-multiplier", "1", "--dry-run")["filter"] == "clip(C=1)"
+
+
+def test_a_filter_in_the_library():
+    with registered(FILTERS, HALF):
+        half = make_filter("half", clip_norm=3.0)
+        with pytest.raises(InputError) as error:
+            make_filter("half", clipnorm=3.0)
+    assert str(error.value) == "`clipnorm`: half has no such parameter; did you mean `clip_norm`?"
+    with pytest.raises(InputError, match=r"^`compile`: only for .*; half\(C=3\) has nothing to compile$"):
+        check_compiles(half)
+    model = build(ModelSpec("mlp", 2, 2))
+    x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    config = TrainingConfig(half, 1.0, 1, 4.0, 0.0, 1.0)
+    train(model, Mask.dense(model), Records(x, y), config, sampling=FastSource(0), noise=FastSource(0))
+    # a step of size 1 along a mean gradient that is longer than C, without noise
+    assert torch.cat([value.flatten() for value in model.parameters()]).norm().item() == pytest.approx(1.5, rel=1e-3)
+
+
+# --- a criterion: the last weights go first ---
+
+
+def by_place(step: PruningRound) -> Mask:
+    scores = {name: -torch.arange(step.mask[name].numel()).view_as(step.mask[name]).double() for name in step.live}
+    return keep_topk(scores, step.mask, step.live, step.scope)
+
+
+PLACE = Criterion("place", "The last weights go first.", "this test", "nothing", by_place, scope="global")
+
+
+def test_a_criterion_at_the_terminal(answer):
+    command = ("generate", *PUBLIC, *SHORT, "--criterion", "place", "--provenance", "public", "--out", "t")
+    assert answer(*command).endswith("dp-train, dp-synthetic")
+    free = (*PUBLIC, "--rounds", "2", "--criterion", "place")
+    with registered(CRITERIA, PLACE):
+        assert answer("generate", *free, "--lr", "1", "--out", "t") == (
+            "--lr: nothing is trained for data-free tickets; leave it out, or say --provenance public"
+        )
+        assert answer("generate", *free, "--epsilon", "1", "--out", "t") == (
+            "--epsilon: only for --criterion dp-train and dp-synthetic; place spends none"
+        )
+        assert answer("generate", *free, "--out", "free")["provenance"] == "data-free"
+        assert [row["round"] for row in answer(*command)["tickets"]] == [0, 1, 2]
+    settings = json.loads(Path("t/tickets.json").read_text())["config"]
+    assert (settings["criterion"], settings["scope"]) == ("place", "global")
+
+
+def test_a_criterion_in_the_library():
+    spec, x, y = ModelSpec("mlp:3", 4, 2), torch.eye(4), torch.arange(4) % 2
+    config = {"rounds": 1, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "place"}
+    with pytest.raises(
+        InputError, match=r"^`criterion`: unknown criterion 'place'; known: magnitude, .*, structured$"
+    ):
+        GenerationConfig(**config)
+    with registered(CRITERIA, PLACE):
+        assert "place" in DATA_FREE
+        made = [generate(spec, x, y, GenerationConfig(**config)), without_data(spec, GenerationConfig(**config))]
+    for tickets in made:
+        assert tickets.tickets[1].mask["fc1.weight"].flatten().tolist() == [True] * 6 + [False] * 6
+        assert tickets.tickets[1].mask["fc2.weight"].flatten().tolist() == [True] * 3 + [False] * 3
+
+
+# --- a kind of networks: two linear layers of one width ---
+
+
+def _width(text: str) -> int:
+    width = text.partition(":")[2]
+    if not width.isdecimal() or int(width) < 1:
+        raise InputError(f"`model`: {text!r:.80}: say the width, as in twin:5")
+    return int(width)
+
+
+def _check(text: str, features: int) -> None:
+    del features
+    _width(text)
+
+
+def _shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    width = _width(text)
+    return {"a.weight": (width, features), "a.bias": (width,), "b.weight": (classes, width), "b.bias": (classes,)}
+
+
+def _layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    width = _width(text)
+    return layer("a", torch.nn.Linear, features, width), layer("relu1", "ReLU"), layer("b", "Linear", width, classes)
+
+
+TWIN = NetworkKind(
+    "twin",
+    "Two linear layers.",
+    "this test",
+    "twin:W",
+    ("vectors",),
+    _check,
+    _shapes,
+    _layers,
+    lambda text, shapes: f"{text.partition(':')[0]}:{shapes['a.weight'][0]}",
+)
+
+
+def test_a_kind_of_networks_at_the_terminal(answer):
+    command = ("--model", "twin-tanh:5", "--rounds", "1", "--iterations", "2", "--provenance", "public")
+    assert answer("generate", *PUBLIC, *command, "--out", "t") == (
+        "--model: unknown network 'twin-tanh:5'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn,"
+        " latent, embed, embed-pad, lstm, gru, ncf"
+    )
+    with registered(KINDS, TWIN):
+        assert answer("generate", *PUBLIC, *command[2:], "--model", "twin:x", "--out", "t") == (
+            "--model: 'twin:x': say the width, as in twin:5"
+        )
+        answer("generate", *PUBLIC, *command, "--out", "t")
+        body = answer("train", "t@1", *PRIVATE[:-1], "--steps", "2", "--epsilon", "1", "--out", "r")
+        assert body["live"] < 5 * 64 + 5 + 50 + 10
+        augmented = ("--steps", "2", "--noise-multiplier", "1", "--augment", "flip", "--dry-run")
+        assert answer("train", *PRIVATE, "--model", "twin:5", *augmented)["augment"] == "flip"
+
+
+def test_a_kind_of_networks_in_the_library():
+    with registered(KINDS, TWIN):
+        spec = ModelSpec(resolve("twin-tanh:5", (8, 8)), 64, 10)
+        model = build(spec, 1)
+        assert "twin" in for_tables(())
+        assert "twin" not in for_tables((9,))
+    assert list(dict(model.named_children())) == ["a", "tanh1", "b"]
+    assert {name: tuple(value.shape) for name, value in model.named_parameters()} == _shapes("twin:5", 64, 10)
+    with pytest.raises(InputError, match=r"^`model`: unknown network 'twin:5'"):
+        ModelSpec("twin:5", 64, 10)
+
+
+# --- a local protocol: fair coins with a little of the bit ---
+
+
+def test_a_local_protocol(answer):
+    def chances(epsilon: Any, alpha: Any, bits: int) -> Any:
+        del alpha
+        p = (epsilon / bits).exp() / (1 + (epsilon / bits).exp())
+        return [(p, 1 - p)]
+
+    with registered(PROTOCOLS, LocalProtocol("even", "As rappor.", "this test", chances)):
+        command = ("latent", "epsilon", "--protocol", "even", "--bits", "4", "--epsilon", "2")
+        assert answer(*command, "--alpha", "3") == "--alpha: even has none; leave it out"
+        assert answer(*command)["certified"] == pytest.approx(2)
+        assert channel("even", 4, 2.0).certified() == channel("rappor", 4, 2.0).certified()
+
+
+# --- the registries themselves ---
+
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "filter": FILTERS,
+    "criterion": CRITERIA,
+    "model": KINDS,
+    "protocol": PROTOCOLS,
+}
+
+
+@pytest.mark.parametrize("field", REGISTRIES)
+def test_every_entry_says_what_it_is(field):
+    for name, entry in REGISTRIES[field].items():
+        assert entry.name == name
+        assert entry.help.endswith(".")
+        assert entry.source
+
+
+@pytest.mark.parametrize("field", REGISTRIES)
+def test_a_name_that_is_taken(field):
+    registry = REGISTRIES[field]
+    name, entry = next(iter(registry.items()))
+    with pytest.raises(InputError) as error:
+        registry.register(entry)
+    assert str(error.value) == f"`{field}`: there is one named {name!r} already; take another name"
+
+
+def test_what_is_deferred_is_there():
+    places = [value for entry in CRITERIA.values() for value in vars(entry).values() if isinstance(value, Deferred)]
+    assert len(places) >= len(CRITERIA)
+    assert all(callable(place.resolve()) for place in places)
+
+
+def test_parameters_have_ranges():
+    with pytest.raises(InputError, match=r"^`k`: 3 is not a number between 0 and 2$"):
+        Parameter("k", 1.0, "A number.", "K", 0.0, 2.0).check(3)

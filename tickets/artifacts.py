@@ -1,0 +1,90 @@
+"""Sets, winners and runs: from memory to a folder, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from dpltm.errors import InputError
+from dpltm.privacy.ledger import Ledger
+from dpltm.run import Run
+from dpltm.ticket_set import TicketSet, Winner
+from dpltm.tickets.files import new_folder
+from dpltm.tickets.ledger_file import copy_events, open_ledger
+from dpltm.tickets.run import load_run, write_run
+from dpltm.tickets.store import find_set, is_bundled
+from dpltm.tickets.ticket_set import ledger_path, save_ticket_set
+from dpltm.tickets.winner import drawn_from, load_winner, write_winner
+
+Artifact = TypeVar("Artifact", TicketSet, Winner, Run)
+
+
+def save(value: Artifact, path: str | Path) -> Artifact:
+    """Writes a ticket set, a winner with its set, or a run to a folder, whole or not at all.
+
+    What its ledger holds in memory is copied into the folder; go on with what is returned, whose ledger is that file.
+    References of a registry in memory stand for records that nobody will know again, and overlap all others: whoever wants
+    them told apart later hands a ledger of ``dpltm.tickets.ledger_file.open_ledger`` to the stages from the start.
+    Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
+
+    Args:
+        value: what to keep.
+        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from.
+
+    Returns:
+        The same as it lies there.
+
+    Raises:
+        ArtifactError: ``path`` exists, or cannot be written.
+    """
+    path = Path(path)
+    if isinstance(value, Run):
+        return _save_run(value, path)
+    if isinstance(value, Winner):
+        if value.tickets is None:
+            raise InputError("`value`: a winner without its set; save the set")
+        at_home = value.tickets.path == path
+        tickets = value.tickets if at_home else save(value.tickets, path)
+        write_winner(tickets, value)
+        return replace(value, tickets=tickets)
+    saved = save_ticket_set(path, value)
+    if value.ledger is not None and value.ledger.events:
+        copy_events(ledger_path(path), value.ledger.events)
+    return _with_ledger(saved)
+
+
+def _save_run(run: Run, path: Path) -> Run:
+    with new_folder(path) as folder:
+        write_run(folder, run.config, run.model, run.mask, run.metrics, run.feature_map)
+        if run.ledger is not None:
+            copy_events(folder / "ledger.jsonl", run.ledger.events)
+    return replace(run, path=path, label=str(path))
+
+
+def load(path: str | Path) -> TicketSet | Winner | Run:
+    """What lies in a folder: a run, a ticket set, or the winner that was drawn from it last.
+
+    Its ledger is the file in the folder, so that whatever is spent on it next is entered there.
+
+    Args:
+        path: of the folder, or the name of a set that comes with dpltm, ``bundled:NAME``.
+
+    Raises:
+        ArtifactError: nothing that dpltm wrote, or damaged.
+    """
+    if (Path(path) / "config.json").is_file():
+        return load_run(Path(path))
+    tickets = _with_ledger(find_set(str(path)))
+    return load_winner(tickets) if drawn_from(tickets) else tickets
+
+
+def _with_ledger(tickets: TicketSet) -> TicketSet:
+    """A set in a folder with the ledger that goes with it; one that comes with dpltm has none."""
+    return (
+        tickets if tickets.path is None or is_bundled(tickets.path) else replace(tickets, ledger=_ledger(tickets.path))
+    )
+
+
+def _ledger(folder: Path) -> Ledger:
+    return open_ledger(ledger_path(folder), links=False)
