@@ -1,0 +1,42 @@
+"""Records as a network gets them: scaled by public bounds, or their features; all at once, or a batch at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dpltm.data import Augmentation, Dataset, Split, prepare
+from dpltm.sampling import Records
+from dpltm.stages.front import network_inputs
+from dpltm.stages.services import Services
+
+
+def tensors(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """All records of a split, ``(n, features)`` float32, and their labels."""
+    x = network_inputs(split, dataset, services)
+    if dataset.feature_map is None:
+        ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
+    else:
+        ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
+    return ready.to(device), torch.tensor(split.y, device=device)
+
+
+def batched_records(
+    split: Split, dataset: Dataset, services: Services, device: str = "cpu", augment: Augmentation = "none"
+) -> Records:
+    """The same a batch at a time, made ready as it is read.
+
+    ``(n, copies, features)`` if records are augmented, and ``(n, ratings, features)`` if they are users.
+    """
+    x, feature_map = network_inputs(split, dataset, services, augment), dataset.feature_map
+    copies = () if augment == "none" and dataset.unit == "record" else (x.shape[1],)
+
+    def make_ready(rows: Tensor) -> Tensor:
+        each = rows.flatten(0, 1) if copies else rows
+        if feature_map is None:
+            ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables))
+        else:
+            ready = feature_map.centred(each.float())
+        return ready.view(len(rows), *copies, -1)
+
+    return Records(x, split.y, device=device, prepare=make_ready)

@@ -1,0 +1,88 @@
+"""What requests name, opened: records, runs that stand in front of networks, features from the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpltm.data import Dataset, by_user, load
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import ArtifactError, InputError
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
+from dpltm.options.parsing import parse_pair
+from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
+from dpltm.stages.progress import Progress
+from dpltm.stages.services import Services
+from dpltm.tickets.feature_cache import FeatureCache
+from dpltm.tickets.identity import read_ref
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.run import load_run
+
+PER_USER = 64
+"""Ratings of a user that count at unit ``user``, if nothing is said."""
+
+
+def open_dataset(request: DataOptions, for_training: bool = True) -> Dataset:
+    """The dataset that a request names; one record will do where nothing is learned from them.
+
+    Raises:
+        DpltmError: with one line about whatever is wrong.
+    """
+    if request.dataset is None:
+        raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
+    dataset = load(
+        request.dataset,
+        label=request.label,
+        bounds=None if request.bounds is None else parse_pair("bounds", request.bounds),
+        classes=request.classes,
+        records=request.records,
+        subset=request.subset,
+        test=request.test,
+        words=request.words,
+        length=request.length,
+        users=request.users,
+        items=request.items,
+        for_training=for_training,
+    )
+    if getattr(request, "unit", "record") == "record":
+        return dataset
+    slots = getattr(request, "per_user", None)
+    return by_user(dataset, PER_USER if slots is None else slots)
+
+
+def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:
+    """The dataset with the feature map that a request names, if any."""
+    return with_feature_map(dataset, request, FeatureSources(registry=registry, network=open_network), progress)
+
+
+def open_network(name: str) -> TrainedNetwork:
+    """What the run in a folder is as the front of another network."""
+    run = load_run(Path(name))
+    try:
+        records = read_ref(run.config["records"])
+    except (KeyError, ArtifactError):
+        records = None
+    return TrainedNetwork(
+        name=name,
+        spec=run.spec,
+        parameters={key: value.detach().clone() for key, value in run.model.named_parameters()},
+        bounds=run.bounds,
+        feature_map=run.feature_map,
+        ticket_set=run.config.get("ticket_set_id"),
+        records=records,
+        events=open_ledger(Path(name) / "ledger.jsonl").events,
+    )
+
+
+def services(progress: Progress) -> Services:
+    """What a stage is handed: features from the user's cache."""
+    return Services(progress, FeatureCache())
+
+
+def free_name(stem: str, suffix: str) -> Path:
+    """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
+    path, number = Path(stem + suffix), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}{suffix}")
+    return path
