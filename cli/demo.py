@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, select, train
+from dpltm.cli import generate, select
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.cli.run import RunOptions, Stages, run
+from dpltm.options.train import TrainRequest
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -56,7 +57,7 @@ def demo(options: DemoOptions, out: Path, console: Console) -> dict[str, Any]:
         select.SelectOptions(
             dataset="digits", subset=PRIVATE, set=tickets, eps1=eps1, score="additive", ledger=ledger, delta=options.delta
         ),
-        train.TrainOptions(
+        TrainRequest(
             dataset="digits", subset=PRIVATE, ticket=tickets, filter="tanh", epsilon=options.epsilon, delta=options.delta,
             out=str(out / "run"), ledger=ledger,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -23,12 +24,12 @@ from dpltm.cli import (
     select,
     tickets,
     tickets_make,
-    train,
-    tune,
 )
 from dpltm.cli import run as run_all
 from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -39,9 +40,9 @@ app = typer.Typer(
 )
 register(app, "generate", generate.GenerateOptions, generate.command)
 register(app, "select", select.SelectOptions, select.command)
-register(app, "train", train.TrainOptions, train.command)
+register(app, "train", TrainRequest, lambda *asked: import_module("dpltm.cli.train").command(*asked))
 register(app, "run", run_all.RunOptions, run_all.command)
-register(app, "tune", tune.TuneOptions, tune.command)
+register(app, "tune", TuneRequest, lambda *asked: import_module("dpltm.cli.tune").command(*asked))
 register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
 register(app, "predict", predict.PredictOptions, predict.command)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")

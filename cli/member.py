@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make
 from dpltm.cli.common import origin_events
 from dpltm.cli.console import Console
 from dpltm.cli.options import read_section, resolve
@@ -28,6 +28,8 @@ from dpltm.cli.recipe import (
     slug,
 )
 from dpltm.errors import InputError
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
 
 if TYPE_CHECKING:
     from dpltm.tickets.sweep_files import SweepFolder
@@ -80,6 +82,8 @@ class Maker:
         return json.loads(path.read_text(encoding="utf-8")).get("records") if path.exists() else None
 
     def _trained(self, member: Member, source: Path | None, settings: Section) -> dict[str, Any]:
+        from dpltm.tickets.workbench.train import train
+
         arm, home = member.arm, self.folder.member(member.label)
         out, ledger = home / "run", home / "ledger.jsonl"
         _remove(out)
@@ -100,7 +104,7 @@ class Maker:
         else:
             given["ticket"] = f"{source}@{_round(member, source, settings)}"
         options = laid(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
-        found["train"] = train.run(resolve(train.TrainOptions, given, options, path), self.quiet)
+        found["train"] = train(resolve(TrainRequest, given, options, path), self.quiet)
         _remove(home / "tickets")
         return found
 
@@ -169,8 +173,10 @@ class Maker:
         path = self.folder.root / "tune" / f"{records}-{key[:8]}.toml"  # of all arms that ask the same
 
         def make() -> None:
+            from dpltm.tickets.workbench.tune import tune
+
             given = {"out": str(path), "seed": seed, "set": None if tickets is None else str(tickets)}
-            tune.run(resolve(tune.TuneOptions, given, asked, str(recipe.path)), self.quiet, portable=True)
+            tune(resolve(TuneRequest, given, asked, str(recipe.path)), self.quiet, portable=True)
 
         self._once(path, make)
         return read_section(path, "train")

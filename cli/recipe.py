@@ -28,10 +28,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make
 from dpltm.cli.common import DataOptions, load_dataset
 from dpltm.cli.options import read_toml, resolve, section_problems
 from dpltm.errors import InputError
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
 from dpltm.pruning import DP_CRITERIA
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ MEASURES = ("accuracy", "rmse")
 Section = Mapping[str, Any]
 
 COMMANDS: dict[str, type] = {
-    "train": train.TrainOptions,
+    "train": TrainRequest,
     "select": select.SelectOptions,
-    "tune": tune.TuneOptions,
+    "tune": TuneRequest,
     "generate": generate.GenerateOptions,
     "transfer": tickets_make.TransferOptions,
     "scheme": latent_encode.SchemeOptions,
@@ -586,9 +588,9 @@ def laid(under: Section, over: Section) -> dict[str, Any]:
     return found
 
 
-def train_options(section: Section, source: str) -> train.TrainOptions:
+def train_options(section: Section, source: str) -> TrainRequest:
     """A training's options, of which the recipe has decided some."""
-    return resolve(train.TrainOptions, {}, section, source)
+    return resolve(TrainRequest, {}, section, source)
 
 
 def grouped(arms: tuple[Arm, ...]) -> list[tuple[str, list[Arm]]]:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, replace
 from typing import Any
 
-from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make, train, tune
+from dpltm.cli import generate, latent_encode, latent_train, select, tickets_make
 from dpltm.cli.common import check_delta_alone
 from dpltm.cli.options import flag_of, in_flags
 from dpltm.cli.recipe import Arm, Section, data_of, provenance, searched_with
-from dpltm.cli.train_plan import NO_FEATURES, check_options
 from dpltm.errors import InputError
 from dpltm.options.sections import resolve
 from dpltm.options.sections import right_keys as sound
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
 
 
 def of_set(section: Section) -> list[str]:
@@ -37,9 +38,11 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
             yield from (f"latent.{stage}: {problem}" for problem in _refused(cls, given, arm.latent[stage], check))
         return
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
-    yield from (f"train: {problem}" for problem in _refused(train.TrainOptions, start, arm.train, _check_training))
+    yield from (f"train: {problem}" for problem in _refused(TrainRequest, start, arm.train, _check_training))
     if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
-        yield f"train: {NO_FEATURES}"
+        from dpltm.stages.budget import NO_FEATURES
+
+        yield f"train: {in_flags(NO_FEATURES)}"
     if arm.select is not None:
         public = arm.select.get("rule") == "smallest-within"
         section = arm.select if public else {**data_of(arm.train), **arm.select}
@@ -61,7 +64,7 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
             yield "tune: for-records is missing: the public number of private records"
         else:
             given = {} if name is None else {"set": "SET"}
-            yield from (f"tune: {problem}" for problem in _refused(tune.TuneOptions, given, asked, tune.check_options))
+            yield from (f"tune: {problem}" for problem in _refused(TuneRequest, given, asked, _check_search))
 
 
 def _refused(cls: type, given: Mapping[str, Any], section: Section, check: Callable[[Any], Any]) -> list[str]:
@@ -112,8 +115,16 @@ def _check_generation(options: generate.GenerateOptions) -> None:
     check_delta_alone(options.delta)
 
 
-def _check_training(options: train.TrainOptions) -> None:
-    check_options(options)
+def _check_search(request: TuneRequest) -> None:
+    from dpltm.stages.tune import check_request
+
+    check_request(request)
+
+
+def _check_training(options: TrainRequest) -> None:
+    from dpltm.stages.train_checks import check_request
+
+    check_request(options)
     check_delta_alone(options.delta)
     if options.lr is not None and not options.lr > 0:
         raise InputError(f"--lr: {options.lr:g} is not a positive number")

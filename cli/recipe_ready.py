@@ -20,10 +20,10 @@ from dpltm.cli.recipe import (
     provenance,
     train_options,
 )
-from dpltm.cli.train import TrainOptions
 from dpltm.errors import DpltmError, InputError
 from dpltm.options.sections import resolve, section_problems
 from dpltm.options.sections import right_keys as sound
+from dpltm.options.train import TrainRequest
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -135,15 +135,15 @@ class _Look:
 
     def _suits(self, arm: Arm, dataset: Dataset, where: str) -> None:
         """Whether an arm can train on these records, and be measured by them."""
-        from dpltm.cli.train_plan import check_records
         from dpltm.data import by_user
+        from dpltm.stages.train_plan import sampling_of
         from dpltm.tickets.identity import reference
 
         try:
-            options = train_options({**sound(TrainOptions, arm.train), "dense": True}, str(self.recipe.path))
+            options = train_options({**sound(TrainRequest, arm.train), "dense": True}, str(self.recipe.path))
             if options.unit == "user":
                 dataset = by_user(dataset, options.per_user or PER_USER)
-            check_records(options, dataset)
+            sampling_of(options, dataset)
         except DpltmError as error:
             self._note(where, error)
         self.records[arm.name] = reference(dataset, make_key=False)

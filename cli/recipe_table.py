@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import train
 from dpltm.cli.common import figure
 from dpltm.cli.console import Console
+from dpltm.cli.options import in_flags
 from dpltm.cli.recipe import Arm, Member, Recipe, grouped, provenance, train_options
 from dpltm.cli.recipe_account import together
 from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK
@@ -180,10 +180,12 @@ def _at_most(recipe: Recipe, arm: Arm) -> str:
 
 def _would_spend(arm: Arm, source: str) -> dict[str, Any] | None:
     """Certified and nominal epsilon of one training of the whole network; None where tickets or a search come first."""
+    from dpltm.tickets.workbench.train import train
+
     if arm.latent is not None or arm.tickets is not None or arm.tune is not None:
         return None
     options = train_options({**arm.train, "dense": True, "dry-run": True}, source)
-    found: dict[str, Any] = train.run(options, Console(quiet=True))["privacy"]
+    found: dict[str, Any] = train(options, Console(quiet=True))["privacy"]
     return found
 
 
@@ -294,11 +296,12 @@ def _terms(privacy: dict[str, Any]) -> str:
 def _caveats(rows: list[dict[str, Any]]) -> list[str]:
     """What the rows' own guarantees are to be read with."""
     from dpltm.privacy.ledger import SEARCH_NOTE
+    from dpltm.stages.train import NO_NAMED_LEDGER
 
     said: dict[str, list[str]] = {}
     for row in rows:
         for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
-            if note not in (train.OTHERS, SEARCH_NOTE):  # said of all together
+            if note not in (in_flags(NO_NAMED_LEDGER), SEARCH_NOTE):  # said of all together
                 said.setdefault(note, []).append(row["name"])
     return [_about(names, len(rows)) + note for note, names in said.items()]
 

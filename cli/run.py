@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, select, train, train_plan
+from dpltm.cli import generate, select
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.cli.recipe import data_of, is_recipe
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.options.sections import resolve, table
+from dpltm.options.train import TrainRequest
 from dpltm.tickets.files import read_toml
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 STAGES: dict[str, type] = {
     "generate": generate.GenerateOptions,
     "select": select.SelectOptions,
-    "train": train.TrainOptions,
+    "train": TrainRequest,
 }
 
 
@@ -62,7 +63,7 @@ class Stages:
 
     generate: generate.GenerateOptions
     select: select.SelectOptions
-    train: train.TrainOptions
+    train: TrainRequest
 
 
 def command(options: RunOptions, call: Call) -> None:
@@ -177,6 +178,7 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
         DpltmError: bad input anywhere in the file, before the first stage starts.
     """
     from dpltm.tickets.files import check_free
+    from dpltm.tickets.workbench.train import train
 
     check_free(Path(options.out or ""))
     planned = _preflight(options, stages)
@@ -184,7 +186,7 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
         return _dry_run(options, stages, planned)
     made = generate.run(stages.generate, console)
     drawn = select.run(stages.select, console)
-    trained = train.run(stages.train, console)
+    trained = train(stages.train, console)
     return {"out": options.out, "generate": made, "select": drawn, "train": trained, "privacy": trained["privacy"]}
 
 
@@ -196,8 +198,12 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     """
     from dpltm.generation import scheduled_densities
     from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.ledger import Ledger
     from dpltm.stages.front import take_over_map
-    from dpltm.tickets.identity import reference
+    from dpltm.stages.starting_point import fresh
+    from dpltm.stages.train_checks import check_request
+    from dpltm.stages.train_plan import plan as plan_training
+    from dpltm.tickets.identity import UserRegistry, reference
 
     check_epsilon("--epsilon", options.epsilon)
     if not 0 < options.split < 1:
@@ -232,12 +238,11 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         before.insert(0, ProvenanceEvent(origin, now(), "add-remove", "record", made.provenance, "planned"))
         if made.event is not None:
             before.insert(0, made.event)
-    train_plan.check_options(stages.train)
+    check_request(stages.train)
     take_over_map(private, source.feature_map, stages.train, "[generate]")  # which decides, so [train] may not
-    plain = replace(stages.train, ticket=None, dense=True, dry_run=True)
-    start = replace(train_plan.fresh_start(spec, 0), dataset=private)
+    ledger = Ledger(before, registry=UserRegistry(remember=False))
     try:
-        training = train_plan.make_plan(plain, start, tuple(before), Console(quiet=True))
+        training = plan_training(fresh(spec, 0), private, stages.train, ledger)
     except (BudgetError, CalibrationError) as error:
         if made.event is not None and isinstance(error, BudgetError):
             raise  # the tickets may have taken the budget: it says what did

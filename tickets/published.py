@@ -6,13 +6,18 @@ name tells who its owner is. Both are for the terminal of whoever owns the recor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
 DURATIONS = ("seconds", "minutes")
 PLACES = ("run", "ticket_set", "out", "config", "figure", "messages", "scheme")
 """Keys of answers whose values are durations, and paths."""
+
+PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
+"""Words of a metavar that say that the value is, or may be, a path."""
 
 
 def last_part(path: str) -> str:
@@ -27,6 +32,20 @@ def published(answer: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in answer.items()
         if key not in DURATIONS
     }
+
+
+def recorded(request: Any) -> dict[str, Any]:
+    """The options of a request as an artifact keeps them: all of them, paths by their last part, since folders tell whose
+    they are."""
+    settings = {}
+    for item in fields(request):
+        value, metavar = getattr(request, item.name), item.metadata["metavar"] or ""
+        if isinstance(value, str) and PATHS & set(re.findall("[A-Z]+", metavar)):
+            kind, colon, rest = value.partition(":") if ":RUN" in metavar else ("", "", value)
+            parts = rest.split(",") if metavar.endswith(",...") else [rest]
+            value = kind + colon + ",".join(last_part(part) for part in parts)
+        settings[item.name] = value
+    return settings
 
 
 def published_config(config: Mapping[str, Any]) -> dict[str, Any]:

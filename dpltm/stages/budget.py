@@ -127,9 +127,7 @@ def centre_release(
     return GaussianEvent(draft.dataset, now(), draft.adjacency, "record", "mean of features", sensitivity, noise)
 
 
-def evaluation_releases(
-    options: TrainOptions, dataset: Dataset, draft: TrainingEvent
-) -> tuple[GuaranteeEvent, ...]:
+def evaluation_releases(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[GuaranteeEvent, ...]:
     """What measuring accuracy on the records themselves costs: one release a checkpoint if it may stop the run, else one.
 
     Each has a time of its own: two releases are never equal, so that ledgers that tell of them can be merged.

@@ -9,7 +9,6 @@ import torch
 from dpltm.errors import InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.fused import check_compiler
-from dpltm.options.sections import check_choices
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.registry import changed
 from dpltm.stages.checks import MAX_NOISE, check_epsilon
@@ -28,7 +27,6 @@ def check_request(request: TrainRequest) -> None:
 
 def check_options(options: TrainOptions) -> None:
     """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
-    check_choices(options)
     check_filter(options)
     _check_budget(options)
     check_device(options)
@@ -52,9 +50,9 @@ def check_filter(options: TrainOptions) -> Filter:
     """The gradient filter; what it does not take, or cannot do, is refused."""
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal":
-        check_claims(options.filter)
+        check_claims(filter, options.filter)
     if options.compile:
-        check_compiles(options.filter)
+        check_compiles(filter, options.filter)
     return filter
 
 

@@ -13,6 +13,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.masks import Mask
 from dpltm.models import for_inputs
+from dpltm.options.sections import check_choices
 from dpltm.options.train import PER_USER, TrainOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import ref_from_text
@@ -69,7 +70,8 @@ class TrainingPlan:
             ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
-        names_ledger: whether the caller named the ledger that it is entered in.
+        before: what the ledger held when it was settled.
+        names_ledger: whether the caller named that ledger.
     """
 
     options: TrainOptions
@@ -83,6 +85,7 @@ class TrainingPlan:
     evaluations: tuple[GuaranteeEvent, ...] = ()
     centre: GaussianEvent | None = None
     sources: tuple[DatasetRef, ...] = ()
+    before: tuple[Event, ...] = ()
     names_ledger: bool = True
 
 
@@ -108,6 +111,7 @@ def plan(
     Raises:
         DpltmError: bad input, records that may not be used so, or too small a budget.
     """
+    check_choices(options)
     check_options(options)
     before = ledger.events
     dataset = _protected(_in_front(start, dataset), options)
@@ -147,6 +151,7 @@ def plan(
         evaluations,
         centre,
         _sources(start, dataset),
+        before,
         names_ledger,
     )
 
