@@ -21,7 +21,6 @@ from dpltm.options.sections import section_problems as section_problems
 from dpltm.options.sections import value_type
 from dpltm.tickets.files import read_section as read_section
 from dpltm.tickets.files import read_toml as read_toml
-from dpltm.tickets.published import PATHS as PATHS
 from dpltm.tickets.published import recorded as recorded
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ def drawn(monkeypatch):
         return noise_of(source, epsilon)
 
     noise_of = noise.two_sided_geometric
-    monkeypatch.setattr(noise, "two_sided_geometric", draw)
+    monkeypatch.setattr("dpltm.stages.train.two_sided_geometric", draw)
     return found
 
 

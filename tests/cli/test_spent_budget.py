@@ -44,7 +44,7 @@ def test_after_an_interrupted_training(cli, refused, events):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpltm.training.descend", interrupt)
+        patch.setattr("dpltm.stages.train.descend", interrupt)
         assert cli(*DENSE, "--epsilon", "1", "--out", "r").code == 130
     assert [event["kind"] for event in events("l")] == ["training"]
     assert "goes to 30 steps of training" in refused(*DENSE, "--epsilon", "1", "--out", "r", code=1)

@@ -13,6 +13,7 @@ import torch
 
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.stages import tune as stage
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--records", "700")
@@ -39,26 +40,22 @@ def cost(row, records, delta=1e-5, accountant="pld"):
 @pytest.fixture
 def trained(monkeypatch):
     """The networks that are scored, in order: a list that fills."""
-    from dpltm import generation
-
-    networks, judge = [], generation.accuracy
+    networks, judge = [], stage.accuracy
 
     def listening(model, x, y):
         networks.append({name: value.detach().clone() for name, value in model.named_parameters()})
         return judge(model, x, y)
 
-    monkeypatch.setattr(generation, "accuracy", listening)
+    monkeypatch.setattr(stage, "accuracy", listening)
     return networks
 
 
 @pytest.fixture
 def scores(monkeypatch):
     """Makes the search see these scores, one a training, and train nothing."""
-    from dpltm import generation, training
-
     left = []
-    monkeypatch.setattr(generation, "accuracy", lambda *_: left.pop(0))
-    monkeypatch.setattr(training, "train", lambda *_, **__: None)
+    monkeypatch.setattr(stage, "accuracy", lambda *_: left.pop(0))
+    monkeypatch.setattr(stage, "train", lambda *_, **__: None)
     return left
 
 
@@ -204,8 +201,6 @@ def test_it_finds_what_trains(cli):
 
 
 def test_without_a_test_split_a_fifth_of_the_records_is_held_out(cli, cwd, monkeypatch):
-    from dpltm import generation, training
-
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (53, 6), dtype=np.uint8), rng.integers(0, 3, 53)
     np.savez(cwd / "whole.npz", x_train=x, y_train=y)
@@ -220,8 +215,8 @@ def test_without_a_test_split_a_fifth_of_the_records_is_held_out(cli, cwd, monke
         seen["test"] = test
         return 0.5
 
-    monkeypatch.setattr(training, "train", train)
-    monkeypatch.setattr(generation, "accuracy", accuracy)
+    monkeypatch.setattr(stage, "train", train)
+    monkeypatch.setattr(stage, "accuracy", accuracy)
     options = ("--dataset", "whole.npz", "--classes", "3", "--model", "mlp", *QUICK)
     assert cli("tune", *options, "--json").json["best"]["accuracy"] == 0.5
     # which fifth is drawn; no record is on both sides, and none is missing
@@ -233,11 +228,9 @@ def test_without_a_test_split_a_fifth_of_the_records_is_held_out(cli, cwd, monke
 
 
 def test_options_reach_the_training(cli, monkeypatch):
-    from dpltm import generation, training
-
     configs = []
-    monkeypatch.setattr(training, "train", lambda *arguments, **_: configs.append(arguments[3]))
-    monkeypatch.setattr(generation, "accuracy", lambda *_: 0.5)
+    monkeypatch.setattr(stage, "train", lambda *arguments, **_: configs.append(arguments[3]))
+    monkeypatch.setattr(stage, "accuracy", lambda *_: 0.5)
     chosen = ("--optimizer", "adam", "--schedule", "cosine", "--average", "poly", "--clip-norm", "0.25")
     row = cli(*TUNE, *chosen, "--model", "mlp", "--json").json["best"]
     (config,) = configs
@@ -414,9 +407,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_before_anything_is_trained(cwd, refused, monkeypatch, case):
-    from dpltm import training
-
-    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("a training began"))
+    monkeypatch.setattr(stage, "train", lambda *_, **__: pytest.fail("a training began"))
     (cwd / "taken.toml").write_text("[train]\n")
     arguments, message = REFUSED[case]
     out = () if "--out" in arguments else ("--out", "best.toml")
@@ -432,13 +423,12 @@ def test_a_set_for_other_records(cwd, refused):
 
 
 def test_an_error_while_training_leaves_no_configuration(refused, monkeypatch):
-    from dpltm import training
     from dpltm.errors import InputError
 
     def fail(*_, **__):
         raise InputError("no memory")
 
-    monkeypatch.setattr(training, "train", fail)
+    monkeypatch.setattr(stage, "train", fail)
     assert refused(*TUNE, "--model", "mlp", "--out", "new/best.toml") == "no memory"
 
 
@@ -451,18 +441,14 @@ def test_fewer_than_five_records(cwd, refused):
 
 
 def test_a_clip_norm_that_no_filter_takes(refused, monkeypatch):
-    from dpltm import training
-
     trainings = []
-    monkeypatch.setattr(training, "train", lambda *_, **__: trainings.append(1))
+    monkeypatch.setattr(stage, "train", lambda *_, **__: trainings.append(1))
     assert refused(*TUNE, "--model", "mlp", "--clip-norm", "1,1e9").startswith("--clip-norm: 1000000000.0 is not")
     assert not trainings
 
 
 def test_more_steps_than_train_takes(refused, monkeypatch):
-    from dpltm.privacy import calibration
-
-    monkeypatch.setattr(calibration, "calibrate_noise", lambda *_: pytest.fail("calibrates for minutes"))
+    monkeypatch.setattr(stage, "calibrate_noise", lambda *_: pytest.fail("calibrates for minutes"))
     assert refused(*TUNE, "--model", "mlp", "--epochs", "1e12").startswith("--epochs")
 
 

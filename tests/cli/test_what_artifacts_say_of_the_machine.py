@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.cli import latent_train, member, train
+from dpltm.cli import latent_train, member
 from dpltm.cli.latent_encode import EncodeOptions, SchemeOptions
-from dpltm.cli.options import PATHS, recorded
-from dpltm.cli.tune import TuneOptions
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
+from dpltm.stages import train as train_stage
+from dpltm.tickets.published import PATHS, recorded
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -89,7 +91,7 @@ def home(cwd: Path) -> Path:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train, member, latent_train):
+    for module in (train_stage, member, latent_train):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -218,9 +220,7 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Pa
     assert "| min |" not in Path("r.sweep/results.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "cls", [train.TrainOptions, latent_train.TrainOptions, TuneOptions, SchemeOptions, EncodeOptions]
-)
+@pytest.mark.parametrize("cls", [TrainRequest, latent_train.TrainOptions, TuneRequest, SchemeOptions, EncodeOptions])
 def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
     known = {"dataset", "test", "ticket", "out", "ledger", "public", "scheme", "messages", "set", "features"}
@@ -243,7 +243,7 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     ],
 )
 def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
-    found = recorded(train.TrainOptions(**given))
+    found = recorded(TrainRequest(**given))
     assert {key: found[key] for key in kept} == kept
 
 
