@@ -9,13 +9,11 @@ from dpltm.features.registry import (
     MapChoice,
     MapKind,
     NetworkRun,
-    Parameter,
     Takes,
     Transform,
     metavar,
     names_taking,
     parse,
-    register,
 )
 
 __all__ = [
@@ -23,11 +21,9 @@ __all__ = [
     "MapChoice",
     "MapKind",
     "NetworkRun",
-    "Parameter",
     "Takes",
     "Transform",
     "metavar",
     "names_taking",
     "parse",
-    "register",
 ]

@@ -1,7 +1,7 @@
 """Kinds of feature maps that need no data: their names, parameters and ranges, and the records that they take.
 
 What options offer, and what a wrong one is told, is read from here. Nothing here imports torch; a transform is imported when
-one is made. A new kind is one :class:`MapKind`, and one call of :func:`register`.
+one is made. A new kind is one :class:`MapKind`, and one call of ``MAPS.register``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from dpltm.errors import InputError
+from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,34 +41,16 @@ class Transform(Protocol):
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A whole number that a kind of map is decided by.
-
-    Attributes:
-        name: what it is.
-        symbol: what stands for it in an option.
-        low, high: between which it lies; both are taken.
-        default: where an option leaves it out.
-    """
-
-    name: str
-    symbol: str
-    low: int
-    high: int
-    default: int
-
-
-@dataclass(frozen=True)
 class MapKind:
     """A kind of map.
 
     Attributes:
         name: as ``features`` has it.
-        parameters: in the order of the option.
+        parameters: whole numbers, in the order of the option; ``metavar`` stands for each in it.
         takes: what a record has to be.
         help: one sentence.
         source: where it is from.
-        ranges: what parameters out of range are told, with the range of each at ``{symbol}``.
+        ranges: what parameters out of range are told, with the range of each at its ``{METAVAR}``.
         transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
             that it cannot take.
     """
@@ -82,12 +65,12 @@ class MapKind:
 
     def choice(self, *values: int) -> MapChoice:
         """This kind with these parameters, and defaults for those that are left out."""
-        return MapChoice(self, values + tuple(parameter.default for parameter in self.parameters[len(values) :]))
+        return MapChoice(self, values + tuple(int(parameter.default) for parameter in self.parameters[len(values) :]))
 
     @property
     def forms(self) -> tuple[str, ...]:
         """How an option may say it, as in ``scatter`` and ``scatter:J,L``."""
-        symbols = ",".join(parameter.symbol for parameter in self.parameters)
+        symbols = ",".join(parameter.metavar or parameter.name for parameter in self.parameters)
         return (self.name, f"{self.name}:{symbols}") if symbols else (self.name,)
 
     @property
@@ -116,7 +99,7 @@ class MapChoice:
             parameter.low <= value <= parameter.high for parameter, value in zip(parameters, self.values, strict=True)
         ):
             return
-        ranges = {parameter.symbol: f"{parameter.low} to {parameter.high}" for parameter in parameters}
+        ranges = {str(one.metavar): f"{one.low:g} to {one.high:g}" for one in parameters}
         raise InputError(
             f"`features`: {self.text}: {self.kind.ranges.format(**ranges)}; the usual is {self.kind.choice().text}"
         )
@@ -185,85 +168,51 @@ def names_taking(takes: Takes) -> tuple[str, ...]:
     return tuple(kind.name for kind in MAPS.values() if kind.takes == takes)
 
 
-def register(kind: MapKind) -> None:
-    """Adds a kind of map, which options, artifacts and refusals then know.
-
-    Raises:
-        ValueError: there is one of that name.
-    """
-    if kind.name in MAPS or kind.name in ("none", "network"):
-        raise ValueError(f"a feature map of the name {kind.name} exists")
-    MAPS[kind.name] = kind
-
-
-def _scatter(scales: int, angles: int, shape: tuple[int, ...]) -> Transform:
-    from dpltm.features.scattering import Scattering  # torch, which only those need who map records
-
-    return Scattering(scales, angles, shape)
-
-
-def _conv(seed: int, shape: tuple[int, ...]) -> Transform:
-    from dpltm.features.convolution import RandomConvolutions  # torch, as above
-
-    return RandomConvolutions(seed, shape)
-
-
-def _wavelets(octaves: int, each: int, shape: tuple[int, ...]) -> Transform:
-    from dpltm.features.wavelets import Wavelets  # torch, as above
-
-    return Wavelets(octaves, each, shape)
-
-
-def _unit(width: int, shape: tuple[int, ...]) -> Transform:
-    from dpltm.features.neighbours import NeighbourAverage  # torch, as above
-
-    return NeighbourAverage(width, shape)
-
-
-MAPS: dict[str, MapKind] = {}
+MAPS = Registry(
+    "features",
+    (
+        MapKind(
+            "scatter",
+            (
+                Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
+                Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
+            ),
+            "image",
+            "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
+            "Bruna and Mallat 2013",
+            "J must be {J} and L {L}",
+            Deferred("dpltm.features.scattering:Scattering"),
+        ),
+        MapKind(
+            "conv",
+            (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
+            "image",
+            "Two layers of random convolutions, drawn from SEED.",
+            "Arachchige et al. (LATENT); Pinto et al. 2009",
+            "the seed must be {SEED}",
+            Deferred("dpltm.features.convolution:RandomConvolutions"),
+        ),
+        MapKind(
+            "wavelets",
+            (
+                Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
+                Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
+            ),
+            "signal",
+            "Wavelet moduli over J octaves, Q an octave, averaged over time.",
+            "Mallat 2012",
+            "J must be {J}, Q {Q}",
+            Deferred("dpltm.features.wavelets:Wavelets"),
+        ),
+        MapKind(
+            "unit",
+            (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
+            "any",
+            "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
+            "none: centring and scaling within a record",
+            "averages {K} neighbouring values",
+            Deferred("dpltm.features.neighbours:NeighbourAverage"),
+        ),
+    ),
+)
 """Kinds of maps by name."""
-
-register(
-    MapKind(
-        "scatter",
-        (Parameter("scales", "J", 1, 8, 2), Parameter("angles", "L", 1, 64, 8)),  # more is a slip of the finger
-        "image",
-        "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
-        "Bruna and Mallat 2013",
-        "J must be {J} and L {L}",
-        _scatter,
-    )
-)
-register(
-    MapKind(
-        "conv",
-        (Parameter("seed", "SEED", 0, 999, 0),),
-        "image",
-        "Two layers of random convolutions, drawn from SEED.",
-        "Arachchige et al. (LATENT); Pinto et al. 2009",
-        "the seed must be {SEED}",
-        _conv,
-    )
-)
-register(
-    MapKind(
-        "wavelets",
-        (Parameter("octaves", "J", 1, 12, 5), Parameter("each", "Q", 1, 16, 2)),
-        "signal",
-        "Wavelet moduli over J octaves, Q an octave, averaged over time.",
-        "Mallat 2012",
-        "J must be {J}, Q {Q}",
-        _wavelets,
-    )
-)
-register(
-    MapKind(
-        "unit",
-        (Parameter("width", "K", 1, 999, 1),),
-        "any",
-        "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
-        "none: centring and scaling within a record",
-        "averages {K} neighbouring values",
-        _unit,
-    )
-)

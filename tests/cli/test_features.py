@@ -343,7 +343,7 @@ def test_statistics_are_entered_as_public(cli, events):
     config = json.loads(Path("r/config.json").read_text())["feature_map"]
     assert config["source"] == told["dataset"]
     plain = make_feature_map("scatter:1,3", (9, 9), (0.0, 255.0))
-    values = plain.unscaled(np.load("public.npz")["x_train"]).double().numpy()
+    values = plain.transformed(np.load("public.npz")["x_train"]).double().numpy()
     stored = load_file("r/features.safetensors")
     np.testing.assert_allclose(stored["mean"], values.mean((0, 2, 3)), atol=1e-5)
     np.testing.assert_allclose(stored["deviation"], values.std((0, 2, 3)), rtol=1e-3, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features import MAPS, MapKind, NetworkRun, Parameter, metavar, names_taking, parse, register
+from dpltm.features import MAPS, MapKind, NetworkRun, metavar, names_taking, parse
 from dpltm.features.feature_map import make_feature_map
+from dpltm.registry import Parameter
 
 
 def refusal(call, *arguments) -> str:
@@ -64,7 +66,7 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
     usual = kind.choice()
     assert parse(kind.name) == parse(usual.text) == usual
     for place, parameter in enumerate(kind.parameters):
-        values = [other.default for other in kind.parameters]
+        values = [int(other.default) for other in kind.parameters]
         for value in (parameter.low, parameter.high):
             values[place] = value
             assert kind.choice(*values).values == tuple(values)
@@ -105,10 +107,16 @@ class Stripes:
         return x.unflatten(1, (-1, self.rows)).mean(2).flatten(1)
 
 
-def test_a_new_kind_is_one_object(monkeypatch):
-    monkeypatch.setattr("dpltm.features.registry.MAPS", dict(MAPS))
-    rows = Parameter("rows", "R", 1, 4, 2)
-    register(MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes))
+@pytest.fixture
+def stripes() -> Iterator[MapKind]:
+    rows = Parameter("rows", 2, "Rows that are averaged.", "R", 1, 4)
+    kind = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
+    MAPS.register(kind)
+    yield kind
+    MAPS.unregister("stripes")
+
+
+def test_a_new_kind_is_one_object(stripes):
     feature_map = make_feature_map("stripes", (4, 3), (0.0, 1.0))
     assert (feature_map.text, feature_map.feature_shape) == ("stripes:2", (6,))
     x = np.random.default_rng(0).random((5, 4, 3))
@@ -117,5 +125,5 @@ def test_a_new_kind_is_one_object(monkeypatch):
     assert metavar().endswith("|unit[:K]|stripes[:R]|network:RUN")
     assert "unit:K, stripes, stripes:R or network:RUN" in refusal(parse, "stripes:x")
     assert refusal(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
-    with pytest.raises(ValueError, match="a feature map of the name stripes exists"):
-        register(MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes))
+    assert names_taking("image") == ("scatter", "conv", "stripes")
+    assert refusal(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"
