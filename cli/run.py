@@ -200,6 +200,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     from dpltm.privacy.events import ProvenanceEvent, now
     from dpltm.privacy.ledger import Ledger
     from dpltm.stages.front import take_over_map
+    from dpltm.stages.services import Services
     from dpltm.stages.starting_point import fresh
     from dpltm.stages.train_checks import check_request
     from dpltm.stages.train_plan import plan as plan_training
@@ -242,7 +243,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     take_over_map(private, source.feature_map, stages.train, "[generate]")  # which decides, so [train] may not
     ledger = Ledger(before, registry=UserRegistry(remember=False))
     try:
-        training = plan_training(fresh(spec, 0), private, stages.train, ledger)
+        training = plan_training(fresh(spec, 0), private, stages.train, ledger, Services())
     except (BudgetError, CalibrationError) as error:
         if made.event is not None and isinstance(error, BudgetError):
             raise  # the tickets may have taken the budget: it says what did

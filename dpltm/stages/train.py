@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from dpltm.data import Augmentation
-from dpltm.errors import InputError
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.features.centre import release_mean
 from dpltm.generation import accuracy, count_correct
@@ -23,9 +22,10 @@ from dpltm.privacy.accountant import certified_by
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger, PrivacyReport, json_figure, report, touching
+from dpltm.privacy.ledger import PrivacyReport, json_figure, report, touching
 from dpltm.privacy.odometer import Odometer
 from dpltm.run import Run
+from dpltm.stages.checks import check_unchanged
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.services import Services
@@ -39,28 +39,26 @@ MEAN_ROWS = 1000
 NO_NAMED_LEDGER = "other releases from these records add up: name one `ledger` for all of them to have them counted"
 
 
-def train(plan: TrainingPlan, ledger: Ledger, services: Services | None = None) -> Run:
+def train(plan: TrainingPlan, services: Services) -> Run:
     """Enters the events of a plan, and trains.
 
     Args:
-        plan: see ``plan``.
-        ledger: that it was planned on.
+        plan: see ``plan``; its model is trained in place, so each is for one run.
         services: progress, and where features come from.
 
     Returns:
         The run, with its report and the ledger.
 
     Raises:
-        InputError: what cannot be trained, or another ledger than the plan's; nothing is spent then.
+        InputError: what cannot be trained, or something was entered since it was planned; nothing is spent then.
         BudgetError: a budget set on the records does not allow it; nothing more is entered then.
 
     Guarantees:
         Every event is on record before the noisy value that it pays for is drawn. Whatever ends the training after that,
         the events stay.
     """
-    services = services or Services()
-    if ledger.events != plan.before:
-        raise InputError("`ledger`: holds something else than when the training was planned; plan it again")
+    ledger = plan.ledger
+    check_unchanged(ledger, plan.before)
     if plan.options.compile:
         services.progress.say("compiling the filter")
     gradients = _prepare(plan, services)
@@ -69,7 +67,7 @@ def train(plan: TrainingPlan, ledger: Ledger, services: Services | None = None) 
     if plan.centre is not None:
         plan = _centred(plan, plan.centre, services)
         gradients = _prepare(plan, services)
-    seconds, metrics = _descend(plan, gradients, ledger, services)
+    seconds, metrics = _descend(plan, gradients, services)
     return Run(
         _config(plan),
         plan.start.model,
@@ -211,12 +209,10 @@ def _centred(plan: TrainingPlan, event: GaussianEvent, services: Services) -> Tr
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
 
 
-def _descend(
-    plan: TrainingPlan, gradients: NoisyGradients, ledger: Ledger, services: Services
-) -> tuple[float, list[dict[str, Any]]]:
+def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) -> tuple[float, list[dict[str, Any]]]:
     """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
     options, steps, metrics = plan.options, plan.event.steps, list[dict[str, Any]]()
-    earlier = ledger.touching(plan.records)[:-1]  # all but this training
+    earlier = plan.ledger.touching(plan.records)[:-1]  # all but this training
     score, error = _score(plan, services), _rating_error(plan, services)
     odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
     with services.progress.progress("training under DP", steps) as step:

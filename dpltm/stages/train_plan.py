@@ -44,7 +44,7 @@ from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
 from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
 from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
@@ -53,7 +53,7 @@ LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
     """A training, settled before any budget is spent.
 
@@ -70,8 +70,9 @@ class TrainingPlan:
             ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
-        before: what the ledger held when it was settled.
-        names_ledger: whether the caller named that ledger.
+        ledger: that all of it is entered in.
+        before: what it held when the plan was made.
+        names_ledger: whether the caller named it.
     """
 
     options: TrainOptions
@@ -82,11 +83,12 @@ class TrainingPlan:
     event: TrainingEvent
     config: TrainingConfig
     notes: tuple[str, ...]
-    evaluations: tuple[GuaranteeEvent, ...] = ()
-    centre: GaussianEvent | None = None
-    sources: tuple[DatasetRef, ...] = ()
-    before: tuple[Event, ...] = ()
-    names_ledger: bool = True
+    evaluations: tuple[GuaranteeEvent, ...]
+    centre: GaussianEvent | None
+    sources: tuple[DatasetRef, ...]
+    ledger: Ledger
+    before: tuple[Event, ...]
+    names_ledger: bool
 
 
 def plan(
@@ -94,7 +96,7 @@ def plan(
     dataset: Dataset,
     options: TrainOptions,
     ledger: Ledger,
-    progress: Progress = SILENT,
+    services: Services,
     *,
     names_ledger: bool = True,
 ) -> TrainingPlan:
@@ -105,7 +107,7 @@ def plan(
         dataset: the private records.
         options: of the training.
         ledger: that it will be entered in. What it holds now counts; nothing is entered here.
-        progress: told that noise is being calibrated.
+        services: told that noise is being calibrated.
         names_ledger: whether the caller named the ledger. If not, the report says that other releases add up.
 
     Raises:
@@ -130,7 +132,7 @@ def plan(
     lineage, known = (*lineage, *entered), (*known, *entered)
     evaluations = evaluation_releases(options, dataset, draft)
     check_unit(options, dataset, known)
-    event = with_noise(options, draft, (*known, *evaluations), progress)
+    event = with_noise(options, draft, (*known, *evaluations), services.progress)
     if event.steps < draft.steps:
         notes.append(
             f"`budget_stop` ends training after {event.steps} of {draft.steps} steps, before the one that would exceed"
@@ -140,19 +142,20 @@ def plan(
     check_never_private(before, (*lineage, event))
     check_budgets(before, (*lineage, event))
     return TrainingPlan(
-        options,
-        start,
-        dataset,
-        records,
-        lineage,
-        event,
-        replace(config, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps),
-        tuple(notes),
-        evaluations,
-        centre,
-        _sources(start, dataset),
-        before,
-        names_ledger,
+        options=options,
+        start=start,
+        dataset=dataset,
+        records=records,
+        lineage=lineage,
+        event=event,
+        config=replace(config, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps),
+        notes=tuple(notes),
+        evaluations=evaluations,
+        centre=centre,
+        sources=_sources(start, dataset),
+        ledger=ledger,
+        before=before,
+        names_ledger=names_ledger,
     )
 
 

@@ -180,13 +180,12 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     return SearchPlan(options, tickets, spec, dataset, trainings, ledger.registry)
 
 
-def tune(plan: SearchPlan, services: Services | None = None) -> SearchResult:
+def tune(plan: SearchPlan, services: Services) -> SearchResult:
     """Tries every setting of a plan.
 
     Raises:
         InputError: too few records to hold some out, before the first training.
     """
-    services = services or Services()
     options, rows, trials = plan.options, _public_rows(plan, services), list[Trial]()
     total = len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:

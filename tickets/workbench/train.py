@@ -48,12 +48,12 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any]:
         remember=not request.dry_run,
     )
     dataset = _open_records(request, start) if dataset is None else dataset
-    plan = stage.plan(start, dataset, request, ledger, progress, names_ledger=request.ledger is not None)
+    plan = stage.plan(start, dataset, request, ledger, services(progress), names_ledger=request.ledger is not None)
     if request.dry_run:
         report = stage.planned_report(plan)
         return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
     with new_folder(out) as folder:
-        run = stage.train(plan, ledger, services(progress))
+        run = stage.train(plan, services(progress))
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
         save_run(folder, run)
     if shared is None:
