@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from dpltm.cli.options import Call
+
 Step = Callable[..., None]
 """Progress so far: ``step(done)`` or ``step(done, note)``."""
 
@@ -63,6 +65,24 @@ class Console:
     @property
     def _talks(self) -> bool:
         return not self._quiet and sys.stderr.isatty()
+
+
+def answering(
+    work: Callable[[Any, Console], dict[str, Any]], show: Callable[[RichConsole, dict[str, Any]], None]
+) -> Callable[[Any, Call], None]:
+    """A command that prints what some work answers.
+
+    Args:
+        work: takes the request, and somebody to tell how far it is; gives the JSON answer.
+        show: draws the answer for people.
+    """
+
+    def command(request: Any, call: Call) -> None:
+        console = Console(call.json, call.quiet)
+        body = work(request, console)
+        console.result(body, lambda rich: show(rich, body))
+
+    return command
 
 
 def _ignore(done: int, note: str = "") -> None:

@@ -15,22 +15,33 @@ from dpltm.cli import (
     evaluate,
     generate,
     latent,
-    latent_encode,
-    latent_train,
-    predict,
     privacy,
     privacy_ledger,
     select,
     tickets,
-    tickets_make,
     train,
     tune,
 )
 from dpltm.cli import run as run_all
+from dpltm.cli.console import answering
 from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
+from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.generate import GenerateRequest
+from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest
+from dpltm.options.latent import TrainRequest as LearnRequest
+from dpltm.options.predict import PredictRequest
 from dpltm.options.select import SelectRequest
+from dpltm.options.tickets import (
+    CompactRequest,
+    ExportRequest,
+    ImportRequest,
+    ListRequest,
+    ShowRequest,
+    VerifyRequest,
+)
+from dpltm.options.transfer import TransferRequest
+from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -44,16 +55,50 @@ register(app, "select", SelectRequest, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "tune", tune.TuneOptions, tune.command)
-register(app, "evaluate", evaluate.EvaluateOptions, evaluate.command)
-register(app, "predict", predict.PredictOptions, predict.command)
+register(
+    app,
+    "evaluate",
+    EvaluateRequest,
+    answering(Deferred("dpltm.tickets.workbench.evaluate:evaluate"), evaluate.show_evaluation),
+)
+register(
+    app,
+    "predict",
+    PredictRequest,
+    answering(Deferred("dpltm.tickets.workbench.predict:predict"), evaluate.show_predictions),
+)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
-register(artifacts, "ls", tickets.ListOptions, tickets.list_command)
-register(artifacts, "show", tickets.ShowOptions, tickets.show_command)
-register(artifacts, "verify", tickets.VerifyOptions, tickets.verify_command)
-register(artifacts, "export", tickets.ExportOptions, tickets.export_command)
-register(artifacts, "import", tickets.ImportOptions, tickets.import_command)
-register(artifacts, "compact", tickets_make.CompactOptions, tickets_make.compact_command)
-register(artifacts, "transfer", tickets_make.TransferOptions, tickets_make.transfer_command)
+register(
+    artifacts, "ls", ListRequest, answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), tickets.show_list)
+)
+register(
+    artifacts, "show", ShowRequest, answering(Deferred("dpltm.tickets.workbench.tickets:show_set"), tickets.show_set)
+)
+register(artifacts, "verify", VerifyRequest, tickets.verify_command)
+register(
+    artifacts,
+    "export",
+    ExportRequest,
+    answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), tickets.show_written),
+)
+register(
+    artifacts,
+    "import",
+    ImportRequest,
+    answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), tickets.show_set),
+)
+register(
+    artifacts,
+    "compact",
+    CompactRequest,
+    answering(Deferred("dpltm.tickets.workbench.transfer:compact"), tickets.show_compact),
+)
+register(
+    artifacts,
+    "transfer",
+    TransferRequest,
+    answering(Deferred("dpltm.tickets.workbench.transfer:transfer"), tickets.show_transfer),
+)
 app.add_typer(artifacts, name="tickets")
 accountant = typer.Typer(
     no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
@@ -65,10 +110,18 @@ register(accountant, "ledger", privacy_ledger.LedgerOptions, privacy_ledger.ledg
 register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budget_command)
 app.add_typer(accountant, name="privacy")
 local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
-register(local, "epsilon", latent.EpsilonOptions, latent.epsilon_command)
-register(local, "scheme", latent_encode.SchemeOptions, latent_encode.scheme_command)
-register(local, "encode", latent_encode.EncodeOptions, latent_encode.encode_command)
-register(local, "train", latent_train.TrainOptions, latent_train.train_command)
+register(
+    local, "epsilon", EpsilonOptions, answering(Deferred("dpltm.tickets.workbench.latent:claim"), latent.show_claim)
+)
+register(
+    local, "scheme", SchemeRequest, answering(Deferred("dpltm.tickets.workbench.latent:agree"), latent.show_scheme)
+)
+register(
+    local, "encode", EncodeRequest, answering(Deferred("dpltm.tickets.workbench.latent:send"), latent.show_messages)
+)
+register(
+    local, "train", LearnRequest, answering(Deferred("dpltm.tickets.workbench.latent:receive"), latent.show_learned)
+)
 app.add_typer(local, name="latent")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", datasets.ListOptions, datasets.list_command)

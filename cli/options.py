@@ -7,7 +7,6 @@ field's default, so that what a run records is complete, whichever way it was as
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
@@ -22,6 +21,7 @@ from dpltm.options.sections import section_problems as section_problems
 from dpltm.options.sections import value_type
 from dpltm.tickets.files import read_section as read_section
 from dpltm.tickets.files import read_toml as read_toml
+from dpltm.tickets.published import recorded as recorded
 
 T = TypeVar("T")
 
@@ -33,25 +33,6 @@ class Call:
     json: bool
     quiet: bool
     config: str | None
-
-
-PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
-"""Words of a metavar that say that the value is, or may be, a path."""
-
-
-def recorded(options: Any) -> dict[str, Any]:
-    """The options as an artifact keeps them: all of them, paths by their last part, since folders tell whose they are."""
-    from dpltm.tickets.published import last_part
-
-    kept = {}
-    for item in fields(options):
-        value, metavar = getattr(options, item.name), item.metadata["metavar"] or ""
-        if isinstance(value, str) and PATHS & set(re.findall("[A-Z]+", metavar)):
-            kind, colon, rest = value.partition(":") if ":RUN" in metavar else ("", "", value)
-            parts = rest.split(",") if metavar.endswith(",...") else [rest]
-            value = kind + colon + ",".join(last_part(part) for part in parts)
-        kept[item.name] = value
-    return kept
 
 
 def flag_of(item: Field[Any]) -> str:

@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpltm.cli import latent_encode, latent_train, tickets_make, train, train_plan, tune
+from dpltm.cli import train, train_plan, tune
 from dpltm.cli.common import load_dataset
 from dpltm.cli.console import Console
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.commands import Command
+from dpltm.options import latent
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest
+from dpltm.options.transfer import TransferRequest
+from dpltm.registry import Deferred
 from dpltm.stages.checks import check_delta_alone
 from dpltm.stages.generate_settings import check_options as check_generation
 from dpltm.stages.generate_settings import check_schedule
@@ -53,7 +56,7 @@ def _check_training(options: train.TrainOptions) -> None:
         raise InputError(f"--lr: {options.lr:g} is not a positive number")
 
 
-def _check_delta(options: latent_encode.EncodeOptions) -> None:
+def _check_delta(options: latent.EncodeRequest) -> None:
     check_delta_alone(options.delta)
 
 
@@ -62,10 +65,10 @@ COMMANDS = {
     "select": Command(SelectRequest, check_draw),
     "tune": Command(tune.TuneOptions, _named(tune.check_options)),
     "generate": Command(GenerateRequest, _check_generation, check_schedule),
-    "transfer": Command(tickets_make.TransferOptions, _named(tickets_make.check_options)),
-    "scheme": Command(latent_encode.SchemeOptions, _named(latent_encode.check_options)),
-    "encode": Command(latent_encode.EncodeOptions, _named(_check_delta)),
-    "latent train": Command(latent_train.TrainOptions, _named(latent_train.check_options)),
+    "transfer": Command(TransferRequest, Deferred("dpltm.stages.transfer:check_options")),
+    "scheme": Command(latent.SchemeRequest, Deferred("dpltm.stages.latent_owner:check_scheme_options")),
+    "encode": Command(latent.EncodeRequest, _named(_check_delta)),
+    "latent train": Command(latent.TrainRequest, Deferred("dpltm.stages.latent_server:check_options")),
 }
 
 
@@ -79,33 +82,19 @@ def _tune(options: Any, progress: Progress) -> dict[str, Any]:
     return tune.run(options, Console(quiet=True), portable=True)
 
 
-def _transfer(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return tickets_make.transferred(options)
-
-
-def _scheme(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return latent_encode.make_scheme(options, Console(quiet=True))
-
-
-def _encode(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return latent_encode.encode(options, Console(quiet=True))
-
-
-def _latent_train(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return latent_train.run(options, Console(quiet=True))
-
-
 def _load(options: DataOptions) -> Any:
     return _named(load_dataset)(options)
 
 
 STAGES = {
-    "train": _train, "select": select, "tune": _tune, "generate": generate, "transfer": _transfer, "scheme": _scheme,
-    "encode": _encode, "latent train": _latent_train,
-}  # fmt: skip
+    "train": _train,
+    "select": select,
+    "tune": _tune,
+    "generate": generate,
+    "transfer": Deferred("dpltm.tickets.workbench.transfer:transfer"),
+    "scheme": Deferred("dpltm.tickets.workbench.latent:agree"),
+    "encode": Deferred("dpltm.tickets.workbench.latent:send"),
+    "latent train": Deferred("dpltm.tickets.workbench.latent:receive"),
+}
 
 BENCH = Bench(COMMANDS, STAGES, _load)

@@ -28,7 +28,7 @@ class Run:
         feature_map: what stands in front of the network; None where it takes records as they are.
         metrics: what was noted on the way, a line for each point.
         privacy: the report on the records that were trained on; None of a run that was read.
-        ledger: that its events were entered in; None of a run that was read.
+        ledger: that its events were entered in; None where nothing was.
         label: what messages call it.
         path: its folder; None for a run in memory.
     """

@@ -78,7 +78,8 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
         ArtifactError: nothing that dpltm wrote, or damaged.
     """
     if (Path(path) / "config.json").is_file():
-        return load_run(Path(path))
+        ledger = ledger_path(Path(path))
+        return replace(load_run(Path(path)), ledger=_ledger(Path(path)) if ledger.is_file() else None)
     tickets = _with_ledger(find_set(str(path)))
     return load_winner(tickets) if drawn_from(tickets) else tickets
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.compaction import Compact, compact, compact_spec
-from dpltm.errors import InputError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.generation import Ticket, Tickets, weights_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.privacy.lineage import draws_behind
 from dpltm.run import Run
 from dpltm.ticket_set import Parent, TicketSet
 from dpltm.tickets.files import new_folder, read_bytes, write_json
@@ -23,7 +24,7 @@ from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.published import published, published_config
 from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
-from dpltm.tickets.winner import draws_behind
+from dpltm.tickets.winner import last_winner
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
         tickets,
         body=body,
         config={"compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes}},
-        draws=draws_behind(tickets, number),
+        draws=draws_behind(tickets, last_winner(tickets), number),
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
     save_ticket_set(path, made)
@@ -78,6 +79,8 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         ArtifactError: ``path`` exists or cannot be written.
         InputError: the mask leaves no unit without use, or the network cannot be compacted.
     """
+    if run.path is None:
+        raise ArtifactError(f"{run.label}: lies in no folder; save it first")
     if run.feature_map is not None:
         raise InputError(
             f"{run.path}: its network stands behind {run.feature_map.text} features, which a folder without dpltm cannot"

@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import ArtifactError, InputError, first_line
+from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.figures import figure
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
 from dpltm.tickets.ticket_set import LARGEST_SET, Origin, save_ticket_set
+from dpltm.tickets.winner import drawn_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +42,71 @@ UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
 
 _LARGEST_STATE = 8
 """Bytes for each parameter at most: a float32, and one of its mask."""
+
+
+SHARING_PRIVATE = (
+    "made from private records with no mechanism: its masks may reveal them, and no epsilon bounds how much"
+)
+
+
+def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: bool, consent: bool) -> None:
+    """Refuses to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent.
+
+    Args:
+        tickets: the set.
+        label: what messages call it.
+        whole: whether all of it goes, with what stands in front; or one ticket.
+        predictor: whether the network trained in that round goes.
+        consent: whether the user said yes to what may reveal records.
+
+    Raises:
+        DpltmError: saying what it is.
+    """
+    front = tickets.feature_map
+    spent = 0.0 if front is None else epsilon(front.events, ANY_DELTA)
+    source = None if front is None else front.source
+    if whole and math.isinf(spent):
+        held = UNPROTECTED_FRONT.format(source)
+        raise DpltmError(f"{label}: {held}, which is never handed on; export one ticket alone, as {label}@ROUND")
+    behind_unprotected = math.isinf(spent) and tickets.provenance != "data-free"
+    if predictor and (tickets.provenance == "private" or behind_unprotected):
+        raise DpltmError(
+            f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
+            " on; leave it out for the starting weights"
+        )
+    if tickets.provenance == "private" and not consent:
+        raise DpltmError(
+            f"{label}: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add `yes`"
+        )
+    if behind_unprotected and not consent:
+        raise DpltmError(
+            f"{label}: made behind a network trained on {source} with no mechanism: its masks may reveal those records, and"
+            " no epsilon bounds how much; if you mean to hand them on all the same, add `yes`"
+        )
+    if whole and spent and not consent:
+        raise DpltmError(
+            f"{label}: holds a network trained on {source}; certified for those records is epsilon {figure(spent)} at delta"
+            f" {ANY_DELTA:g}; if you mean to hand it on, add `yes`"
+        )
+
+
+def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
+    """What whoever hands tickets on should know."""
+    notes = []
+    if tickets.provenance == "private":
+        notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
+    if whole and drawn_from(tickets):
+        notes.append(
+            "a winner was drawn from this set, and which round that was is a release of its own that the copy does not know"
+            f" of: so train the winner from {tickets.label}, where its cost is counted"
+        )
+    if tickets.feature_map is not None and not whole:
+        notes.append(
+            f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
+        )
+    if tickets.provenance == "dp":
+        notes.append(f"made under differential privacy from {tickets.source}: what that spent goes with the copy")
+    return notes
 
 
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:

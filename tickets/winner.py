@@ -9,7 +9,6 @@ from pathlib import Path
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event, SelectionEvent, now
-from dpltm.privacy.ledger import merge
 from dpltm.ticket_set import Draw, TicketSet, Winner
 from dpltm.tickets.files import digest_of, read_json, write_json
 from dpltm.tickets.identity import read_event
@@ -78,17 +77,13 @@ def drawn_from(tickets: TicketSet) -> bool:
     return tickets.path is not None and os.path.lexists(_selection(tickets))
 
 
-def draws_behind(tickets: TicketSet, number: int | None) -> tuple[Event, ...]:
-    """What making something of one round of a set depends on, or of all of them: the set's own draws, and those from it.
+def last_winner(tickets: TicketSet) -> Winner | None:
+    """The winner of the last draw; None where there is no record of any.
 
-    Args:
-        tickets: the set.
-        number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
+    Raises:
+        ArtifactError: the record is damaged, or belongs to another set.
     """
-    if not drawn_from(tickets):
-        return tickets.draws
-    winner = load_winner(tickets)
-    return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
+    return load_winner(tickets) if drawn_from(tickets) else None
 
 
 def load_winner(tickets: TicketSet) -> Winner:

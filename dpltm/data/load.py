@@ -158,6 +158,7 @@ def from_arrays(
     classes: int | None = None,
     records: int | None = None,
     name: str = "records",
+    for_training: bool = True,
 ) -> Dataset:
     """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
@@ -169,6 +170,7 @@ def from_arrays(
         classes: public number of classes; counted on the labels if None, and noted.
         records: public number of records; counted if None, and noted.
         name: what messages and the ledger call them.
+        for_training: whether something is learned from them; otherwise one record will do.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
@@ -176,7 +178,7 @@ def from_arrays(
     _check_declared(bounds, classes, records)
     train = RawSplit(np.asarray(x), np.asarray(y), name, "x", "y")
     part = None if test is None else RawSplit(np.asarray(test[0]), np.asarray(test[1]), name, "x of test", "y of test")
-    return _part(_settled(name, train, part, None, (bounds, classes), (), separate=False), None, records, True)
+    return _part(_settled(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training)
 
 
 def _settled(

@@ -72,6 +72,11 @@ class Scheme:
             digest.update(value.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
 
+    @property
+    def labels_are_public(self) -> bool:
+        """Whether labels are sent as they are."""
+        return isinstance(self.answer, BitStrings) and self.answer.label_epsilon is None
+
     def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
         return ((self.feature_map(x) - self.mean) / self.deviation).numpy()

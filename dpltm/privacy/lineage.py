@@ -16,12 +16,12 @@ from dpltm.data.rows import count_shared
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import stated_relations
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, now
-from dpltm.privacy.ledger import as_adaptive, is_paid, missing, touching
+from dpltm.privacy.ledger import as_adaptive, is_paid, merge, missing, touching
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.data.registry import RecordRegistry
-    from dpltm.ticket_set import TicketSet
+    from dpltm.ticket_set import TicketSet, Winner
 
 
 def source_relation(
@@ -168,6 +168,19 @@ def draws_to_enter(draws: Iterable[Event], before: tuple[Event, ...]) -> tuple[E
         earlier = stated_relations(touching(known, event.dataset))
         entered.append(as_adaptive(event) if earlier else event)
     return tuple(entered)
+
+
+def draws_behind(tickets: TicketSet, winner: Winner | None, number: int | None) -> tuple[Event, ...]:
+    """What making something of one round of a set depends on, or of all of them: the set's own draws, and those from it.
+
+    Args:
+        tickets: the set.
+        winner: of the draws from it; None where there were none.
+        number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
+    """
+    if winner is None:
+        return tickets.draws
+    return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import struct
@@ -80,14 +79,6 @@ def read(path: str) -> tuple[dict, np.ndarray]:
     return header, np.frombuffer(data[16 + length :], np.uint8).reshape(header["records"], header["record_bytes"])
 
 
-def z_scores() -> np.ndarray:
-    """Of the private records by the statistics of the public ones, all in float64 but the features."""
-    plain = make_feature_map("unit:1", (8, 8), (0.0, 255.0))
-    public, mine = plain(np.load("pub.npz")["x_train"]).double().numpy(), plain(private()[0]).double().numpy()
-    deviation = public.std(0)
-    return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
-
-
 def certified(body: dict) -> float:
     return body["privacy"]["certified"]["epsilon"]
 
@@ -107,34 +98,6 @@ def test_what_is_agreed_on(cli):
     assert again["id"] == body["id"]
 
 
-def test_people_see_what_holds_before_what_is_claimed(cli):
-    """64 bits of UER: one bit of two tells ln(p/q), p = 7/8, the other ln(q/p), p = 1/344 (privacy-model.md 6.2)."""
-    done = cli(
-        "latent",
-        "scheme",
-        *UNIT,
-        "--protocol",
-        "uer",
-        "--alpha",
-        "7",
-        "--epsilon",
-        "0.5",
-        "--label-epsilon",
-        "public",
-        "--out",
-        "t",
-    )
-    assert done.code == 0
-    q = 1 / (1 + 7 * math.exp(0.5 / 64))
-    whole = 32 * (math.log(7 / 8 / q) + math.log(q * 344))
-    shown = float(done.out.partition("certified local epsilon of a record = ")[2].split()[0])
-    assert whole <= shown <= whole * (1 + 1e-6)
-    assert done.out.index("certified local") < done.out.index(
-        "nominal local epsilon of a record = 0.5 (claimed by: uer)"
-    )
-    assert "labels are sent as they are: declared public, and not counted" in done.out
-
-
 def test_a_scheme_from_public_images(cli):
     """Two windows of 4 pixels down and two across, 1 + 2 * 2 + 2^2 channels; statistics of channels are public ones."""
     body = cli(
@@ -150,26 +113,8 @@ LABELS = ("--label-epsilon", "1")
 
 BAD_SCHEMES = {
     "--label-epsilon: 'x' is neither a number nor public": ("--label-epsilon", "x"),
-    "--label-epsilon: nan is not a positive number": ("--label-epsilon", "nan"),
-    "--alpha: of bits; a codebook has one epsilon for the whole record": ("--protocol", "codebook", "--alpha", "7"),
-    "--format: of bits; a codebook has one epsilon": ("--protocol", "codebook", "--format", "1,2"),
-    "--label-epsilon: of bits; a codebook has one epsilon": ("--protocol", "codebook"),
-    "--format: 'nonsense' is not a list of numbers separated by commas": ("--format", "nonsense"),
-    "--format: '3' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "3"),
-    "--format: '1,2,3' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "1,2,3"),
-    "--format: '0.5,1' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "0.5,1"),
-    "--format: 'nan,1' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "nan,1"),
-    "--format: '1e400,1' is not of the form WHOLE,FRACTION, such as 4,5": ("--format", "1e400,1"),
-    "--format: -1,2 is not two numbers of bits, from 0 to 15 together, such as 4,5": ("--format=-1,2",),
-    "--format: 9,9 is not two numbers of bits, from 0 to 15 together, such as 4,5": ("--format", "9,9"),
-    "--epsilon: 0 is not a positive number up to 10000": ("--epsilon", "0"),
-    "--epsilon: nan is not a positive number up to 10000": ("--epsilon", "nan"),
-    "--alpha is missing: uer needs one, such as 7": ("--protocol", "uer"),
-    "--alpha: rappor has none; leave it out": ("--alpha", "7"),
     "--protocol: 'x' is not one of ": ("--protocol", "x"),
-    "--features: none leaves values as they are, whose scale differs; take unit": ("--features", "none"),
-    "--features: 'nope' is not ": ("--features", "nope"),
-    "--components: 99 is not from 1 to 64": ("--components", "99"),
+    "--format: -1,2 is not two numbers of bits, from 0 to 15 together, such as 4,5": ("--format=-1,2",),
     "--classes 1: must be 2 or more": ("--classes", "1"),
     "pub.npz: y_train has label ": ("--classes", "5"),
     "--out: s exists already; choose another name or remove it first": ("--out", "s"),
@@ -186,11 +131,6 @@ def test_schemes_that_cannot_be(refused):
         assert refused("latent", "scheme", "--features", "unit", "--protocol", "rappor", *rest).startswith(
             f"{flag} is missing: "
         )
-
-
-def test_a_label_epsilon_that_is_none_is_called_by_its_name(refused):
-    message = refused("latent", "scheme", *UNIT, "--epsilon", "9", "--label-epsilon", "0", "--out", "t")
-    assert message.startswith("--label-epsilon: 0 is not ")
 
 
 # --- what leaves the machine ---
@@ -222,32 +162,11 @@ def test_what_is_sent_and_what_is_said(cli, events):
     assert rows.shape == (897, 10)
 
 
-def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(cli):
-    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are the system's."""
-    cli("latent", "scheme", *UNIT, "--epsilon", "64", "--label-epsilon", "0.5", "--out", "t", "--quiet")
-    cli("latent", "encode", "t", "--dataset", "pri.npz", "--out", "m", "--quiet")
-    _, rows = read("m")
-    scores = z_scores()
-    sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
-    kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
-    chance = math.e / (1 + math.e)
-    assert abs(kept.mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / kept.size)
-    labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
-    assert labels.max() < 10
-    truth = math.exp(0.5) / (math.exp(0.5) + 9)
-    assert abs((labels == private()[1]).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
-
-
-def test_labels_declared_public_are_said_to_be(cli):
-    body = cli("latent", "encode", "open", "--dataset", "pri.npz", "--out", "m", "--json").json
-    assert "labels are sent as they are: declared public, and not counted" in body["privacy"]["notes"]
-    assert certified(body) == pytest.approx(128)
-    assert read("m")[1][:, -2].tolist() == private()[1].tolist()
-
-
 def test_how_many_values_saturated_is_told_to_nobody(cli):
     """It is a function of the records that no epsilon covers: whatever they are, all that is said is the same."""
-    beyond = (np.abs(z_scores()) >= 1).sum(1)
+    plain = make_feature_map("unit:1", (8, 8), (0.0, 255.0))
+    public, mine = plain(np.load("pub.npz")["x_train"]).numpy(), plain(private()[0]).numpy()
+    beyond = (np.abs(mine - public.mean(0)) >= np.maximum(public.std(0), 1e-3 * public.std(0).max())).sum(1)
     assert beyond.max() > beyond.min()
     for name, which in (("few", beyond.argmin()), ("many", beyond.argmax())):
         x, y = (np.concatenate([part[[which]].repeat(50, 0), part[:50]]) for part in private())
@@ -312,7 +231,7 @@ def test_the_ledger_is_written_before_the_first_coin(cli, events, monkeypatch):
             seen.append((len(events("m.ledger.jsonl")), Path("m").exists(), [p.name for p in Path().glob(".m.*")]))
             return super().random_bytes(count)
 
-    monkeypatch.setattr("dpltm.noise.SecureSource", Watched)
+    monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
     assert cli(*ENCODE, "--out", "m", "--quiet").code == 0
     assert seen, "coins come from the system's generator"
     assert {(entered, there) for entered, there, _ in seen} == {(1, False)}
@@ -354,14 +273,6 @@ def test_encoding_again_adds_up(cli, events):
     assert certified(told) == pytest.approx(264)
 
 
-def test_other_records_in_a_ledger_are_counted_apart(cli, digits):
-    cli(*digits, "--subset", "0:400", "--out", "m", "--ledger", "all.jsonl", "--quiet")
-    apart = cli(*digits, "--subset", "400:897", "--out", "n", "--ledger", "all.jsonl", "--json").json
-    assert certified(apart) == pytest.approx(132)
-    across = cli(*digits, "--subset", "300:500", "--out", "o", "--ledger", "all.jsonl", "--json").json
-    assert certified(across) == pytest.approx(264), "200 records were sent twice"
-
-
 def test_the_ledger_beside_the_file_counts_as_well(cli, events):
     """The messages were deleted, which takes nothing back of what was released."""
     cli(*ENCODE, "--out", "m", "--quiet")
@@ -370,17 +281,6 @@ def test_the_ledger_beside_the_file_counts_as_well(cli, events):
     body = cli(*ENCODE, "--out", "m", "--json").json
     assert len(events("m.ledger.jsonl")) == 2
     assert (certified(dry), certified(body)) == (pytest.approx(264), pytest.approx(264))
-
-
-def test_a_budget_is_asked_before_anything_is_spent(cli, refused, events):
-    cli("privacy", "budget", "all.jsonl", "--dataset", "pri.npz", "--epsilon", "200", "--quiet")
-    cli(*ENCODE, "--out", "m", "--ledger", "all.jsonl", "--quiet")
-    for dry in ((), ("--dry-run",)):
-        message = refused(*ENCODE, "--out", "n", "--ledger", "all.jsonl", *dry, code=1)
-        assert message.startswith(
-            "budget: this would bring pri to epsilon 264 at delta 1e-05, above the budget of 200"
-        )
-    assert [event["kind"] for event in events("all.jsonl")] == ["budget", "guarantee"]
 
 
 def test_a_budget_beside_the_file_holds_too(cli, refused):
@@ -402,39 +302,6 @@ def test_a_dry_run_writes_nothing(cli, tree, monkeypatch, tmp_path, named):
     assert "would encode" in shown.out
     assert shown.out.index("certified local epsilon") < shown.out.index("nominal local epsilon")
     assert tree() == before
-
-
-def test_a_ledger_of_another_relation_is_refused_before_anything_is_sent(cli, refused):
-    """Releases under add-remove and under replace-one have no common guarantee: that is known before."""
-    options = ("--steps", "2", "--noise-multiplier", "2", "--delta", "1e-4", "--ledger", "all.jsonl", "--quiet")
-    assert cli("train", "--dense", "--model", "mlp", "--dataset", "pri.npz", *options, "--out", "r").code == 0
-    assert refused(*ENCODE, "--out", "m", "--ledger", "all.jsonl").startswith("adjacency: ")
-
-
-# --- what is public cannot be private ---
-
-
-@pytest.mark.parametrize("features", [("scatter:1,2",), ("unit", "--components", "8")])
-def test_records_declared_public_for_a_scheme_cannot_be_private(cli, refused, features):
-    cli("latent", "scheme", "--public", "pub.npz", "--features", *features, *SETTING, "--out", "t", "--quiet")
-    public = np.load("pub.npz")
-    np.savez("tail.npz", x_train=public["x_train"][650:], y_train=public["y_train"][650:])
-    for name in ("pub", "tail"):
-        message = refused("latent", "encode", "t", "--dataset", f"{name}.npz", "--out", "m")
-        assert message == f"--dataset: pub was declared public for t, and {name} shares records with it; take others"
-    assert cli("latent", "encode", "t", "--dataset", "pri.npz", "--out", "m", "--quiet").code == 0
-
-
-def test_neither_can_those_that_statistics_of_features_are_of(refused):
-    message = refused("latent", "encode", "s", "--dataset", "pub.npz", "--out", "m")
-    assert message.startswith("--dataset: pub was declared public for s")
-
-
-def test_records_that_a_ledger_has_down_as_public(cli, refused):
-    little = ("--model", "mlp", "--rounds", "1", "--prune", "0.3", "--iterations", "1", "--batch-size", "32")
-    cli("generate", "--dataset", "pri.npz", *little, "--provenance", "public", "--out", "set", "--quiet")
-    message = refused(*ENCODE, "--out", "m", "--ledger", "set/ledger.jsonl")
-    assert message.startswith("--dataset: the ledger has pri down as public, and pri shares records with it")
 
 
 def test_no_declared_number_hides_how_many_messages_there_are(cli):
@@ -514,27 +381,6 @@ def test_an_owner_may_have_one_record(cli):
     assert body["records"] == 1
     assert body["privacy"]["certified"]["sampling"] == "none"
     assert body["privacy"]["nominal"]["epsilon"] == 132
-
-
-def test_labels_sent_as_they_are_stay_known_to_the_ledger(cli):
-    cli("latent", "encode", "open", "--dataset", "pri.npz", "--out", "m", "--quiet")
-    assert "labels are declared public and sent as they are" in Path("m.ledger.jsonl").read_text()
-
-
-def test_labels_are_public_where_that_is_said_alone(refused):
-    assert refused("latent", "scheme", *UNIT, "--epsilon", "9", "--out", "t").startswith(
-        "--label-epsilon is missing: "
-    )
-
-
-@pytest.mark.parametrize("epsilon", ["0.96", "1.2", "1.44", "4"])
-def test_a_budget_of_that_epsilon_has_room_for_one_message(cli, epsilon):
-    arguments = ("--public", "pub.npz", "--features", "unit", "--epsilon", epsilon, "--out", "t", "--quiet")
-    assert cli("latent", "scheme", *arguments).code == 0
-    assert cli("privacy", "budget", "all.jsonl", "--dataset", "pri.npz", "--epsilon", epsilon, "--quiet").code == 0
-    again = ("latent", "encode", "t", "--dataset", "pri.npz", "--ledger", "all.jsonl", "--quiet")
-    assert cli(*again, "--out", "m").code == 0
-    assert cli(*again, "--out", "n").code == 1
 
 
 def test_a_scheme_that_was_changed_spends_nothing(refused):

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.cli import latent_train, train
-from dpltm.cli.latent_encode import EncodeOptions, SchemeOptions
-from dpltm.cli.options import PATHS, recorded
+from dpltm.cli import train
 from dpltm.cli.tune import TuneOptions
+from dpltm.options import latent
+from dpltm.stages import latent_server
+from dpltm.tickets.published import PATHS, recorded
 from dpltm.tickets.workbench import trial
 
 USER = "annalena-k"
@@ -90,7 +91,7 @@ def home(cwd: Path) -> Path:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train, trial, latent_train):
+    for module in (train, trial, latent_server):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -220,7 +221,7 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Pa
 
 
 @pytest.mark.parametrize(
-    "cls", [train.TrainOptions, latent_train.TrainOptions, TuneOptions, SchemeOptions, EncodeOptions]
+    "cls", [train.TrainOptions, latent.TrainRequest, TuneOptions, latent.SchemeRequest, latent.EncodeRequest]
 )
 def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
@@ -249,6 +250,6 @@ def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any])
 
 
 def test_of_several_files_each_is_recorded() -> None:
-    options = latent_train.TrainOptions(scheme="/h/s", messages="/h/u/a.msg,b.msg,/h/u/more/", out="/h/u/r")
+    options = latent.TrainRequest(scheme="/h/s", messages="/h/u/a.msg,b.msg,/h/u/more/", out="/h/u/r")
     found = recorded(options)
     assert (found["scheme"], found["messages"], found["out"]) == ("s", "a.msg,b.msg,more", "r")

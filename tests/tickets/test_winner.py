@@ -19,8 +19,9 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
 )
+from dpltm.privacy.lineage import draws_behind
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.tickets.winner import Winner, draws_behind, load_winner, save_winner
+from dpltm.tickets.winner import Winner, last_winner, load_winner, save_winner
 
 PRIVATE = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
@@ -161,35 +162,35 @@ def another(tickets, second: int) -> SelectionEvent:
 
 
 def test_the_round_that_won_was_released_by_the_draw(drawn):
-    assert draws_behind(drawn, 2) == (event_for(drawn),)
+    assert draws_behind(drawn, last_winner(drawn), 2) == (event_for(drawn),)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_other_rounds_were_not_released_by_the_draw(drawn, number):
-    assert draws_behind(drawn, number) == ()
+    assert draws_behind(drawn, last_winner(drawn), number) == ()
 
 
 def test_the_dense_round_may_win(drawn):
     (drawn.path / "selection.json").unlink()
     save_winner(drawn, 0, "exponential", [event_for(drawn)])
-    assert draws_behind(drawn, 0) == (event_for(drawn),)
+    assert draws_behind(drawn, last_winner(drawn), 0) == (event_for(drawn),)
 
 
 def test_all_rounds_depend_on_the_draw(drawn):
-    assert draws_behind(drawn, None) == (event_for(drawn),)
+    assert draws_behind(drawn, last_winner(drawn), None) == (event_for(drawn),)
 
 
 @pytest.mark.parametrize("number", [None, 0, 2])
 def test_nothing_drawn_is_nothing_behind(drawn, number):
     (drawn.path / "selection.json").unlink()
-    assert draws_behind(drawn, number) == ()
+    assert draws_behind(drawn, last_winner(drawn), number) == ()
 
 
 @pytest.mark.parametrize("number", [None, 0, 1, 2])
 def test_a_rule_on_public_records_is_nothing_behind(drawn, number):
     (drawn.path / "selection.json").unlink()
     save_winner(drawn, 2, "smallest-within")
-    assert draws_behind(drawn, number) == ()
+    assert draws_behind(drawn, last_winner(drawn), number) == ()
 
 
 @pytest.mark.parametrize("number", [None, 1, 2])
@@ -197,7 +198,7 @@ def test_a_damaged_record_is_not_passed_over(drawn, number):
     """What the draw cost is unknown then, so nothing may be said of it."""
     write(drawn, {**read(drawn), "round": 1})
     with pytest.raises(ArtifactError) as caught:
-        draws_behind(drawn, number)
+        draws_behind(drawn, last_winner(drawn), number)
     assert str(caught.value) == f"s/selection.json: {STALE}"
 
 
@@ -207,22 +208,22 @@ def test_every_draw_counts_for_every_round_that_ever_won(drawn):
     save_winner(drawn, 1, "permute-and-flip", [second])
     assert load_winner(drawn) == Winner(1, (second,), ((2, (first,)),))
     for number in (None, 1, 2):
-        assert sorted(draws_behind(drawn, number), key=lambda event: event.time) == [first, second]
+        assert sorted(draws_behind(drawn, last_winner(drawn), number), key=lambda event: event.time) == [first, second]
     for number in (0, 3):
-        assert draws_behind(drawn, number) == ()
+        assert draws_behind(drawn, last_winner(drawn), number) == ()
     third = another(drawn, 7)
     save_winner(drawn, 3, "exponential", [third])
     assert load_winner(drawn) == Winner(3, (third,), ((2, (first,)), (1, (second,))))
     for number in (None, 1, 2, 3):
-        assert set(draws_behind(drawn, number)) == {first, second, third}
-    assert draws_behind(drawn, 0) == ()
+        assert set(draws_behind(drawn, last_winner(drawn), number)) == {first, second, third}
+    assert draws_behind(drawn, last_winner(drawn), 0) == ()
 
 
 def test_a_rule_on_public_records_forgets_no_draw(drawn):
     save_winner(drawn, 3, "smallest-within")
     assert load_winner(drawn) == Winner(3, (), ((2, (event_for(drawn),)),))
     for number in (None, 2, 3):
-        assert draws_behind(drawn, number) == (event_for(drawn),)
+        assert draws_behind(drawn, last_winner(drawn), number) == (event_for(drawn),)
     save_winner(drawn, 1, "exponential", [another(drawn, 6)])
     assert load_winner(drawn).earlier == ((2, (event_for(drawn),)),)  # what entered nothing is not remembered
 
@@ -233,24 +234,24 @@ def test_draws_of_the_set_come_first_and_count_once_for_every_round(drawn, save)
     tickets = load_ticket_set(Path("m"))
     assert tickets.draws == (own,)
     for number in (None, 0, 1, 2, 3):
-        assert draws_behind(tickets, number) == (own,)
+        assert draws_behind(tickets, last_winner(tickets), number) == (own,)
     save_winner(tickets, 2, "exponential", [own, event_for(tickets)])
     for number in (None, 2):
-        assert draws_behind(tickets, number) == (own, event_for(tickets))
+        assert draws_behind(tickets, last_winner(tickets), number) == (own, event_for(tickets))
     for number in (0, 1, 3):
-        assert draws_behind(tickets, number) == (own,)
+        assert draws_behind(tickets, last_winner(tickets), number) == (own,)
 
 
 def test_equal_draws_of_one_record_are_as_many_draws(drawn, save):
     """Each row of the record is one draw. The set's own may be among them, and are not counted again."""
     save_winner(drawn, 2, "exponential", [event_for(drawn)])
     for number in (None, 2):
-        assert draws_behind(drawn, number) == (event_for(drawn),) * 2
+        assert draws_behind(drawn, last_winner(drawn), number) == (event_for(drawn),) * 2
     own = another(drawn, 1)
     save("m", draws=[own, own])
     tickets = load_ticket_set(Path("m"))
     save_winner(tickets, 2, "exponential", [own])
-    assert draws_behind(tickets, 2) == (own, own)
+    assert draws_behind(tickets, last_winner(tickets), 2) == (own, own)
 
 
 # --- what a draw may have entered ---
@@ -275,7 +276,7 @@ def test_an_event_that_no_draw_enters_is_refused(drawn, raw, number, place):
     write(drawn, {**body, "digest": raw.digest(body)})
     assert refused(drawn) == f"{type(event).__name__} is not what the draw of a winner enters"
     with pytest.raises(ArtifactError):
-        draws_behind(drawn, 2)
+        draws_behind(drawn, last_winner(drawn), 2)
 
 
 def test_an_unprotected_release_is_what_a_draw_enters(drawn):

@@ -52,7 +52,12 @@ def open_dataset(request: DataOptions, for_training: bool = True) -> Dataset:
 
 def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:
     """The dataset with the feature map that a request names, if any."""
-    return with_feature_map(dataset, request, FeatureSources(registry=registry, network=open_network), progress)
+    return with_feature_map(dataset, request, feature_sources(registry), progress)
+
+
+def feature_sources(registry: RecordRegistry) -> FeatureSources:
+    """Public records by name, networks by the folder of their run."""
+    return FeatureSources(registry=registry, network=open_network)
 
 
 def open_network(name: str) -> TrainedNetwork:

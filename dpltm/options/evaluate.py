@@ -1,0 +1,18 @@
+"""What is evaluated, and on which records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest(DataOptions):
+    """Accuracy of a run's model on the test split of a dataset.
+
+    The test split is declared separate from the private records: nothing is spent, and nothing is promised for it.
+    """
+
+    run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)

@@ -1,0 +1,184 @@
+"""LATENT: what protocols claim, what owners and server agree on, and what either side decides for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.features.registry import metavar
+from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.registry import listed
+
+MAX_COPIES = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonOptions:
+    """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
+
+    Give `epsilon`, the claim. Or give `certified`, what you want to hold: the largest claim that certifies it is found; for
+    uer, whose claim decides little, the largest `alpha` at that `epsilon`.
+    """
+
+    protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
+    bits: int | None = option(None, "Bits of a record: features times bits a feature.", metavar="N", required=True)
+    epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", metavar="E")
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
+    certified: float | None = option(None, "Find the setting that certifies this.", metavar="E")
+    one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
+    label_epsilon: float | None = option(
+        None,
+        "Epsilon of the randomised response that sends the label of each copy; it adds up.",
+        metavar="E",
+        shown="label public",
+    )
+    copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FeatureOptions:
+    """What a record is before it is encoded."""
+
+    features: str = option(
+        "scatter",
+        "What a record is before it is encoded.",
+        metavar=metavar().removeprefix("none|"),
+    )
+    components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProtocolOptions:
+    """How it is randomised."""
+
+    protocol: str = option(
+        CODEBOOK.name,
+        "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
+        choices=PROTOCOLS,
+    )
+    epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
+    format: str | None = option(
+        None,
+        "Of bits: how many before and behind the point of each value; its sign is one more.",
+        metavar="WHOLE,FRACTION",
+        shown="0,0",
+    )
+    label_epsilon: str | None = option(
+        None,
+        "Of bits: epsilon of the randomised response that sends the label; or public: labels are sent as they are.",
+        metavar="E|public",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeOptions(_ProtocolOptions, _FeatureOptions):
+    """How a record becomes what is sent: features, protocol, budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PublicRecords:
+    """Records like the private ones."""
+
+    public: str | None = option(
+        None,
+        "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
+        metavar="NAME|FILE",
+        required=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PublicFacts:
+    """What is said of them."""
+
+    classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in `public`")
+    bounds: str | None = option(
+        None, "Public bounds of every value of a record.", metavar="LO,HI", shown="as in `public`"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeRequest(SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords):
+    """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
+
+    The folder that is written is public. Every owner encodes with it (dpltm latent encode), and the server trains with it
+    (dpltm latent train).
+    """
+
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions:
+    """What the ledger says of the release."""
+
+    delta: float = option(1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeRequest(EncodeOptions, DataOptions):
+    """Randomise records where they are; what is written may leave the machine.
+
+    Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it: name one
+    `ledger` for all of them to have that counted.
+    """
+
+    scheme: str | None = option(
+        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
+    )
+    out: str | None = option(None, "File to write.", metavar="FILE", required=True)
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="FILE.ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be sent.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a network is trained on messages."""
+
+    model: str | None = option(
+        None,
+        "Network behind bits; a codebook makes a linear one.",
+        metavar=network_metavar("vectors"),
+        shown="mlp:128",
+    )
+    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", metavar="X")
+    epochs: float = option(5.0, "Passes over the messages, in each round.", metavar="N")
+    batch_size: int = option(64, "Messages per step.", metavar="N")
+    lr: float = option(0.5, "Step size.", metavar="X")
+    rounds: int = option(0, "Pruning rounds: train, drop the smallest weights, rewind.", metavar="N")
+    prune: str | None = option(
+        None,
+        "Fraction of live weights dropped per round, per layer; the last repeats.",
+        metavar="R,R,...",
+        shown="0.3, output layer 0.2",
+    )
+    seed: int = option(0, "Decides starting weights and batches.", metavar="N")
+    threads: int | None = option(None, "CPU threads.", metavar="N", shown="torch's choice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Received:
+    """What the server has."""
+
+    scheme: str | None = option(
+        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
+    )
+    messages: str | None = option(
+        None, "Files made by dpltm latent encode, or folders of such *.msg.", metavar="FILE|DIR,...", required=True
+    )
+    test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", metavar="NAME|FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest(ServerOptions, _Received):
+    """Train a network on messages of dpltm latent encode.
+
+    Whatever happens here costs nothing more, pruning (`rounds`) included. With `test`, records that are public, accuracy is
+    measured on them as they are and, of bits, randomised as the private ones were. Messages of a codebook make a network on
+    features, which dpltm predict and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
+    """
+
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)

@@ -1,0 +1,92 @@
+"""What is looked at, handed on, taken in or shrunk: ticket sets as artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRequest:
+    """The ticket sets in a folder, and those that come with dpltm."""
+
+    folder: str = option(".", "Folder to look in.", metavar="[DIR]", argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowRequest:
+    """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer."""
+
+    set: str | None = option(None, "Ticket set.", metavar="SET[@ROUND]", argument=True, required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.
+
+    The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
+    """
+
+    set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """Writes a ticket set for somebody else, or one ticket for other tools.
+
+    A set leaves its ledger and its selection behind, and so it does predictors and accuracies that private records made
+    with no mechanism; masks that they made need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
+    weights and masks (torch-prune).
+    """
+
+    set: str | None = option(
+        None, "Ticket set; the other forms take a round.", metavar="SET[@ROUND]", argument=True, required=True
+    )
+    to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune", "onnx"))
+    out: str | None = option(None, "Folder or file to write.", metavar="PATH", required=True)
+    predictor: bool = option(False, "The network trained in that round rather than the starting weights.")
+    no_predictors: bool = option(False, "A set without the trained networks that select scores.")
+    yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What a pruned model is, and what it depends on."""
+
+    model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
+    provenance: str | None = option(
+        None,
+        "What masks and weights depend on; required where the file does not say it.",
+        choices=("public", "private", "data-free"),
+    )
+    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the file's name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest(ImportOptions, FeatureOptions, DataOptions):
+    """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
+
+    Parameters are named as those of `model` (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). `dataset` says what records
+    the network is for; if `provenance` is public or private, they are also what it was made from. A file that dpltm
+    exported says itself where it comes from, and what stands in front of its network; `features` names that where the file
+    does not hold it.
+    """
+
+    file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactRequest:
+    """Removes for good what a mask leaves without use: a smaller network that computes the same.
+
+    SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases,
+    and a model.py that loads it without dpltm.
+    """
+
+    artifact: str | None = option(None, "A ticket or a run.", metavar="SET@ROUND|RUN", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)

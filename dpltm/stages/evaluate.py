@@ -1,0 +1,140 @@
+"""Accuracy of a run's network on records that were held out: nothing is spent, where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpltm.data import Dataset, by_user, count_shared
+from dpltm.errors import ArtifactError, InputError
+from dpltm.evaluation import root_mean_squared_error
+from dpltm.generation import accuracy
+from dpltm.privacy.event_json import ref_from_json
+from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.lineage import check_test_apart
+from dpltm.run import Run
+from dpltm.stages.checks import check_tables
+from dpltm.stages.front import take_over_map
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a network gets right.
+
+    Attributes:
+        dataset: name of the records.
+        records: how many.
+        accuracy: fraction right.
+        rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
+        notes: what could not be checked.
+    """
+
+    dataset: str
+    records: int
+    accuracy: float
+    rmse: float | None
+    notes: tuple[str, ...]
+
+
+def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger | None = None) -> tuple[Dataset, tuple[str, ...]]:
+    """The records as the network takes them, and what could not be checked of them.
+
+    Args:
+        run: with its network.
+        dataset: with a test split.
+        ledger: of the run, and the registry that tells whose records are meant; by default the one that the run has.
+
+    Raises:
+        InputError: records that the network does not take, or that a release was made from: accuracy there would be
+            another one.
+    """
+    dataset = take_over_map(dataset, run.feature_map, None, run.label)
+    if run.config.get("unit") == "user":
+        dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
+    _check_fits(run, dataset)
+    notes = check_held_out(run, dataset, ledger or run.ledger or Ledger())
+    if dataset.bounds != run.bounds:
+        raise InputError(
+            f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
+        )
+    return dataset, tuple(notes)
+
+
+def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None) -> Evaluation:
+    """Accuracy on the test split of ``dataset``.
+
+    Args:
+        run: with its network.
+        dataset: with a test split.
+        ledger: of the run; by default the one that it has.
+        services: where features come from, and who watches.
+
+    Raises:
+        InputError: see :func:`plan_evaluation`.
+    """
+    dataset, notes = plan_evaluation(run, dataset, ledger)
+    assert dataset.test is not None  # or it was refused
+    x, y = tensors(dataset.test, dataset, services or Services())
+    rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
+    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
+
+
+def _check_fits(run: Run, dataset: Dataset) -> None:
+    """Raises InputError unless there are test records that the network takes."""
+    if dataset.test is None:
+        raise InputError(f"`dataset`: {dataset.name} has no test split; name a file with one by `test`")
+    if dataset.features != run.config["features"]:
+        raise InputError(
+            f"{run.label}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"
+            " use records of the same shape"
+        )
+    if dataset.classes != run.config["classes"]:
+        raise InputError(
+            f"{run.label}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
+            " records with the same classes"
+        )
+    check_tables(run.spec, dataset, f"{run.label}: its network", "use records like those that it was trained on")
+
+
+def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
+    """Sentences about whether the test split is apart from what a run was trained on.
+
+    Raises:
+        InputError: training records are in it, or records that another release was made from; accuracy there is private.
+    """
+    trained_on = _trained_on(run.config, ledger)
+    if trained_on is None:
+        return []  # a run on messages: no record was ever seen
+    registry, rows, notes = ledger.registry, dataset.test_rows, []
+    trained = registry.rows_of(trained_on)
+    vouched = dataset.published and registry.look_at(dataset).content == trained_on.content
+    if trained is None:
+        notes = [
+            "whether these records were trained on cannot be checked here: the run was made elsewhere, or before 0.2"
+        ]
+    elif rows is not None and not vouched:  # a publication says that its splits are separate
+        hashes = rows.value_hashes(registry.key)
+        if trained_on.cut == rows.cut:
+            places = rows.public_hashes()
+            hashes = hashes[(places >= trained_on.start) & (places < trained_on.stop)]
+        shared = count_shared(trained, hashes) if len(hashes) else 0
+        if shared:
+            raise InputError(
+                f"`dataset`: {shared} of the {len(rows)} test records of {dataset.name} are among those that {run.label} was"
+                " trained on, so its accuracy there is private; use records that were held out"
+            )
+    others = (event for event in ledger.events if event.dataset.group != trained_on.group)
+    check_test_apart(dataset, others, registry)
+    return notes
+
+
+def _trained_on(config: Mapping[str, Any], ledger: Ledger) -> DatasetRef | None:
+    """The records that a run says it was trained on; None where there are none."""
+    try:
+        return ledger.registry.resolve(ref_from_json(config.get("records")))
+    except ArtifactError:
+        return None

@@ -1,0 +1,112 @@
+"""What a run's network makes of records without labels: post-processing of the run, for records that it never saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.data import Layout, count_outside, prepare
+from dpltm.errors import InputError
+from dpltm.run import Run
+from dpltm.stages.progress import SILENT, Progress
+
+ROWS = 512
+"""Records in the network at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Class probabilities, as sensitive as the records that they are for.
+
+    Attributes:
+        probabilities: ``(n, classes)`` float32.
+        saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
+    """
+
+    probabilities: np.ndarray
+    saturated: int
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The most likely class of each record, ``(n,)`` int64."""
+        return self.probabilities.argmax(1).astype(np.int64)
+
+
+def text_layout(run: Run) -> Layout | None:
+    """What texts become, as in training; None for a network that takes none."""
+    tables = run.spec.tables
+    return Layout(*tables, run.spec.features) if len(tables) == 1 else None
+
+
+def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT) -> Predictions:
+    """Softmax of what the network says of each record.
+
+    Args:
+        run: with its network.
+        x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
+        source: what messages call them.
+        progress: told how many are done.
+
+    Raises:
+        InputError: records of another shape, or a network that training drove out of the numbers.
+    """
+    rows, bounds = _as_trained(x, run, source), _bounds(run)
+    saturated = count_outside(rows, bounds)
+    if saturated and run.spec.tables:
+        progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
+    elif saturated:
+        progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
+    return Predictions(_probabilities(rows, run, source, progress), saturated)
+
+
+def _bounds(run: Run) -> tuple[float, float]:
+    """By which the records were scaled in training: in front of the network, or of the map before it."""
+    return run.bounds if run.feature_map is None else run.feature_map.bounds
+
+
+def _as_trained(x: np.ndarray, run: Run, source: str) -> np.ndarray:
+    """The records in the shape that the run takes; flattened ones are put into it."""
+    shape = run.spec.record_shape if run.feature_map is None else run.feature_map.shape
+    given = x.shape[1:]
+    flat = len(given) == 1 or len(shape) == 1
+    if math.prod(given) == math.prod(shape) and (flat or _without_channel(given) == _without_channel(shape)):
+        return x.reshape(len(x), *shape)
+    raise InputError(
+        f"`input`: {source} has records of shape {given}, but {run.label} takes {shape}; use records of the same shape, or"
+        f" their {math.prod(shape)} values in a row"
+    )
+
+
+def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """An image of one channel may say so or not."""
+    return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
+
+
+def _probabilities(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
+    parts = []
+    with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad():
+        for inputs in _inputs(x, run):
+            probabilities = torch.softmax(run.model(inputs), 1)
+            if not bool(probabilities.isfinite().all()):
+                raise InputError(
+                    f"{run.label}: its network gives no finite numbers, since training diverged; train it with a smaller"
+                    " `lr`"
+                )
+            parts.append(probabilities.numpy())
+            step(min(len(parts) * ROWS, len(x)))
+    return np.concatenate(parts)
+
+
+def _inputs(x: np.ndarray, run: Run) -> Iterator[Tensor]:
+    """What the network gets: records scaled by public bounds, or what the feature map makes of them; a chunk at a time."""
+    for start in range(0, len(x), ROWS):
+        rows = x[start : start + ROWS]
+        if run.feature_map is None:
+            yield torch.from_numpy(prepare(rows, run.bounds, run.spec.tables))
+        else:
+            yield run.feature_map(rows)

@@ -1,0 +1,160 @@
+"""Accuracy on records that were held out, on arrays; records that a release was made from are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import dpltm
+from dpltm.data import Dataset, from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.privacy.event_json import ref_to_json
+from dpltm.privacy.events import ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.ledger import Ledger
+from dpltm.run import Run
+from dpltm.stages.evaluate import evaluate
+
+X, Y = load_digits().images.astype(np.uint8), load_digits().target
+UNKNOWN = "whether these records were trained on cannot be checked here: the run was made elsewhere, or before 0.2"
+
+
+def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "mine", **facts: Any) -> Dataset:
+    held_out = None if test is None else (X[slice(*test)], Y[slice(*test)])
+    return from_arrays(X[start:stop], Y[start:stop], test=held_out, name=name, **facts)
+
+
+TRAINED = digits(0, 600, (600, 700))
+
+
+def event(ref: Any, multiplier: float = 3.0) -> TrainingEvent:
+    return TrainingEvent(ref, now(), "add-remove", "record", 0.5, 10, multiplier, 1.0, None, "clip(C=1)", 9)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(registry=RecordRegistry())
+
+
+@pytest.fixture
+def run(ledger: Ledger) -> Run:
+    """A network that was trained on ``TRAINED``, or so its ledger says."""
+    spec = ModelSpec("mlp:8", 64, 10)
+    model = build(spec, 0)
+    records = ledger.registry.reference(TRAINED)
+    ledger.append(event(records))
+    config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 255.0], "records": ref_to_json(records)}
+    return Run(config, model, Mask.dense(model), ledger=ledger)
+
+
+def by_hand(run: Run, x: np.ndarray, y: np.ndarray) -> float:
+    inputs = torch.from_numpy(x.reshape(len(x), -1).astype("f4") / 255)
+    with torch.no_grad():
+        return float((run.model(inputs).argmax(1).numpy() == y).mean())
+
+
+def test_accuracy_is_that_of_the_network(run: Run) -> None:
+    done = evaluate(run, TRAINED)
+    assert (done.dataset, done.records, done.rmse, done.notes) == ("mine", 100, None, ())
+    assert done.accuracy == by_hand(run, X[600:700], Y[600:700])
+
+
+def test_arrays_will_do(run: Run) -> None:
+    done = dpltm.evaluate(run, X[700:900], Y[700:900])
+    assert (done.records, done.notes) == (200, ())
+    assert done.accuracy == by_hand(run, X[700:900], Y[700:900])
+    assert dpltm.evaluate(run, TRAINED).records == 100
+    with pytest.raises(InputError, match="`y` is missing"):
+        dpltm.evaluate(run, X[700:900])
+    with pytest.raises(InputError, match="`y`: mine is a dataset, which says so itself"):
+        dpltm.evaluate(run, TRAINED, Y[:600])
+
+
+@pytest.mark.parametrize("start", [0, 590])
+def test_records_that_were_trained_on_are_refused(run: Run, start: int) -> None:
+    count = 100 if start == 0 else 10
+    message = f"`dataset`: {count} of the 100 test records of other are among those that the run was trained on"
+    with pytest.raises(InputError) as refused:
+        evaluate(run, digits(700, 900, (start, start + 100), "other"))
+    assert str(refused.value).startswith(message)
+    with pytest.raises(InputError) as refused:
+        dpltm.evaluate(run, X[start : start + 100], Y[start : start + 100])
+    assert str(refused.value).startswith(message.replace("other", "the records"))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger, whole: bool) -> None:
+    """A draw, or a network in front, may have been made from them; also where they are all that it was made from."""
+    other = digits(1000, 1200, None, "drawn on")
+    ledger.append(event(ledger.registry.reference(other)))
+    stop = 1200 if whole else 1010
+    for call in (
+        lambda: evaluate(run, digits(700, 900, (1000, stop), "other")),
+        lambda: dpltm.evaluate(run, X[1000:stop], Y[1000:stop]),
+    ):
+        with pytest.raises(
+            InputError, match=rf"{stop - 1000} of the {stop - 1000} test records of .* are records of drawn on"
+        ):
+            call()
+
+
+def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
+    public = ledger.registry.reference(digits(1000, 1200, None, "public"), public=True)
+    ledger.append(ProvenanceEvent(public, now(), "add-remove", "record", "public", "ab" * 32))
+    assert evaluate(run, digits(700, 900, (1000, 1100), "other")).records == 100
+
+
+def test_a_run_from_elsewhere_cannot_be_checked(run: Run) -> None:
+    """Its references are those of a registry that nobody has here."""
+    done = evaluate(replace(run, ledger=None), TRAINED, Ledger(registry=RecordRegistry()))
+    assert done.notes == (UNKNOWN,)
+
+
+def test_a_run_on_messages_saw_no_record(run: Run) -> None:
+    config = {key: value for key, value in run.config.items() if key != "records"}
+    assert evaluate(replace(run, config=config), digits(700, 900, (0, 100), "other")).notes == ()
+
+
+REFUSED: dict[str, Dataset] = {
+    "`dataset`: bare has no test split; name a file with one by `test`": digits(0, 600, None, "bare"),
+    "the run: its network takes 64 features, but wide has 72; use records of the same shape": from_arrays(
+        np.zeros((10, 9, 8), np.uint8), Y[:10], test=(np.ones((3, 9, 8), np.uint8), Y[:3]), name="wide", classes=10
+    ),
+    "the run: its network has 10 classes, but few has 5; use records with the same classes": from_arrays(
+        X[:400], Y[:400] % 5, test=(X[600:700], Y[600:700] % 5), name="few"
+    ),
+    "`bounds`: mine has (0.0, 16.0), the run was trained with (0.0, 255.0); use the same": digits(
+        0, 600, (600, 700), bounds=(0.0, 16.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_records_that_the_network_does_not_take(run: Run, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        evaluate(run, REFUSED[message])
+    assert str(refused.value) == message
+
+
+def test_a_network_that_looks_words_up(run: Run) -> None:
+    words = replace(TRAINED, tables=(300,))
+    with pytest.raises(InputError, match="takes quantities, but records of mine hold positions in tables of 300"):
+        evaluate(run, words)
+
+
+def test_what_stands_in_front_makes_the_features(run: Run) -> None:
+    front = make_feature_map("unit", (8, 8), (0.0, 255.0))
+    behind = replace(run, feature_map=front)
+    with torch.no_grad():
+        expected = float((run.model(front(X[600:700])).argmax(1).numpy() == Y[600:700]).mean())
+    assert evaluate(behind, TRAINED).accuracy == pytest.approx(
+        expected, abs=0.011
+    )  # features are kept in half precision

@@ -1,0 +1,285 @@
+"""What owners agree on and what they enter, on arrays: no file, no command line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from dpltm.data import Dataset, from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import BudgetError, InputError
+from dpltm.local.scheme import Scheme
+from dpltm.noise import SecureSource
+from dpltm.options.latent import EncodeOptions, SchemeOptions
+from dpltm.privacy.events import BudgetEvent, Event, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.ledger import Ledger
+from dpltm.stages.front import FeatureSources
+from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
+
+X, Y = load_digits().images.astype(np.uint8), load_digits().target
+BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
+
+
+def digits(start: int, stop: int, name: str = "mine", **facts: Any) -> Dataset:
+    return from_arrays(X[start:stop], Y[start:stop], name=name, **facts)
+
+
+PUBLIC, PRIVATE = digits(0, 700, "theirs"), digits(900, 1797)
+
+
+@pytest.fixture
+def registry() -> RecordRegistry:
+    return RecordRegistry()
+
+
+@pytest.fixture
+def ledger(registry: RecordRegistry) -> Ledger:
+    return Ledger(registry=registry)
+
+
+def agreed(registry: RecordRegistry, **changes: Any) -> Scheme:
+    sources = FeatureSources(registry=registry, public=lambda _: PUBLIC)
+    return make_scheme(PUBLIC, replace(BITS, **changes), sources)
+
+
+@pytest.fixture
+def scheme(registry: RecordRegistry) -> Scheme:
+    return agreed(registry)
+
+
+def z_scores() -> np.ndarray:
+    """Of the private records by the statistics of the public ones, all in float64, by hand."""
+
+    def features(x: np.ndarray) -> np.ndarray:
+        flat = x.reshape(len(x), -1) / 127.5 - 1
+        flat = flat - flat.mean(1, keepdims=True)
+        return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+    public, mine = features(PUBLIC.train.x), features(PRIVATE.train.x)
+    deviation = public.std(0)
+    return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
+
+
+# --- the scheme ---
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "`label_epsilon`: 'x' is neither a number nor public": {"label_epsilon": "x"},
+    "`label_epsilon`: nan is not a positive number": {"label_epsilon": "nan"},
+    "`label_epsilon`: 0 is not a positive number": {"label_epsilon": "0"},
+    "`label_epsilon` is missing: ": {"label_epsilon": None},
+    "`alpha`: of bits; a codebook has one epsilon for the whole record": {"protocol": "codebook", "alpha": 7.0},
+    "`format`: of bits; a codebook has one epsilon": {"protocol": "codebook", "format": "1,2"},
+    "`label_epsilon`: of bits; a codebook has one epsilon": {"protocol": "codebook"},
+    "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
+    "`format`: '3' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "3"},
+    "`format`: '1,2,3' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1,2,3"},
+    "`format`: '0.5,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "0.5,1"},
+    "`format`: 'nan,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "nan,1"},
+    "`format`: '1e400,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1e400,1"},
+    "`format`: -1,2 is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": "-1,2"},
+    "`format`: 9,9 is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": "9,9"},
+    "`epsilon`: 0 is not a positive number up to 10000": {"epsilon": 0.0},
+    "`epsilon`: nan is not a positive number up to 10000": {"epsilon": math.nan},
+    "`alpha` is missing: uer needs one, such as 7": {"protocol": "uer"},
+    "`alpha`: rappor has none; leave it out": {"alpha": 7.0},
+    "`features`: none leaves values as they are, whose scale differs; take unit": {"features": "none"},
+    "`features`: 'nope' is not ": {"features": "nope"},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_schemes_that_cannot_be(message: str) -> None:
+    options = replace(BITS, **REFUSED[message])
+    if REFUSED[message].get("protocol") == "codebook" and len(REFUSED[message]) > 1:
+        options = replace(options, label_epsilon=None)
+    with pytest.raises(InputError) as refused:
+        check_scheme_options(options)
+    assert str(refused.value).startswith(message)
+
+
+def test_more_components_than_there_are_features(registry: RecordRegistry) -> None:
+    with pytest.raises(InputError, match="`components`: 99 is not from 1 to 64"):
+        agreed(registry, components=99)
+
+
+def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
+    made = agreed(registry, format="1,2")
+    assert (made.answer.values, made.answer.inputs, made.answer.record_bytes) == (64, 256, 34)
+    assert made.answer.nominal == 132
+    assert made.answer.certified == pytest.approx(132)
+    assert made.public is not None
+    assert registry.resolve(made.public).surely_overlaps(registry.reference(PUBLIC))
+    assert made.id == agreed(registry, format="1,2").id
+
+
+# --- what is entered ---
+
+
+def certified(plan: Any) -> float:
+    return plan.privacy.certified.epsilon
+
+
+def sent(plan: Any, ledger: Ledger) -> np.ndarray:
+    return np.concatenate(list(encode(plan, ledger)))
+
+
+def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
+    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert ledger.events == (), "a plan spends nothing"
+    rows = sent(plan, ledger)
+    assert rows.shape == (897, 10)
+    (event,) = ledger.events
+    assert (event.adjacency, event.unit, event.delta) == ("replace-one", "record", 0.0)  # type: ignore[attr-defined]
+    assert event.epsilon == scheme.answer.certified == pytest.approx(132)  # type: ignore[attr-defined]
+    assert certified(plan) == pytest.approx(132)
+    assert (plan.privacy.certified.adjacency, plan.privacy.certified.sampling) == ("replace-one", "none")
+    assert plan.privacy.nominal is not None
+    assert plan.privacy.nominal.epsilon == 132
+    again = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert certified(again) == pytest.approx(264)
+    assert not np.array_equal(sent(again, ledger), rows), "coins of its own"
+    assert len(ledger.events) == 2
+
+
+def test_other_records_are_counted_apart(scheme: Scheme, ledger: Ledger) -> None:
+    sent(plan_encoding(scheme, digits(900, 1300), EncodeOptions(), ledger), ledger)
+    apart = plan_encoding(scheme, digits(1300, 1797, "others"), EncodeOptions(), ledger)
+    assert certified(apart) == pytest.approx(132)
+    across = plan_encoding(scheme, digits(1200, 1400, "across"), EncodeOptions(), ledger)
+    assert certified(across) == pytest.approx(264), "100 records were sent twice"
+
+
+def test_the_event_is_on_record_before_the_first_coin(
+    scheme: Scheme, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[int] = []
+
+    class Watched(SecureSource):
+        def random_bytes(self, count: int) -> bytes:
+            entered.append(len(ledger.events))
+            return super().random_bytes(count)
+
+    monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
+    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    assert set(entered) == {1}, "coins come from the system's generator"
+
+
+def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(registry: RecordRegistry, ledger: Ledger) -> None:
+    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are the system's."""
+    scheme = agreed(registry, epsilon=64.0, label_epsilon="0.5")
+    rows = sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    scores = z_scores()
+    sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
+    kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
+    chance = math.e / (1 + math.e)
+    assert abs(kept.mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / kept.size)
+    labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
+    assert labels.max() < 10
+    truth = math.exp(0.5) / (math.exp(0.5) + 9)
+    assert abs((labels == PRIVATE.train.y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
+
+
+def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger: Ledger) -> None:
+    scheme = agreed(registry, label_epsilon="public", format="0,1")
+    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert "labels are sent as they are: declared public, and not counted" in plan.privacy.notes
+    assert certified(plan) == pytest.approx(128)
+    assert sent(plan, ledger)[:, -2].tolist() == PRIVATE.train.y.tolist()
+    assert "labels are declared public and sent as they are" in ledger.events[0].what  # type: ignore[attr-defined]
+
+
+# --- what is refused, with nothing entered ---
+
+
+def budget(ref: Any, epsilon: float) -> BudgetEvent:
+    return BudgetEvent(ref, now(), "add-remove", "record", epsilon, 1e-5)
+
+
+def test_a_budget_has_room_for_what_it_says(scheme: Scheme, registry: RecordRegistry, ledger: Ledger) -> None:
+    ledger.append(budget(registry.reference(PRIVATE), 200.0))
+    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    with pytest.raises(
+        BudgetError, match="this would bring mine to epsilon 264 at delta 1e-05, above the budget of 200"
+    ):
+        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert len(ledger.events) == 2
+
+
+@pytest.mark.parametrize("epsilon", [0.96, 1.2, 1.44, 4.0])
+def test_a_budget_of_that_epsilon_has_room_for_one_message(
+    registry: RecordRegistry, ledger: Ledger, epsilon: float
+) -> None:
+    scheme = agreed(registry, protocol="codebook", epsilon=epsilon, label_epsilon=None)
+    ledger.append(budget(registry.reference(PRIVATE), epsilon))
+    encode(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    with pytest.raises(BudgetError):
+        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+
+
+@pytest.mark.parametrize("changes", [{"features": "scatter:1,2"}, {"components": 8}, {}])
+def test_records_declared_public_for_a_scheme_cannot_be_private(
+    registry: RecordRegistry, ledger: Ledger, changes: dict[str, Any]
+) -> None:
+    scheme = agreed(registry, **changes)
+    for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
+        with pytest.raises(InputError) as refused:
+            plan_encoding(scheme, dataset, EncodeOptions(), ledger, label="t")
+        assert str(refused.value) == (
+            f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
+        )
+    plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+
+
+def declared(ref: Any) -> Event:
+    return ProvenanceEvent(ref, now(), "add-remove", "record", "public", "ab" * 32)
+
+
+def trained(ref: Any) -> Event:
+    return TrainingEvent(ref, now(), "add-remove", "record", 0.5, 2, 2.0, 1.0, None, "clip(C=1)", 9)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (declared, "`dataset`: the ledger has mine down as public, and mine shares records with it; the same"),
+        (trained, "adjacency: "),
+    ],
+)
+def test_what_the_ledger_holds_already(
+    scheme: Scheme, registry: RecordRegistry, ledger: Ledger, event: Any, message: str
+) -> None:
+    """Records down as public; releases under another relation, with which there is no common guarantee."""
+    ledger.append(event(registry.reference(PRIVATE, public=event is declared)))
+    with pytest.raises(InputError) as refused:
+        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert str(refused.value).startswith(message)
+    assert len(ledger.events) == 1
+
+
+OTHERS: dict[str, Dataset] = {
+    "`dataset`: shape of wide are (8, 9), and the scheme was made for (8, 8)": from_arrays(
+        np.zeros((50, 8, 9), np.uint8), Y[:50], name="wide"
+    ),
+    "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)": digits(
+        900, 1797, bounds=(0.0, 16.0)
+    ),
+    "`classes`: classes of mine are 11, and the scheme was made for 10": digits(900, 1797, classes=11),
+}
+
+
+@pytest.mark.parametrize("message", OTHERS)
+def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        plan_encoding(scheme, OTHERS[message], EncodeOptions(), ledger)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1, 1e-16])
+def test_deltas_that_promise_nothing(scheme: Scheme, ledger: Ledger, delta: float) -> None:
+    with pytest.raises(InputError, match=r"^`delta`: "):
+        plan_encoding(scheme, PRIVATE, EncodeOptions(delta=delta), ledger)

@@ -1,0 +1,190 @@
+"""What a server learns from messages, on arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from dpltm import generation
+from dpltm.data import Dataset, from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import InputError
+from dpltm.local.scheme import Scheme
+from dpltm.noise import FastSource
+from dpltm.options.latent import SchemeOptions, ServerOptions
+from dpltm.stages import latent_server
+from dpltm.stages.front import FeatureSources
+from dpltm.stages.latent_owner import make_scheme
+from dpltm.stages.latent_server import Learned, check_options, learn, plan_learning
+
+X, Y = load_digits().images.astype(np.uint8), load_digits().target
+PUBLIC = from_arrays(X[:400], Y[:400], test=(X[400:700], Y[400:700]), name="pub")
+QUICK = ServerOptions(model="mlp:8", epochs=1.0, threads=1)
+
+
+def agreed(**changes: Any) -> Scheme:
+    options = SchemeOptions(features="unit", protocol="rappor", epsilon=192.0, label_epsilon="5")
+    sources = FeatureSources(registry=RecordRegistry(), public=lambda _: PUBLIC)
+    return make_scheme(PUBLIC, replace(options, **changes), sources)
+
+
+@pytest.fixture(scope="module")
+def scheme() -> Scheme:
+    return agreed()
+
+
+def messages(scheme: Scheme, start: int, stop: int) -> np.ndarray:
+    return np.concatenate([rows for rows, _ in scheme.messages(X[start:stop], Y[start:stop], FastSource(start))])
+
+
+@pytest.fixture(scope="module")
+def files(scheme: Scheme) -> list[np.ndarray]:
+    """Of two owners: 1,097 messages."""
+    return [messages(scheme, 700, 1300), messages(scheme, 1300, 1797)]
+
+
+def learned(scheme: Scheme, files: list[np.ndarray], test: Dataset | None = None, **changes: Any) -> Learned:
+    return learn(plan_learning(scheme, files, replace(QUICK, **changes), test))
+
+
+def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
+    """Epsilon 0.1 for 64 bits and 0.1 for the label; chance is 0.1, and six deviations of 300 draws are 0.1."""
+    weak = agreed(epsilon=0.1, label_epsilon="0.1")
+    found = learned(weak, [messages(weak, 700, 1797)], PUBLIC, model="mlp:32", epochs=5.0, lr=0.1)
+    row = found.scores[0]
+    assert row.randomised is not None
+    assert row.randomised < 0.2 + 0.1
+    assert row.accuracy is not None
+    assert row.accuracy < 0.4
+
+
+def test_densities_are_those_of_the_schedule(scheme: Scheme, files: list[np.ndarray]) -> None:
+    """512 and 80 weights; 30 and 20 % go, then 30 and 20 % of the rest."""
+    found = learned(scheme, files, rounds=2)
+    assert [row.density for row in found.scores] == [
+        1.0,
+        pytest.approx((512 - 154 + 80 - 16) / 592),
+        pytest.approx((358 - 107 + 64 - 13) / 592),
+    ]
+    assert all(row.accuracy is row.randomised is None for row in found.scores), "no test records"
+    assert learned(scheme, files, rounds=1, prune="0.5").scores[1].density == 0.5
+
+
+def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
+    def weights(**changes: Any) -> bytes:
+        values = learned(scheme, files, **changes).tickets[-1].predictor or {}
+        return b"".join(value.numpy().tobytes() for value in values.values())
+
+    assert weights() == weights()
+    assert len({weights(**change) for change in ({}, {"seed": 1}, {"dropout": 0.5}, {"lr": 0.1})}) == 4
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_dropout_is_for_training_alone(scheme: Scheme, files: list[np.ndarray], rounds: int) -> None:
+    """What is measured twice on the same network is the same."""
+    options = {"rounds": rounds, "dropout": 0.9, "epochs": 5.0}
+    one, two = (learned(scheme, files, PUBLIC, **options).scores for _ in range(2))
+    assert [row.accuracy for row in one] == [row.accuracy for row in two]
+
+
+def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
+    steps: list[int] = []
+    monkeypatch.setattr(generation, "train_plain", lambda *arguments: steps.append(arguments[5]))
+    for epochs in (10.0, 0.001):
+        learned(scheme, files, batch_size=100, epochs=epochs)
+    assert steps == [110, 1]
+
+
+def test_public_test_records_keep_their_labels(
+    scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of messages are randomised; those that predictions are compared with are not."""
+    seen, whole = [], latent_server.accuracy
+
+    def watched(model: Any, x: Any, y: Any, chunk: int) -> float:
+        seen.append((x[0:300], y))
+        return whole(model, x, y, chunk)
+
+    monkeypatch.setattr(latent_server, "accuracy", watched)
+    learned(scheme, files, PUBLIC)
+    (plain, labels), (noisy, same) = seen
+    assert labels.tolist() == same.tolist() == Y[400:700].tolist()
+    assert not torch.equal(plain.sign(), noisy.sign()), "bits are randomised"
+    p = math.exp(3) / (1 + math.exp(3))  # an input that is certain is (p - q)^-1 times one that is randomised
+    torch.testing.assert_close(noisy.abs(), torch.ones(300, 64), rtol=1e-5, atol=0)
+    torch.testing.assert_close(plain.abs(), torch.full((300, 64), 1 / (2 * p - 1)), rtol=1e-5, atol=0)
+
+
+def test_a_codebook_makes_a_linear_network() -> None:
+    code = agreed(protocol="codebook", epsilon=8.0, label_epsilon=None)
+    found = learned(code, [messages(code, 700, 1797)], PUBLIC, model=None)
+    assert found.spec.text == "mlp"
+    assert (found.scores[0].accuracy or 0.0) > 0.6
+    assert found.scores[0].randomised is None
+    with pytest.raises(InputError, match="hence a linear network; leave it out"):
+        plan_learning(code, [messages(code, 700, 800)], QUICK)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "`batch_size`: 1098 is not from 1 to 1097, the messages at hand": {"batch_size": 1098},
+    "`batch_size`: 0 is not from 1 to 1097, the messages at hand": {"batch_size": 0},
+    "`dropout`: 1 is not at least 0 and below 1": {"dropout": 1.0},
+    "`dropout`: -0.1 is not at least 0 and below 1": {"dropout": -0.1},
+    "`dropout`: nan is not at least 0 and below 1": {"dropout": math.nan},
+    "`rounds`: -1 is not a whole number from 0 on": {"rounds": -1},
+    "`rounds`: 10000 is more than the 9999 ": {"rounds": 10000},
+    "`prune`: the rates are too small: round ": {"rounds": 100},
+    "`prune`: 'x' is not a list of numbers separated by commas": {"prune": "x", "rounds": 1},
+    "`prune`: 3 rates for a network of 2 layers; give at most 2": {"prune": "0.1,0.1,0.1", "rounds": 1},
+    "`prune`: nothing is pruned in no rounds; say `rounds` N": {"prune": "0.2"},
+    "`epochs`: 0 is not a positive number up to 10,000": {"epochs": 0.0},
+    "`epochs`: nan is not a positive number up to 10,000": {"epochs": math.nan},
+    "`epochs`: inf is not a positive number up to 10,000": {"epochs": math.inf},
+    "`lr`: 0.0 is not a positive number": {"lr": 0.0},
+    "`lr`: nan is not a positive number": {"lr": math.nan},
+    "`seed`: -1 is not between 0 and 2^63 - 1": {"seed": -1},
+    "`threads`: 0 is not between 1 and 1024": {"threads": 0},
+    "`model`: cnn does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128": {"model": "cnn"},
+    "`model`: cnn-tanh:8x8x1 does not take bits": {"model": "cnn-tanh:8x8x1"},
+    "`model`: 'mlp:0': widths must be whole numbers": {"model": "mlp:0"},
+    "`model`: nonsense does not take bits": {"model": "nonsense"},
+    "`lr`: training diverged at 1e+30; take a smaller one": {"lr": 1e30},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_options_that_cannot_be(scheme: Scheme, files: list[np.ndarray], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        learned(scheme, files, **REFUSED[message])
+    assert str(refused.value).startswith(message)
+
+
+def test_options_are_checked_without_messages() -> None:
+    check_options(replace(QUICK, batch_size=10**6))
+    with pytest.raises(InputError, match="`dropout`"):
+        check_options(replace(QUICK, dropout=1.0))
+
+
+def test_every_message_counts_once(scheme: Scheme, files: list[np.ndarray]) -> None:
+    with pytest.raises(InputError, match="two files hold the same messages; every message counts once"):
+        plan_learning(scheme, [files[0], files[0]], QUICK)
+
+
+def test_test_records_of_another_kind(scheme: Scheme, files: list[np.ndarray]) -> None:
+    few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
+    none = from_arrays(X[:400], Y[:400], name="none")
+    for test, label, message in (
+        (few, "", "`classes`: classes of few are 5, and the scheme was made for 10"),
+        (none, "", "`test`: none has no test split; name a dataset that has one"),
+        (none, "a.npz", "`test`: a.npz has no test split; name a dataset that has one"),
+    ):
+        with pytest.raises(InputError) as refused:
+            plan_learning(scheme, files, QUICK, test, test_label=label)
+        assert str(refused.value) == message

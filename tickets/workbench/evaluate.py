@@ -1,0 +1,33 @@
+"""``dpltm evaluate``: a run in a folder, on records in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import as_flags
+from dpltm.options.evaluate import EvaluateRequest
+from dpltm.privacy.ledger import json_figure
+from dpltm.stages import evaluate as stage
+from dpltm.stages.progress import Progress
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.run import load_run
+from dpltm.tickets.workbench.opening import open_dataset, services
+
+
+def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
+    """Accuracy of a run's network."""
+    path = Path(request.run or "")
+    run, dataset = load_run(path), open_dataset(request)
+    ledger = open_ledger(path / "ledger.jsonl", remember=False)
+    done = stage.evaluate(run, dataset, ledger, services(progress))
+    return as_flags(
+        {
+            "run": str(path),
+            "dataset": done.dataset,
+            "records": done.records,
+            "accuracy": done.accuracy,
+            **({} if done.rmse is None else {"rmse": json_figure(done.rmse)}),
+            "notes": list(done.notes),
+        }
+    )

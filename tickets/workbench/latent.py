@@ -1,0 +1,156 @@
+"""``dpltm latent``: schemes, messages and what was learned from them, in folders and files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dpltm.data import catalogue
+from dpltm.errors import InputError, as_flags
+from dpltm.local.scheme import Scheme
+from dpltm.options.data import DataOptions
+from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest, TrainRequest
+from dpltm.stages.latent_claim import local_claim
+from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding, scheme_notes
+from dpltm.stages.latent_server import learn, plan_learning
+from dpltm.stages.progress import Progress
+from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.published import published, recorded
+from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
+from dpltm.tickets.workbench.opening import feature_sources, open_dataset
+
+
+def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
+    """What a protocol claims and certifies, which needs no file."""
+    del progress
+    made = local_claim(request)
+    return as_flags(
+        {
+            "protocol": request.protocol,
+            "bits": request.bits,
+            "epsilon": made.epsilon,
+            "alpha": made.alpha,
+            "one_hot": request.one_hot,
+            "copies": request.copies,
+            "label_epsilon": request.label_epsilon,
+            "p": [bit.chances[0] for bit in made.channel.pattern],
+            "q": [bit.chances[1] for bit in made.channel.pattern],
+            "nominal": made.nominal,
+            "certified": made.certified,
+            "notes": list(made.notes),
+        }
+    )
+
+
+def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
+    """Makes a scheme and writes it."""
+    out = Path(request.out or "")
+    check_free(out)
+    check_scheme_options(request)
+    named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
+    sources = feature_sources(UserRegistry())
+    # statistics of the map are of the public records as they are known, whatever is said of them here
+    plain = DataOptions(dataset=request.public)
+    sources = replace(sources, public=lambda _: open_dataset(plain))
+    scheme = make_scheme(open_dataset(named), request, sources, progress)
+    save_scheme(out, scheme)
+    progress.say(f"wrote {request.out}")
+    return as_flags({"scheme": request.out, **_facts(scheme), "notes": scheme_notes(scheme)})
+
+
+def send(request: EncodeRequest, progress: Progress) -> dict[str, Any]:
+    """Enters the release, randomises the records, and writes the messages."""
+    out = Path(request.out or "")
+    check_free(out)
+    check_writable(out)
+    path = Path(request.ledger or f"{out}.ledger.jsonl")
+    if path.absolute() == out.absolute():
+        raise InputError("`ledger`: the messages go there; name another file")
+    scheme = load_scheme(Path(request.scheme or ""))
+    dataset = open_dataset(_with_known_classes(request, scheme), for_training=False)
+    ledger = open_ledger(path, remember=not request.dry_run)
+    plan = plan_encoding(scheme, dataset, request, ledger, label=request.scheme or "")
+    if not request.dry_run:
+        write_messages(out, scheme, len(dataset.train), encode(plan, ledger, progress))
+        progress.say(f"wrote {out}")
+    return as_flags(
+        {
+            **({"dry_run": True} if request.dry_run else {}),
+            "messages": str(out),
+            "records": len(dataset.train),
+            **_facts(scheme),
+            "saturated": None,  # a key that scripts know; the count is a function of the records that nothing pays for
+            "privacy": plan.privacy.to_json(),
+        }
+    )
+
+
+def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
+    """Trains a network on messages, and writes it."""
+    out = Path(request.out or "")
+    check_free(out)
+    check_writable(out)
+    scheme = load_scheme(Path(request.scheme or ""))
+    files = [open_messages(path, scheme) for path in _message_files(request.messages or "")]
+    test = None if request.test is None else open_dataset(DataOptions(dataset=request.test))
+    plan = plan_learning(scheme, files, request, test, test_label=request.test or "")
+    learned = learn(plan, progress)
+    scores = [asdict(row) for row in learned.scores]
+    body = as_flags(
+        {
+            "run": str(out),
+            "records": plan.records,
+            "model": learned.spec.text,
+            "inputs": learned.spec.features,
+            "protocol": scheme.answer.protocol,
+            "nominal": scheme.answer.nominal,
+            "certified": scheme.answer.certified,
+            "seconds": learned.seconds,
+            "accuracy": scores[-1]["accuracy"],
+            "tickets": scores,
+            "notes": list(learned.notes),
+        }
+    )
+    save_learned(out, scheme, learned.spec, learned.tickets[-1], {**recorded(request), **published(body)})
+    progress.say(f"wrote {out}")
+    return body
+
+
+def _facts(scheme: Scheme) -> dict[str, Any]:
+    answer = scheme.answer
+    return {
+        "id": scheme.id,
+        "features": scheme.feature_map.text,
+        "values": answer.values,
+        "classes": answer.classes,
+        "protocol": answer.protocol,
+        "epsilon": answer.epsilon,
+        **answer.facts,
+        "record_bytes": answer.record_bytes,
+        "nominal": answer.nominal,
+        "certified": answer.certified,
+    }
+
+
+def _with_known_classes(request: EncodeRequest, scheme: Scheme) -> EncodeRequest:
+    """Of a file of the owner's, the scheme knows how many classes there are."""
+    if request.classes is None and catalogue().get(request.dataset or "") is None:
+        return replace(request, classes=scheme.answer.classes)
+    return request
+
+
+def _message_files(text: str) -> list[Path]:
+    """The files that are named, and those that end in .msg in folders that are named; each once."""
+    files: list[Path] = []
+    for name in text.split(","):
+        path = Path(name)
+        inside = sorted(path.glob("*.msg")) if path.is_dir() else [path]
+        if not name or not inside:
+            raise InputError(f"`messages`: {name!r:.80} is no file, and no folder with files that end in .msg")
+        files += inside
+    if len({path.resolve() for path in files}) != len(files):
+        raise InputError("`messages`: a file is named twice; every message counts once")
+    return files
