@@ -182,11 +182,12 @@ def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
         raise KeyboardInterrupt
 
     ledger = Ledger()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(generate_dp, "descend", stop)
-        made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
+        with pytest.raises(KeyboardInterrupt):
+            made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
     assert kinds(ledger) == ["TrainingEvent"]
-    with pytest.raises(BudgetError, match="so nothing is left of 0.5"):
+    with pytest.raises(BudgetError, match=r"so nothing is left of 0\.5"):
         plan(PRIVATE, options_of("dp-train", epsilon=0.5), ledger, QUIET)
     tickets = made(PRIVATE, options_of("dp-train", epsilon=2.0), ledger)
     assert tickets.events == ledger.events[1:2]  # the first one is not what these tickets were made of
@@ -367,7 +368,7 @@ def test_records_that_something_was_spent_on_are_not_declared_public():
 def test_records_that_were_declared_public_are_not_spent_on():
     ledger = Ledger()
     made(PRIVATE, options_of("magnitude", provenance="public"), ledger)
-    with pytest.raises(InputError, match="`dataset`: the ledger has .* down as public"):
+    with pytest.raises(InputError, match=r"`dataset`: the ledger has .* down as public"):
         plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
     assert kinds(ledger) == ["public"]
 
