@@ -13,24 +13,25 @@ from dpltm.cli import (
     datasets,
     demo,
     evaluate,
-    generate,
     latent,
     privacy,
     privacy_ledger,
-    select,
     tickets,
-    train,
-    tune,
 )
 from dpltm.cli import run as run_all
 from dpltm.cli.console import answering
+from dpltm.cli.generate import show_generation
 from dpltm.cli.options import in_flags, register
+from dpltm.cli.select import show_draw
+from dpltm.cli.train import show_training
+from dpltm.cli.tune import show_search
 from dpltm.errors import DpltmError
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest
 from dpltm.options.latent import TrainRequest as LearnRequest
 from dpltm.options.predict import PredictRequest
+from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.tickets import (
     CompactRequest,
@@ -40,7 +41,9 @@ from dpltm.options.tickets import (
     ShowRequest,
     VerifyRequest,
 )
+from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
+from dpltm.options.tune import TuneRequest
 from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
@@ -50,11 +53,13 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
 )
-register(app, "generate", GenerateRequest, generate.command)
-register(app, "select", SelectRequest, select.command)
-register(app, "train", train.TrainOptions, train.command)
-register(app, "run", run_all.RunOptions, run_all.command)
-register(app, "tune", tune.TuneOptions, tune.command)
+register(
+    app, "generate", GenerateRequest, answering(Deferred("dpltm.tickets.workbench.generate:generate"), show_generation)
+)
+register(app, "select", SelectRequest, answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw))
+register(app, "train", TrainRequest, answering(Deferred("dpltm.tickets.workbench.train:train"), show_training))
+register(app, "run", RunRequest, run_all.command)
+register(app, "tune", TuneRequest, answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search))
 register(
     app,
     "evaluate",
@@ -127,7 +132,7 @@ data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", datasets.ListOptions, datasets.list_command)
 register(data, "info", datasets.InfoOptions, datasets.info_command)
 app.add_typer(data, name="datasets")
-register(app, "demo", demo.DemoOptions, demo.command)
+register(app, "demo", DemoRequest, demo.command)
 
 
 def _version(asked: bool) -> None:
