@@ -26,6 +26,8 @@ from dpltm.cli import run as run_all
 from dpltm.cli.console import answering
 from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
+from dpltm.options.datasets import InfoRequest
+from dpltm.options.datasets import ListRequest as DatasetsRequest
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest
 from dpltm.options.latent import TrainRequest as LearnRequest
@@ -122,8 +124,15 @@ register(
 )
 app.add_typer(local, name="latent")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
-register(data, "ls", datasets.ListOptions, datasets.list_command)
-register(data, "info", datasets.InfoOptions, datasets.info_command)
+register(
+    data,
+    "ls",
+    DatasetsRequest,
+    answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), datasets.show_list),
+)
+register(
+    data, "info", InfoRequest, answering(Deferred("dpltm.tickets.workbench.datasets:dataset_info"), datasets.show_info)
+)
 app.add_typer(data, name="datasets")
 register(app, "demo", demo.DemoOptions, demo.command)
 
