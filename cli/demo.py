@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, select, train
+from dpltm.cli import train
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.cli.run import RunOptions, Stages, run
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -49,11 +51,11 @@ def demo(options: DemoOptions, out: Path, console: Console) -> dict[str, Any]:
     eps1 = options.epsilon / 10
     tickets, ledger = str(out / "tickets"), str(out / "ledger.jsonl")
     stages = Stages(
-        generate.GenerateOptions(
+        GenerateRequest(
             dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=1000, batch_size=64,
             seed=options.seed, threads=1, name="digits", out=tickets, ledger=ledger, delta=options.delta,
         ),
-        select.SelectOptions(
+        SelectRequest(
             dataset="digits", subset=PRIVATE, set=tickets, eps1=eps1, score="additive", ledger=ledger, delta=options.delta
         ),
         train.TrainOptions(

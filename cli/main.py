@@ -29,9 +29,11 @@ from dpltm.errors import DpltmError
 from dpltm.options.datasets import InfoRequest
 from dpltm.options.datasets import ListRequest as DatasetsRequest
 from dpltm.options.evaluate import EvaluateRequest
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest
 from dpltm.options.latent import TrainRequest as LearnRequest
 from dpltm.options.predict import PredictRequest
+from dpltm.options.select import SelectRequest
 from dpltm.options.tickets import (
     CompactRequest,
     ExportRequest,
@@ -50,8 +52,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
 )
-register(app, "generate", generate.GenerateOptions, generate.command)
-register(app, "select", select.SelectOptions, select.command)
+register(app, "generate", GenerateRequest, generate.command)
+register(app, "select", SelectRequest, select.command)
 register(app, "train", train.TrainOptions, train.command)
 register(app, "run", run_all.RunOptions, run_all.command)
 register(app, "tune", tune.TuneOptions, tune.command)

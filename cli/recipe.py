@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from dpltm.privacy.figures import figure
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import DaskCluster, check_jobs
+from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
 from dpltm.tickets.workbench.results import finish, plan
 from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -57,12 +58,12 @@ def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
         body = plan(recipe, root, BENCH, console)
         console.result(body, lambda rich: _show_plan(rich, body))
         return
-    folder = SweepFolder(root, recipe.title, new_session())
-    check_same_records(recipe, folder, records)
-    scheduler = options.scheduler
-    engine = local_engine(recipe, folder, options.jobs) if scheduler is None else DaskCluster(scheduler)
-    with kept():
-        sweep(recipe, TrialRunner(folder, BENCH), engine, console)
+    with contextlib.ExitStack() as opened:
+        cluster = None if options.scheduler is None else opened.enter_context(dask_cluster(options.scheduler))
+        folder = SweepFolder(root, recipe.title, new_session())
+        check_same_records(recipe, folder, records)
+        opened.enter_context(kept())
+        sweep(recipe, TrialRunner(folder, BENCH), cluster or local_engine(recipe, folder, options.jobs), console)
     body = finish(recipe, folder)
     console.result(body, lambda rich: _show(rich, body))
     if any(row["missing"] for row in body["arms"]):

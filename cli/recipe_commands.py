@@ -6,16 +6,24 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpltm.cli import generate, select, train, train_plan, tune
-from dpltm.cli.common import check_delta_alone, load_dataset
+from dpltm.cli import train, train_plan, tune
+from dpltm.cli.common import load_dataset
 from dpltm.cli.console import Console
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.commands import Command
 from dpltm.options import latent
 from dpltm.options.data import DataOptions
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
 from dpltm.options.transfer import TransferRequest
 from dpltm.registry import Deferred
+from dpltm.stages.checks import check_delta_alone
+from dpltm.stages.generate_settings import check_options as check_generation
+from dpltm.stages.generate_settings import check_schedule
 from dpltm.stages.progress import Progress
+from dpltm.stages.select import check_options as check_draw
+from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.trial import Bench
 
 _FLAG = re.compile(r"--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
@@ -36,8 +44,8 @@ def _named(check: Callable[..., object]) -> Callable[..., object]:
     return checked
 
 
-def _check_generation(options: generate.GenerateOptions) -> None:
-    generate.check_options(options)
+def _check_generation(options: GenerateRequest) -> None:
+    check_generation(options)
     check_delta_alone(options.delta)
 
 
@@ -54,9 +62,9 @@ def _check_delta(options: latent.EncodeRequest) -> None:
 
 COMMANDS = {
     "train": Command(train.TrainOptions, _named(_check_training), _named(train_plan.check_records)),
-    "select": Command(select.SelectOptions, _named(select.check_options)),
+    "select": Command(SelectRequest, check_draw),
     "tune": Command(tune.TuneOptions, _named(tune.check_options)),
-    "generate": Command(generate.GenerateOptions, _named(_check_generation), _named(generate.check_schedule)),
+    "generate": Command(GenerateRequest, _check_generation, check_schedule),
     "transfer": Command(TransferRequest, Deferred("dpltm.stages.transfer:check_options")),
     "scheme": Command(latent.SchemeRequest, Deferred("dpltm.stages.latent_owner:check_scheme_options")),
     "encode": Command(latent.EncodeRequest, _named(_check_delta)),
@@ -69,19 +77,9 @@ def _train(options: Any, progress: Progress) -> dict[str, Any]:
     return train.run(options, Console(quiet=True))
 
 
-def _select(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return select.run(options, Console(quiet=True))
-
-
 def _tune(options: Any, progress: Progress) -> dict[str, Any]:
     del progress
     return tune.run(options, Console(quiet=True), portable=True)
-
-
-def _generate(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
-    return generate.run(options, Console(quiet=True))
 
 
 def _load(options: DataOptions) -> Any:
@@ -90,9 +88,9 @@ def _load(options: DataOptions) -> Any:
 
 STAGES = {
     "train": _train,
-    "select": _select,
+    "select": select,
     "tune": _tune,
-    "generate": _generate,
+    "generate": generate,
     "transfer": Deferred("dpltm.tickets.workbench.transfer:transfer"),
     "scheme": Deferred("dpltm.tickets.workbench.latent:agree"),
     "encode": Deferred("dpltm.tickets.workbench.latent:send"),

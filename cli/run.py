@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpltm.cli import generate, select, train, train_plan
+from dpltm.cli import train, train_plan
 from dpltm.cli.common import DataOptions, check_delta, check_epsilon, load_dataset
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.experiments.recipe import data_options, is_recipe
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve, table
+from dpltm.options.select import SelectRequest
 from dpltm.tickets.files import read_toml
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from dpltm.privacy.events import DatasetRef, Event
 
 STAGES: dict[str, type] = {
-    "generate": generate.GenerateOptions,
-    "select": select.SelectOptions,
+    "generate": GenerateRequest,
+    "select": SelectRequest,
     "train": train.TrainOptions,
 }
 
@@ -62,8 +64,8 @@ class RunOptions:
 class Stages:
     """The resolved options of the three stages."""
 
-    generate: generate.GenerateOptions
-    select: select.SelectOptions
+    generate: GenerateRequest
+    select: SelectRequest
     train: train.TrainOptions
 
 
@@ -142,13 +144,15 @@ def run(options: RunOptions, stages: Stages, console: Console) -> dict[str, Any]
         DpltmError: bad input anywhere in the file, before the first stage starts.
     """
     from dpltm.tickets.files import check_free
+    from dpltm.tickets.workbench.generate import generate
+    from dpltm.tickets.workbench.select import select
 
     check_free(Path(options.out or ""))
     planned = _preflight(options, stages)
     if options.dry_run:
         return _dry_run(options, stages, planned)
-    made = generate.run(stages.generate, console)
-    drawn = select.run(stages.select, console)
+    made = generate(stages.generate, console)
+    drawn = select(stages.select, console)
     trained = train.run(stages.train, console)
     return {"out": options.out, "generate": made, "select": drawn, "train": trained, "privacy": trained["privacy"]}
 
@@ -161,15 +165,22 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     """
     from dpltm.generation import scheduled_densities
     from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.ledger import Ledger
+    from dpltm.stages import generate, select
     from dpltm.stages.front import take_over_map
-    from dpltm.tickets.identity import reference
+    from dpltm.stages.generate_settings import check_options as check_generation
+    from dpltm.tickets.identity import UserRegistry, reference
+    from dpltm.tickets.workbench.opening import open_dataset, open_features, services
 
     check_epsilon("--epsilon", options.epsilon)
     if not 0 < options.split < 1:
         raise InputError(f"--split: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
     if stages.train.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train --dense for the whole network")
-    made = generate.make_plan(stages.generate, (), Console(quiet=True))
+    quiet, registry = Console(quiet=True), UserRegistry()
+    check_generation(stages.generate)
+    source = open_features(open_dataset(stages.generate), stages.generate, registry, quiet)
+    made = generate.plan(source, stages.generate, Ledger(registry=registry), services(quiet))
     if made.provenance == "data-free":
         raise InputError(
             "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
@@ -184,7 +195,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         scored = _check_records(source, origin, _behind(stages.select, source), "select", options.delta, public)
         shared = origin.may_overlap(reference(scored, make_key=False))
         densities = scheduled_densities(spec, made.config)[1:]
-        plan = select.make_plan(stages.select, scored.records, densities, made.provenance == "dp" or not shared)
+        plan = select.settle(stages.select, scored.records, densities, made.provenance == "dp" or not shared)
         spent = () if made.event is None else (made.event,)
         before.append(select.make_event(plan, reference(scored, make_key=False), "planned", spent))
     elif not public:

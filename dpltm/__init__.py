@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpltm.face import Ledger as Ledger
     from dpltm.face import PrivateLoop as PrivateLoop
+    from dpltm.face import generate as generate
+    from dpltm.face import select as select
 
 __version__ = "0.2.0"
 

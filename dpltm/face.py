@@ -16,18 +16,25 @@ from torch import Tensor
 from dpltm.data import Dataset, Rows, Split, from_arrays
 from dpltm.errors import InputError
 from dpltm.options.arguments import Arguments
+from dpltm.options.features import FeatureOptions
+from dpltm.options.generate import GenerateOptions
+from dpltm.options.select import SelectOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import PrivateLoop
 from dpltm.run import Run
 from dpltm.stages import evaluate as evaluation
+from dpltm.stages import generate as generate_stage
 from dpltm.stages import predict as prediction
+from dpltm.stages import select as select_stage
 from dpltm.stages import transfer as transferring
+from dpltm.stages.front import FeatureSources, with_feature_map
+from dpltm.stages.generate_settings import check_options as check_generation
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet, Winner
 
-__all__ = ["Ledger", "PrivateLoop", "evaluate", "predict", "transfer"]
+__all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "transfer"]
 
 FACTS = ("test", "bounds", "classes", "records")
 """Public facts about records that come as arrays."""
@@ -36,7 +43,90 @@ Records = np.ndarray | Tensor | Dataset
 """Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels."""
 
 
-def as_dataset(x: Records, y: np.ndarray | Tensor | None, facts: Mapping[str, Any]) -> Dataset:
+Labels = np.ndarray | Tensor | None
+"""Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
+
+
+def generate(
+    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress = SILENT, **options: Any
+) -> TicketSet:
+    """Phase 1: lottery tickets by iterative pruning.
+
+    Args:
+        x, y: the records that tickets are made from; of data-free tickets, what decides the network's shape.
+        ledger: where it is entered what they depend on, and what that cost; None for one in memory, which goes along with
+            the tickets.
+        progress: told how far it is.
+        options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
+            fields of ``GenerateOptions`` and ``FeatureOptions``; of arrays also ``test`` (features and labels of records
+            declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers).
+
+    Returns:
+        The set, with ``.privacy`` and ``.ledger``. Of provenance ``private`` it holds accuracies on private records: look at
+        them, and the records have been released (``reveal`` enters that).
+
+    Raises:
+        DpltmError: bad input, or too small a budget, before any training.
+
+    >>> import numpy as np
+    >>> x, y = np.eye(40, dtype=np.uint8), np.arange(40) % 2
+    >>> generate(x, y, provenance="public", model="mlp:4", rounds=1, iterations=5, batch_size=10).provenance
+    'public'
+    """
+    dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
+    settings = arguments.take(GenerateOptions)
+    check_generation(settings)
+    ledger, services = Ledger() if ledger is None else ledger, Services(progress)
+    sources = FeatureSources(registry=ledger.registry)
+    dataset = with_feature_map(dataset, arguments.take(FeatureOptions), sources, progress)
+    return generate_stage.generate(generate_stage.plan(dataset, settings, ledger, services), services)
+
+
+def select(
+    tickets: TicketSet | Winner,
+    x: Records | None = None,
+    y: Labels = None,
+    *,
+    ledger: Ledger | None = None,
+    progress: Progress = SILENT,
+    **options: Any,
+) -> Winner:
+    """Phase 2: one draw of the winning ticket on private records, under differential privacy.
+
+    Args:
+        tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
+        x, y: the private records; None with ``rule="smallest-within"``, which reads accuracies that are public.
+        ledger: where the draw is entered; None for that of the tickets.
+        progress: told how far it is.
+        options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
+
+    Returns:
+        The winner, with its ``.ticket`` and ``.privacy``; ``.tickets`` is the set, with the ledger.
+
+    Raises:
+        DpltmError: bad input, or too small a budget, before any of it is spent.
+    """
+    earlier = (*tickets.earlier, (tickets.round, tickets.events)) if isinstance(tickets, Winner) else ()
+    body = tickets.tickets if isinstance(tickets, Winner) else tickets
+    if body is None:
+        raise InputError("`tickets`: a winner without its set; give the set")
+    if x is None:
+        settings = Arguments(options, (SelectOptions,)).take(SelectOptions)
+        if settings.rule == "mechanism":
+            raise InputError("`x` is missing: the private records to draw on")
+        return select_stage.select_public(body, settings, earlier)
+    dataset, arguments = records_and_options(x, y, options, SelectOptions)
+    settings = arguments.take(SelectOptions)
+    if settings.rule != "mechanism":
+        raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
+    if ledger is None:
+        ledger = Ledger() if body.ledger is None else body.ledger
+    services = Services(progress)
+    plan = select_stage.plan(body, dataset, settings, ledger, services, earlier)
+    return select_stage.select(plan, services)
+
+
+def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     """The dataset that a caller means.
 
     Args:
@@ -58,7 +148,7 @@ def as_dataset(x: Records, y: np.ndarray | Tensor | None, facts: Mapping[str, An
     if test is not None and len(test) != 2:
         raise InputError("`test`: not a pair of features and labels")
     held_out = None if test is None else (_array(test[0]), _array(test[1]))
-    rest = {name: facts.get(name) for name in FACTS if name != "test"}
+    rest: dict[str, Any] = {name: facts.get(name) for name in FACTS if name != "test"}
     return from_arrays(_array(x), _array(y), test=held_out, **rest)
 
 
@@ -66,9 +156,7 @@ def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def records_and_options(
-    x: Records, y: np.ndarray | Tensor | None, given: Mapping[str, Any], *classes: type
-) -> tuple[Dataset, Arguments]:
+def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
     """The records and the options that a caller means by keyword arguments.
 
     Args:

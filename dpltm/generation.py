@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -105,15 +105,16 @@ class Ticket:
     Attributes:
         round: 0 is the dense network, r the mask after r prunings.
         mask: live coordinates.
-        accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured.
+        accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured. Those
+            may be private, so a ticket's text (``repr``) leaves it out.
         predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
             nothing was trained.
     """
 
     round: int
     mask: Mask
-    accuracy: float | None
-    predictor: dict[str, Tensor] | None
+    accuracy: float | None = field(repr=False)
+    predictor: dict[str, Tensor] | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Tickets:
     """The result of phase 1: one starting point theta0 and its tickets, densest first."""
 
     spec: ModelSpec
-    theta0: dict[str, Tensor]
+    theta0: dict[str, Tensor] = field(repr=False)
     tickets: tuple[Ticket, ...]
 
     def without_predictors(self) -> Tickets:

@@ -18,7 +18,7 @@ from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.ledger import Ledger, PrivacyReport
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,12 @@ class Parent:
     how: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TicketSet:
     """A ticket set and what it says about itself.
+
+    Of provenance ``private`` its tickets hold accuracies on private records, and predictors that were trained on them. Its
+    text (``repr``) tells neither.
 
     Attributes:
         body: spec, theta0 and tickets.
@@ -55,6 +58,7 @@ class TicketSet:
         label: what messages call it: its name, or where it was read from.
         path: its folder; None for a set in memory.
         ledger: where draws and trainings are entered if no other ledger is named; None where that is a file of the folder.
+        privacy: the report on the records that it was made from; None of a set that was read.
     """
 
     body: Tickets
@@ -69,11 +73,18 @@ class TicketSet:
     feature_map: FeatureMap | None = None
     label: str = field(default="", compare=False)
     path: Path | None = field(default=None, compare=False)
-    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    ledger: Ledger | None = field(default=None, compare=False)
+    privacy: PrivacyReport | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.label:
             object.__setattr__(self, "label", self.name)
+
+    def __repr__(self) -> str:
+        return (
+            f"TicketSet({self.label!r}: {len(self.body.tickets)} tickets of {self.body.spec.text} by {self.criterion},"
+            f" provenance {self.provenance}, id {self.id[:12]})"
+        )
 
     @cached_property
     def id(self) -> str:
@@ -103,6 +114,23 @@ Draw = tuple[int, tuple[Event, ...]]
 """The round that won, and what the draw entered in a ledger."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What a draw reveals of a ticket where that is asked for, and entered as a release without protection.
+
+    Attributes:
+        round, density: of the ticket.
+        accuracy, score: on the private records.
+        probability: that it would win.
+    """
+
+    round: int
+    density: float
+    accuracy: float
+    score: float
+    probability: float
+
+
 @dataclass(frozen=True)
 class Winner:
     """The round that won last, and the events that its draw entered; none where it was chosen on public data.
@@ -111,12 +139,27 @@ class Winner:
         round, events: of the last draw.
         earlier: draws before it that entered any.
         tickets: the set that was drawn from; None where it is known from elsewhere.
+        privacy: the report on the private records; None of a winner that was read.
+        revealed: all candidates, where that was asked for.
     """
 
     round: int
     events: tuple[Event, ...]
     earlier: tuple[Draw, ...] = ()
-    tickets: TicketSet | None = field(default=None, compare=False, repr=False)
+    tickets: TicketSet | None = field(default=None, compare=False)
+    privacy: PrivacyReport | None = field(default=None, compare=False)
+    revealed: tuple[Candidate, ...] = field(default=(), compare=False)
+
+    @property
+    def ticket(self) -> Ticket:
+        """The ticket that won.
+
+        Raises:
+            ArtifactError: the set that it was drawn from is not at hand.
+        """
+        if self.tickets is None:
+            raise ArtifactError(f"round {self.round} won, but the set that it was drawn from is not at hand")
+        return self.tickets.ticket(self.round)
 
     def behind(self, number: int) -> tuple[Event, ...]:
         """What taking round ``number`` depends on: every draw so far if it ever won, since later ones were seen as well."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import overload
 
 from dpltm.errors import InputError
 from dpltm.privacy.ledger import Ledger
@@ -17,10 +17,14 @@ from dpltm.tickets.store import find_set, is_bundled
 from dpltm.tickets.ticket_set import ledger_path, save_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner, write_winner
 
-Artifact = TypeVar("Artifact", TicketSet, Winner, Run)
 
-
-def save(value: Artifact, path: str | Path) -> Artifact:
+@overload
+def save(value: TicketSet, path: str | Path) -> TicketSet: ...
+@overload
+def save(value: Winner, path: str | Path) -> Winner: ...
+@overload
+def save(value: Run, path: str | Path) -> Run: ...
+def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winner | Run:
     """Writes a ticket set, a winner with its set, or a run to a folder, whole or not at all.
 
     What its ledger holds in memory is copied into the folder; go on with what is returned, whose ledger is that file.

@@ -36,6 +36,16 @@ class Silent:
         return contextlib.nullcontext(_ignore)
 
 
+def by_round(iterations: int, rewind: int, step: Step) -> Callable[[int, int], None]:
+    """Progress of a generation, whose first round has so many iterations, that names the round."""
+
+    def report(done: int, total: int) -> None:
+        del total
+        step(done, f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}")
+
+    return report
+
+
 def _ignore(done: int, note: str = "") -> None:
     del done, note
 

@@ -47,7 +47,7 @@ def draw(cli, victim, monkeypatch):
     count = iter(range(100))
 
     def call(winner: int, *more: str) -> None:
-        monkeypatch.setattr("dpltm.selection.draw", lambda *arguments: winner - 1)  # noqa: ARG005
+        monkeypatch.setattr("dpltm.stages.select.draw", lambda *arguments: winner - 1)  # noqa: ARG005
         ledger = f"draw-{next(count)}.jsonl"
         body = cli("select", "set", *PRIVATE, "--eps1", str(EPS1), "--ledger", ledger, *more, "--json").json
         assert body["winner"]["round"] == winner

@@ -517,7 +517,7 @@ def interrupted(cli, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.training.descend", stop)
+        patch.setattr("dpltm.stages.generate_dp.descend", stop)
         assert cli(*DP_TRAIN, "--epsilon", "1").code == 130
     assert not Path("new").exists()
     assert Path("new.ledger.jsonl").exists()
@@ -618,15 +618,15 @@ def test_second_moments_of_too_many_features_are_refused(cli, refused):
 def test_dp_train_honours_threads(cli, monkeypatch):
     import torch
 
-    from dpltm import training
+    from dpltm.stages import generate_dp
 
-    seen, descend, before = [], training.descend, torch.get_num_threads()
+    seen, descend, before = [], generate_dp.descend, torch.get_num_threads()
 
     def counting(*arguments, **more):
         seen.append(torch.get_num_threads())
         return descend(*arguments, **more)
 
-    monkeypatch.setattr(training, "descend", counting)
+    monkeypatch.setattr(generate_dp, "descend", counting)
     for number in (1, 2):
         out = ("--threads", str(number), "--epsilon", "1", "--out", f"t{number}")
         assert cli(*DP_TRAIN[:-2], *out, "--quiet").code == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -55,7 +57,17 @@ def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> AbstractCont
     def called(*arguments: Any, **named: Any) -> Any:
         return wrapper(original, *arguments, **named)
 
-    return mock.patch.object(owner, name, called)
+    stack = contextlib.ExitStack()
+    for place in _bound_in(original, owner, name):
+        stack.enter_context(mock.patch.object(place, name, called))
+    return stack
+
+
+def _bound_in(original: Any, owner: Any, name: str) -> list[Any]:
+    """Where a function is known by its name: of a module, also in those that import it."""
+    modules = [module for known, module in sys.modules.items() if known.split(".")[0] == "dpltm"]
+    others = [module for module in modules if module is not owner and vars(module).get(name) is original]
+    return [owner, *(others if isinstance(owner, ModuleType) else ())]
 
 
 def _no_clipping() -> AbstractContextManager[Any]:

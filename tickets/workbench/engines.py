@@ -5,6 +5,7 @@ Both hand calls to their processes by pickle, which runs what it is sent: connec
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import uuid
 import warnings
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 from joblib import Parallel, delayed
 
-from dpltm.errors import DpltmError, InputError, first_line
+from dpltm.errors import InputError, first_line
 from dpltm.experiments.shared import Task, levels, name_of, needs_of
 
 MAX_JOBS = 1024
@@ -84,42 +85,50 @@ class DaskCluster:
 
     Attributes:
         address: of the scheduler.
+        client: connected to it.
     """
 
     address: str
+    client: Any
 
     def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
         """See :class:`Engine`.
 
         Raises:
-            InputError: there is no scheduler, or its workers cannot run what they are sent.
+            InputError: its workers cannot run what they are sent.
         """
         distributed = _distributed()
-        with self._client(distributed) as client:
-            futures: dict[str, Any] = {}
-            for name, task in ordered.items():
-                needs = [futures[name_of(need)] for need in needs_of(task) if name_of(need) in futures]
-                key = f"{name}-{uuid.uuid4().hex}"
-                futures[name] = client.submit(_after, attempt, task, needs, key=key, pure=False)
-            for future in distributed.as_completed(futures.values()):
-                error = future.exception() if future.status == "error" else None
-                if isinstance(error, DpltmError):
-                    raise error
-                if error is not None and not isinstance(error, distributed.KilledWorker):
-                    raise InputError(
-                        f"`scheduler`: {self.address}: a worker cannot run what it is sent"
-                        f" ({type(error).__name__}: {first_line(error)}); give it this version of dpltm, and this folder"
-                    )
-                yield
+        futures: dict[str, Any] = {}
+        for name, task in ordered.items():
+            needs = [futures[name_of(need)] for need in needs_of(task) if name_of(need) in futures]
+            key = f"{name}-{uuid.uuid4().hex}"
+            futures[name] = self.client.submit(_after, attempt, task, needs, key=key, pure=False)
+        for future in distributed.as_completed(futures.values(), loop=self.client.loop):
+            error = future.exception() if future.status == "error" else None
+            if error is not None and not isinstance(error, distributed.KilledWorker):
+                raise InputError(
+                    f"`scheduler`: {self.address}: a worker cannot run what it is sent ({type(error).__name__}:"
+                    f" {first_line(error)}); start it with this version of dpltm, where this folder is"
+                )
+            yield
 
-    def _client(self, distributed: Any) -> Any:
-        try:
-            return distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"`scheduler`: {self.address}: no Dask scheduler answers ({first_line(error)}); start one with dask"
-                " scheduler"
-            ) from None
+
+@contextlib.contextmanager
+def dask_cluster(address: str) -> Iterator[DaskCluster]:
+    """The workers of a Dask scheduler, for as long as the block lasts.
+
+    Raises:
+        InputError: Dask is not installed, or no scheduler answers.
+    """
+    client, why = None, ""
+    try:
+        client = _distributed().Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        why = first_line(error)
+    if client is None:  # not within the except clause: its error would keep half a client alive
+        raise InputError(f"`scheduler`: {address}: no Dask scheduler answers ({why}); start one with dask scheduler")
+    with client:
+        yield DaskCluster(address, client)
 
 
 def _after(attempt: Attempt, task: Task, needs: list[None]) -> None:

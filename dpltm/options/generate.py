@@ -1,0 +1,111 @@
+"""Phase 1: how tickets are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
+from dpltm.pruning import CRITERIA, SCOPES, Criterion
+
+
+def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:
+    """What help shows as a default that depends on the criterion: the usual one, then those that differ."""
+    usual = of(CRITERIA["magnitude"])
+    others = ((entry.name, of(entry)) for entry in CRITERIA.values() if of(entry) != usual)
+    return "; ".join([usual, *(other.format(name=name, value=value) for name, value in others)])
+
+
+def _batch_size(criterion: Criterion) -> str:
+    training = criterion.training
+    limit = "" if training.fewest_batches is None else f", at most records/{training.fewest_batches}"
+    return f"{training.batch_size}{limit}"
+
+
+def _iterations(criterion: Criterion) -> str:
+    training = criterion.training
+    return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningOptions:
+    """What is pruned, by what, and how far."""
+
+    provenance: str | None = option(
+        None,
+        "What the tickets depend on; required where `criterion` does not say it.",
+        choices=("public", "private", "data-free", "dp"),
+    )
+    model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
+    rounds: int = option(15, "Pruning rounds.", metavar="N")
+    prune: str | None = option(
+        None,
+        "Fraction of live weights dropped per round, per layer; the last repeats.",
+        metavar="R,R,...",
+        shown="0.3, output layer 0.2",
+    )
+    criterion: str = option(
+        "magnitude",
+        "How weights are chosen; structured drops whole units, inputs whole inputs of the first layer.",
+        choices=CRITERIA,
+    )
+    scope: str | None = option(
+        None,
+        "Whether each layer loses its own fraction, or the network as many weights in all.",
+        choices=SCOPES,
+        shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
+    )
+    rewind: int = option(0, "Tickets start from the weights after this training step.", metavar="STEP")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTrainingOptions:
+    """How a round trains its network."""
+
+    iterations: int | None = option(
+        None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown=_default(_iterations)
+    )
+    batch_size: int | None = option(
+        None, "Records per step; of dp-train, expected.", metavar="N", shown=_default(_batch_size)
+    )
+    lr: float | None = option(
+        None, "Step size.", metavar="X", shown=_default(lambda criterion: f"{criterion.training.lr:g}")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(PlainTrainingOptions, PruningOptions):
+    """How tickets are made, and what that may spend."""
+
+    epsilon: float | None = option(
+        None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", metavar="E"
+    )
+    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
+    reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
+    seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N")
+    threads: int | None = option(
+        None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
+    )
+    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateRequest(GenerateOptions, FeatureOptions, DataOptions):
+    """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
+
+    Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
+    otherwise: random, init-magnitude and synflow look at no data; dp-train and dp-synthetic look at private records through
+    a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if these records are
+    public; private if they are not, in which case nothing can be certified for them afterwards.
+    """
+
+    dataset: str | None = option(
+        "digits", "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
+    )
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be done.")

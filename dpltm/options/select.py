@@ -1,0 +1,59 @@
+"""Phase 2: how the winning ticket is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """What a candidate is scored by, and how one is drawn."""
+
+    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E")
+    score: str = option(
+        "product",
+        "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
+        " accuracy for every ticket above 2 % density.",
+        choices=("product", "additive"),
+    )
+    nu: float = option(50.0, "Weight of the density C in the product score.", metavar="X")
+    lam: float = option(0.05, "Weight of the density C in the additive score.", flag="--lambda", metavar="X")
+    sensitivity: str | None = option(
+        None,
+        "Exact where it holds (tickets not made from these records); paper is DPLTM's |1 - nu|.",
+        choices=("exact", "paper"),
+        shown="exact where it holds",
+    )
+    mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectOptions(ScoreOptions):
+    """How the winner is chosen, and what that may spend."""
+
+    rule: str = option(
+        "mechanism",
+        "smallest-within is the paper's rule for public data: the sparsest ticket within the tolerance of the dense one.",
+        choices=("mechanism", "smallest-within"),
+    )
+    tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", metavar="X")
+    max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", metavar="X")
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as non-private.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectRequest(SelectOptions, DataOptions):
+    """Phase 2: draw the winning ticket on private records under differential privacy.
+
+    Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.
+    Drawing again spends eps1 again.
+    """
+
+    set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True, required=True)
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be spent.")

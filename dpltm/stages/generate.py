@@ -1,0 +1,241 @@
+"""Phase 1 as a stage: what tickets are made from, what that costs, and the set that comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dpltm import generation
+from dpltm.data import Dataset
+from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.generation import GenerationConfig, Tickets, without_data
+from dpltm.models import ModelSpec
+from dpltm.options.generate import GenerateOptions
+from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind, now
+from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report, touching
+from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
+from dpltm.pruning import CRITERIA, DP_CRITERIA
+from dpltm.stages.checks import check_delta, check_unchanged, model_spec
+from dpltm.stages.front import feature_events, feature_notes
+from dpltm.stages.generate_dp import plan_release, release
+from dpltm.stages.generate_settings import check_options, settle
+from dpltm.stages.inputs import tensors
+from dpltm.stages.progress import by_round
+from dpltm.stages.services import Services
+from dpltm.ticket_set import TicketSet
+
+IN_MEMORY = "the ticket set in memory, which is not to be shown"
+"""Where accuracies on private records are, if nobody writes them to a file of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationPlan:
+    """A generation as settled before it starts; nothing is spent yet.
+
+    Attributes:
+        options: as they were given.
+        dataset: the records; of data-free tickets, what decides the network's shape.
+        spec: the network.
+        config: the schedule and training.
+        provenance: what the tickets will depend on.
+        source: the records they are made from; None for none.
+        origins: what is entered of the map in front of the network: where it comes from, and what it cost.
+        event: what a criterion with a mechanism spends; None for the others.
+        ledger: that all of it is entered in.
+        before: what it held when the plan was made.
+    """
+
+    options: GenerateOptions
+    dataset: Dataset
+    spec: ModelSpec
+    config: GenerationConfig
+    provenance: ProvenanceKind
+    source: DatasetRef | None
+    origins: tuple[Event, ...]
+    event: Event | None
+    ledger: Ledger
+    before: tuple[Event, ...]
+
+    @property
+    def steps(self) -> int:
+        """Training steps in all."""
+        if CRITERIA[self.options.criterion].mechanism == "training":
+            return self.config.iterations
+        return 0 if self.provenance == "data-free" else self.config.steps
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        """What would be entered."""
+        spent = () if self.event is None else (self.event,)
+        said = () if self.source is None else (_provenance_event(self.source, self.provenance, "planned"),)
+        return (*self.origins, *spent, *said)
+
+
+def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: Services) -> GenerationPlan:
+    """Settles and refuses everything before any training.
+
+    Args:
+        dataset: the records, with what stands in front of the network.
+        options: how tickets are made.
+        ledger: what it holds counts towards the budget.
+        services: told how far it is.
+
+    Raises:
+        InputError: options out of range, or that contradict each other; records that may not be used like that.
+        BudgetError: the ledger leaves too little of the budget.
+    """
+    provenance = check_options(options)
+    if provenance in ("private", "dp"):
+        check_delta(options.delta, dataset)
+    spec = model_spec(options.model, dataset)
+    config = settle(options, spec, dataset, provenance)
+    before, registry = ledger.events, ledger.registry
+    source = None if provenance == "data-free" else registry.reference(dataset, public=provenance == "public")
+    private = provenance in ("private", "dp")
+    front = feature_events(dataset, source or registry.look_at(dataset), registry, private=private)
+    origins = to_enter(front, before)
+    event = None
+    if source is not None and options.criterion in DP_CRITERIA:
+        known = (*before, *origins)
+        check_not_public(known, source, registry)
+        event = plan_release(options, config, spec, dataset, source, known, services.progress)
+    settled = GenerationPlan(
+        options=options,
+        dataset=dataset,
+        spec=spec,
+        config=config,
+        provenance=provenance,
+        source=source,
+        origins=origins,
+        event=event,
+        ledger=ledger,
+        before=before,
+    )
+    planned = settled.planned
+    check_never_private(before, planned)
+    check_test_apart(dataset, (*before, *planned), registry)
+    check_budgets(before, planned)  # what the ledger would refuse is refused before the work, not after it
+    return settled
+
+
+def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMORY) -> TicketSet:
+    """Makes the tickets, and enters what they depend on.
+
+    What a mechanism spends is entered before it is spent; where the tickets come from, before they are returned.
+
+    Args:
+        plan: as settled.
+        services: told how far it is; where features come from.
+        kept_in: where accuracies on private records will be, for the report.
+
+    Returns:
+        The set, with the ledger and the report. Of provenance ``private`` it holds accuracies on private records, as the
+        side file of a set on disk does: its text (``repr``) leaves them out, and so does the set that is written.
+
+    Raises:
+        InputError: the ledger has grown since the plan was made; training diverged.
+    """
+    ledger, options = plan.ledger, plan.options
+    check_unchanged(ledger, plan.before)
+    if plan.event is not None:  # what the network in front cost comes before what is released through it
+        _enter(plan.origins, ledger)
+    body = _make_tickets(plan, services)
+    made = TicketSet(
+        body=body.without_predictors() if options.no_predictors else body,
+        name=options.name or plan.dataset.name,
+        criterion=options.criterion,
+        provenance=plan.provenance,
+        source=plan.source,
+        config=_settings(plan),
+        events=() if plan.event is None else (plan.event,),
+        feature_map=plan.dataset.feature_map,
+        ledger=ledger,
+    )
+    if plan.event is None:
+        _enter(plan.origins, ledger)
+    if plan.source is not None:
+        ledger.append(_provenance_event(plan.source, plan.provenance, made.id))
+    if plan.source is not None and plan.provenance == "private" and options.reveal:
+        what = "accuracies of the tickets' predictors"
+        ledger.append(NonPrivateEvent(plan.source, now(), "add-remove", "record", what))
+    return replace(made, privacy=_report(plan, kept_in))
+
+
+def planned_report(plan: GenerationPlan) -> PrivacyReport:
+    """What the report would be, were the plan carried out, but for what the tickets themselves have to say."""
+    held = (*plan.before, *plan.planned)
+    events = () if plan.source is None else touching(held, plan.source)
+    return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
+
+
+def _make_tickets(plan: GenerationPlan, services: Services) -> Tickets:
+    """The tickets, with whatever a mechanism spends entered in the ledger before it is spent."""
+    dataset, config = plan.dataset, plan.config
+    if plan.provenance == "data-free":
+        return without_data(plan.spec, config)
+    if plan.event is not None:
+        return release(plan.event, plan.spec, config, dataset, plan.ledger, services)
+    x, y = tensors(dataset.train, dataset, services)
+    evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset, services)
+    with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
+        return generation.generate(
+            plan.spec, x, y, config, evaluation, by_round(config.iterations, config.rewind, step)
+        )
+
+
+def _enter(events: tuple[Event, ...], ledger: Ledger) -> None:
+    for event in events:
+        ledger.append(event)
+
+
+def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:
+    """The event that tells a ledger where a ticket set comes from."""
+    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)
+
+
+def _settings(plan: GenerationPlan) -> dict[str, Any]:
+    """What the set writes down about how it was made."""
+    settings, options = asdict(plan.config), plan.options
+    if plan.provenance == "data-free":
+        settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
+    if options.criterion in DP_CRITERIA:
+        settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
+    return settings
+
+
+def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
+    """What the ledger says of the records that the tickets come from, and what a reader should know."""
+    source, ledger, delta = plan.source, plan.ledger, plan.options.delta
+    notes = _input_notes(plan)
+    if plan.provenance == "private" and not plan.options.reveal:
+        notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
+    notes += _origin_notes(plan)
+    if source is not None:
+        notes += feature_notes(plan.dataset, source, delta, ledger.registry)
+    if plan.provenance == "dp" and plan.dataset.test is not None:
+        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    events = () if source is None else ledger.touching(source)
+    return report(events, delta, "add-remove", notes, held=ledger.events)
+
+
+def _input_notes(plan: GenerationPlan) -> list[str]:
+    """About public inputs, and whom the guarantee is for, if there is one."""
+    guaranteed = plan.provenance in ("private", "dp")
+    return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
+
+
+def _origin_notes(plan: GenerationPlan) -> list[str]:
+    """What follows from where the tickets come from; of private ones the report itself tells."""
+    match plan.provenance:
+        case "data-free":
+            return [
+                "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
+            ]
+        case "public":
+            return [
+                f"{plan.source} was declared public: no guarantee is claimed for it, and the tickets cost nothing elsewhere"
+            ]
+        case "dp":
+            return ["the tickets are post-processing of what was spent; training one on these records adds to it"]
+        case "private":
+            return []

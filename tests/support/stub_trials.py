@@ -1,0 +1,93 @@
+"""Trials that train nothing: what a sweep does with them, in no time.
+
+A training is told what to do by its learning rate, and notes beside the folder of its sweep that it was called.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dpltm.errors import InputError
+from dpltm.experiments.recipe import Recipe
+from dpltm.generation import GenerationConfig, generate
+from dpltm.models import ModelSpec
+from dpltm.privacy.events import DatasetRef
+from dpltm.stages.progress import Progress
+from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.engines import Engine, Processes
+from dpltm.tickets.workbench.sweep import new_session, sweep
+from dpltm.tickets.workbench.trial import Bench, TrialRunner
+from recipes import COMMANDS
+from sets import store_set
+
+FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
+"""Learning rates of a training that refuses, has a fault, or takes its process along."""
+
+HEAD = '[recipe]\ntitle = "Stubs"\nseeds = 2\n[train]\ndataset = "digits"\nsteps = 1\nnoise-multiplier = 1.0\n'
+
+SETS = (
+    '[tickets.a]\ndataset = "digits"\nprovenance = "public"\nrounds = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n'
+)
+
+
+def arm(name: str, **options: object) -> str:
+    """An arm with options of its training; ``tickets`` and ``round`` are its own."""
+    own = {key: options.pop(key) for key in ("tickets", "round") if key in options}
+    lines = [f"{key} = {value!r}".replace("'", '"') for key, value in own.items()]
+    train = ", ".join(f"{key} = {value}" for key, value in options.items())
+    return "\n".join(["[[arm]]", f'name = "{name}"', *lines, f"train = {{ {train} }}", ""])
+
+
+def calls(root: Path) -> list[str]:
+    """What was made in a sweep, in order."""
+    path = root.parent / "calls"
+    return path.read_text().split() if path.exists() else []
+
+
+def train(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    out = Path(options.out)
+    _note(out.parents[2], out.parent.name)
+    Path(options.ledger).touch()
+    if options.lr == FAILS:
+        raise InputError("`lr`: is not what it must be")
+    if options.lr == BREAKS:
+        raise ValueError("a private record")
+    if options.lr == DIES:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
+
+
+def make_set(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
+    out = Path(options.out)
+    _note(out.parents[1], out.name)
+    config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
+    body = generate(ModelSpec("mlp:2", 3, 2), torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
+    source = DatasetRef("public", "ab" * 16, "01234567", 0, 4, "places")
+    store_set(out, body, name=options.name, criterion="random", provenance="public", source=source, config={})
+    return {}
+
+
+def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
+    """The folder of a sweep that has come to its end."""
+    folder = SweepFolder(root, recipe.title, new_session())
+    sweep(recipe, TrialRunner(folder, BENCH), engine or Processes(1, folder.session))
+    return folder
+
+
+def _note(root: Path, what: str) -> None:
+    with (root.parent / "calls").open("a") as stream:
+        stream.write(f"{what}\n")
+
+
+def _load(options: Any) -> Any:
+    raise AssertionError(f"{options}: no trial of these reads its records")
+
+
+BENCH = Bench(COMMANDS, {"train": train, "generate": make_set, "transfer": make_set}, _load)

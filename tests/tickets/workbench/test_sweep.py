@@ -1,0 +1,166 @@
+"""Sweeps: finished trials are left alone, failed ones do not stop the others, and any number of processes share the work."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joblib import Parallel, delayed
+
+import stub_trials
+from dpltm.errors import InputError
+from dpltm.experiments.recipe import Recipe
+from dpltm.experiments.shared import tasks
+from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.engines import Processes, dask_cluster
+from recipes import read_recipe
+from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
+
+FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
+
+
+def finished(recipe: Recipe, folder: SweepFolder) -> set[str]:
+    return {trial.arm.name for trial in recipe.trials if folder.result(trial.label) is not None}
+
+
+def failures(recipe: Recipe, folder: SweepFolder) -> dict[str, str | None]:
+    return {
+        trial.arm.name: folder.failure(trial.label) for trial in recipe.trials if folder.result(trial.label) is None
+    }
+
+
+def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
+    recipe = read_recipe(HEAD + FINE)
+    folder = made(recipe, tmp_path / "s")
+    assert calls(folder.root) == [trial.label for trial in recipe.trials]
+    made(recipe, tmp_path / "s")
+    assert len(calls(folder.root)) == 6
+    more = read_recipe(HEAD + FINE, seeds=3)
+    made(more, tmp_path / "s")
+    assert calls(folder.root)[6:] == [trial.label for trial in more.trials if trial.seed == 2]
+
+
+def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
+    recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("y", tickets="a", round=1) + arm("z"))
+    folder = made(recipe, tmp_path / "s")
+    order = calls(folder.root)
+    assert len(order) == len(set(order)) == len(tasks(recipe.trials)) == 10
+    for trial in recipe.trials:
+        if trial.arm.tickets is not None:
+            (own,) = (name for name in order if name.startswith(f"{trial.arm.tickets}-s{trial.seed}"))
+            assert order.index(own) < order.index(trial.label)
+        if trial.arm.tickets == "b":
+            (source,) = (name for name in order if name.startswith(f"a-s{trial.seed}"))
+            assert order.index(source) < order.index(own)
+
+
+def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:
+    recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS) + arm("broken", lr=BREAKS))
+    folder = made(recipe, tmp_path / "s")
+    assert finished(recipe, folder) == {"one", "two", "three"}
+    assert failures(recipe, folder) == {
+        "refused": "--lr: is not what it must be",
+        "broken": "internal error: ValueError; set DPLTM_DEBUG=1 and run it again",  # and nothing of what it said
+    }
+    made(recipe, tmp_path / "s")
+    assert len(calls(folder.root)) == 10 + 4
+
+
+def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(options: Any, progress: object) -> dict[str, Any]:
+        del options, progress
+        raise InputError("`rounds`: are too many")
+
+    monkeypatch.setitem(stub_trials.BENCH.stages, "generate", refuse)  # type: ignore[misc]
+    recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
+    folder = made(recipe, tmp_path / "s")
+    assert finished(recipe, folder) == {"z"}
+    why = failures(recipe, folder)["x"]
+    assert why is not None
+    assert "--rounds: are too many" in why
+
+
+def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path) -> None:
+    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        Parallel(n_jobs=2)(delayed(made)(recipe, tmp_path / "s") for _ in range(2))
+    order = calls(tmp_path / "s")
+    assert sorted(order) == sorted(set(order))
+    assert len(order) == 24 + 12
+
+
+def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
+    """It makes everything else meanwhile; and what the other one has left after all."""
+    recipe = read_recipe(HEAD + FINE, seeds=1)
+    folder, first = SweepFolder(tmp_path / "s", recipe.title, "other"), recipe.trials[0]
+    held = folder.lock(first.label)
+    seen: list[int] = []
+
+    class Watching(Processes):
+        def run(self, attempt: Callable[..., None], ordered: Any) -> Iterator[None]:
+            seen.append(len(calls(folder.root)))
+            if len(seen) == 2:
+                held.__exit__(None, None, None)
+            return super().run(attempt, ordered)
+
+    assert held.__enter__()
+    made(recipe, tmp_path / "s", Watching(1, "s"))
+    assert seen == [0, 2]
+    assert calls(folder.root)[-1] == first.label
+
+
+def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
+    """joblib ends its other processes then; what they were at is made again, with what it has spent on record."""
+    recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
+    folder = made(recipe, tmp_path / "s", Processes(2, "s"))
+    assert finished(recipe, folder) == {"one", "two", "three"}
+    assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
+    attempts = calls(folder.root)
+    for trial in recipe.trials:
+        assert len(folder.ledgers(trial.label)) == attempts.count(trial.label)
+    assert attempts.count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
+
+
+# a Dask cluster of two workers
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_on_a_cluster(tmp_path: Path, scheduler: str) -> None:
+    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1) + arm("refused", lr=FAILS))
+    with dask_cluster(scheduler) as cluster:
+        folder = made(recipe, tmp_path / "s", cluster)
+    assert finished(recipe, folder) == {"one", "two", "three", "x"}
+    assert failures(recipe, folder) == {"refused": "--lr: is not what it must be"}
+    order = calls(folder.root)
+    assert sorted(order) == sorted(set(order))
+
+
+def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
+    recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
+    with dask_cluster(scheduler) as cluster:
+        folder = made(recipe, tmp_path / "s", cluster)
+    assert "its process died" in str(failures(recipe, folder)["dies"])
+    assert calls(folder.root).count(recipe.trials[-1].label) == 1  # Dask asks again; it is not begun again
+    with dask_cluster(scheduler) as cluster:
+        folder = made(read_recipe(HEAD + FINE, seeds=1), tmp_path / "s", cluster)
+    assert finished(recipe, folder) == {"one", "two", "three"}
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
+def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
+    monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 1)
+    with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
+        pass

@@ -1,0 +1,108 @@
+"""Phase 1 on files: a ticket set in a folder of its own, and its ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import as_flags
+from dpltm.options.generate import GenerateRequest
+from dpltm.privacy.ledger import Ledger
+from dpltm.pruning import DP_CRITERIA
+from dpltm.stages.generate import GenerationPlan, plan, planned_report
+from dpltm.stages.generate import generate as generate_set
+from dpltm.stages.generate_settings import check_options
+from dpltm.stages.progress import Progress
+from dpltm.ticket_set import TicketSet
+from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.ledger_file import copy_events, open_ledger
+from dpltm.tickets.ticket_set import (
+    check_size,
+    check_text,
+    ledger_path,
+    private_path,
+    save_ticket_set,
+    ticket_rows,
+)
+from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
+
+
+def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any]:
+    """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
+
+    Raises:
+        DpltmError: bad input, before any training and before budget is spent.
+    """
+    own = Path(f"{request.out}.ledger.jsonl") if _spends_alone(request) and request.out else None
+    ledger = _open(request, own)
+    if own is not None and ledger.events:  # of a run that was interrupted: what it spent is spent
+        progress.say(f"going on with {own}, which holds what an interrupted run spent")
+    check_options(request)
+    dataset = open_features(open_dataset(request), request, ledger.registry, progress)
+    out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
+    if own is None and _spends_alone(request):
+        own = free_name(str(out), ".ledger.jsonl")
+        ledger = _open(request, own)
+    settled = plan(dataset, request, ledger, services(progress))
+    _check_place(settled, out)
+    if request.dry_run:
+        return as_flags(_dry_run(settled, out))
+    check_writable(out)
+    if request.ledger:
+        check_writable(Path(request.ledger))
+    made = generate_set(settled, services(progress), kept_in=private_path(out).name)
+    saved = save_ticket_set(out, made)
+    if request.ledger is None and ledger.events:
+        copy_events(ledger_path(out), ledger.events)
+    if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
+        own.unlink()
+    progress.say(f"wrote {out}")
+    return as_flags(_answer(saved, reveal=request.reveal))
+
+
+def _spends_alone(request: GenerateRequest) -> bool:
+    """Whether something is spent before there is a folder with a ledger, and no other is named."""
+    return request.ledger is None and request.criterion in DP_CRITERIA
+
+
+def _open(request: GenerateRequest, own: Path | None) -> Ledger:
+    """The ledger that is named, or that of this run alone; in memory where nothing is spent before the folder is there."""
+    remember = not request.dry_run
+    path = own if request.ledger is None else Path(request.ledger)
+    return Ledger(registry=UserRegistry(remember)) if path is None else open_ledger(path, remember=remember)
+
+
+def _check_place(plan: GenerationPlan, out: Path) -> None:
+    """Refuses a set that could not be written, or not be read again."""
+    check_size("`rounds`", plan.spec, plan.config.rounds + 1)
+    check_text("`name`", plan.options.name or "")
+    check_text("`dataset`: its name", plan.dataset.name)
+    check_free(out)
+    if plan.provenance == "private":
+        check_free(private_path(out))
+
+
+def _answer(saved: TicketSet, *, reveal: bool) -> dict[str, Any]:
+    assert saved.privacy is not None  # the stage made it
+    return {
+        "ticket_set": saved.label,
+        "id": saved.id,
+        "provenance": saved.provenance,
+        "tickets": ticket_rows(saved.body, measured=saved.provenance != "private" or reveal),
+        "privacy": saved.privacy.to_json(),
+    }
+
+
+def _dry_run(plan: GenerationPlan, out: Path) -> dict[str, Any]:
+    return {
+        "dry_run": True,
+        "ticket_set": str(out),
+        "provenance": plan.provenance,
+        "criterion": plan.options.criterion,
+        "dataset": plan.dataset.name,
+        "records": plan.dataset.records,
+        "model": plan.spec.text,
+        "steps": plan.steps,
+        "privacy": planned_report(plan).to_json(),
+    }

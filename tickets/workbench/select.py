@@ -1,0 +1,94 @@
+"""Phase 2 on files: a draw from a set in a folder, entered in its ledger and remembered beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import InputError, as_flags
+from dpltm.options.select import SelectRequest
+from dpltm.stages.progress import Progress
+from dpltm.stages.select import DrawPlan, check_options, check_scored, plan, planned_report, select_public
+from dpltm.stages.select import select as draw_winner
+from dpltm.ticket_set import TicketSet, Winner
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.store import find_set, is_bundled
+from dpltm.tickets.ticket_set import folder_of, ledger_path
+from dpltm.tickets.winner import drawn_from, load_winner, save_winner
+from dpltm.tickets.workbench.opening import open_dataset, services
+
+
+def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
+    """Draws a winner and remembers it; returns the answer of ``dpltm select``.
+
+    Raises:
+        DpltmError: bad input, before any budget is spent.
+    """
+    tickets = find_set(request.set or "")
+    check_scored(tickets, request)
+    if is_bundled(folder_of(tickets)):
+        raise InputError(
+            f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
+            f" {request.set} `out` DIR"
+        )
+    by_accuracy = request.rule == "smallest-within"
+    return as_flags(_choose(tickets, request) if by_accuracy else _draw(tickets, request, progress))
+
+
+def _draw(tickets: TicketSet, request: SelectRequest, progress: Progress) -> dict[str, Any]:
+    if drawn_from(tickets):
+        load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
+    check_options(request)
+    dataset = open_dataset(request)
+    path = Path(request.ledger or ledger_path(folder_of(tickets)))
+    ledger = open_ledger(path, links=request.ledger is not None, remember=not request.dry_run)
+    settled = plan(tickets, dataset, request, ledger, services(progress))
+    if request.dry_run:
+        return {
+            "dry_run": True,
+            "ticket_set": request.set,
+            **_mechanism(settled),
+            "privacy": planned_report(settled).to_json(),
+        }
+    winner = draw_winner(settled, services(progress))
+    save_winner(tickets, winner.round, settled.draw.mechanism, winner.events)
+    assert winner.privacy is not None  # the stage made it
+    body = {
+        "ticket_set": tickets.label,
+        "winner": _winner(winner),
+        **_mechanism(settled),
+        "privacy": winner.privacy.to_json(),
+    }
+    return body if not request.reveal else {**body, "revealed": [vars(row) for row in winner.revealed]}
+
+
+def _mechanism(plan: DrawPlan) -> dict[str, Any]:
+    draw = plan.draw
+    return {
+        "eps1": draw.eps1,
+        "mechanism": draw.mechanism,
+        "score": draw.score,
+        "sensitivity": {"rule": draw.rule, "value": draw.sensitivity},
+    }
+
+
+def _choose(tickets: TicketSet, request: SelectRequest) -> dict[str, Any]:
+    """By the paper's rule, on the accuracies in the set."""
+    winner = select_public(tickets, request)
+    if not request.dry_run:
+        save_winner(tickets, winner.round, "smallest-within")
+    assert winner.privacy is not None  # the stage made it
+    return {
+        **({"dry_run": True} if request.dry_run else {}),
+        "ticket_set": tickets.label,
+        "winner": _winner(winner),
+        "eps1": 0.0,
+        "mechanism": "smallest-within",
+        "score": None,
+        "sensitivity": None,
+        "privacy": winner.privacy.to_json(),
+    }
+
+
+def _winner(winner: Winner) -> dict[str, Any]:
+    return {"round": winner.round, "density": winner.ticket.mask.density}
