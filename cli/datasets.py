@@ -7,7 +7,9 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs
+from dpltm.registry import Deferred
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -21,3 +23,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
     """The facts about one."""
     show_pairs(rich, body["name"], body)
+
+
+list_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
+info_command = answering(Deferred("dpltm.tickets.workbench.datasets:dataset_info"), show_info)
