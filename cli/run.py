@@ -38,7 +38,7 @@ class RunOptions:
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
 
-    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its trials run in --jobs
+    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in --jobs
     processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
     """
 

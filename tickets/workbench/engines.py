@@ -52,13 +52,13 @@ class Processes:
 
     def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
         """See :class:`Engine`."""
+        if self.jobs == 1:
+            for task in ordered.values():
+                attempt(task)
+                yield
+            return
         for level in levels(ordered):
-            if self.jobs == 1:
-                for task in level:
-                    attempt(task)
-                    yield
-            else:
-                yield from self._in_parallel(attempt, level)
+            yield from self._in_parallel(attempt, level)
 
     def _in_parallel(self, attempt: Attempt, tasks: list[Task]) -> Iterator[None]:
         with warnings.catch_warnings():
