@@ -31,8 +31,11 @@ from dpltm.options import tickets as sets
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.predict import PredictRequest
+from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
+from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
+from dpltm.options.tune import TuneRequest
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -43,9 +46,9 @@ app = typer.Typer(
 )
 register(app, "generate", GenerateRequest, generate.command)
 register(app, "select", SelectRequest, select.command)
-register(app, "train", train.TrainOptions, train.command)
-register(app, "run", run_all.RunOptions, run_all.command)
-register(app, "tune", tune.TuneOptions, tune.command)
+register(app, "train", TrainRequest, train.command)
+register(app, "run", RunRequest, run_all.command)
+register(app, "tune", TuneRequest, tune.command)
 register(app, "evaluate", EvaluateRequest, evaluate.evaluate_command)
 register(app, "predict", PredictRequest, evaluate.predict_command)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
@@ -76,7 +79,7 @@ data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
 register(data, "ls", records.ListRequest, datasets.list_command)
 register(data, "info", records.InfoRequest, datasets.info_command)
 app.add_typer(data, name="datasets")
-register(app, "demo", demo.DemoOptions, demo.command)
+register(app, "demo", DemoRequest, demo.command)
 
 
 def _version(asked: bool) -> None:

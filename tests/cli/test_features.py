@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpltm.cli.common import figure
+from dpltm.privacy.figures import figure
 from dpltm.cli.main import run as dpltm
 from dpltm.data import key_id, load
 from dpltm.data.registry import PUBLIC_KEY
