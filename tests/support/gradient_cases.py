@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.errors import InputError
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -87,14 +90,19 @@ def numbers(seed: int, *shape: int) -> Tensor:
 
 def naive_gradients(model: nn.Module, mask: Mask, loss: Loss, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """By parameter that is not frozen, in their order: float64 gradients at live coordinates, ``(records, live)``."""
+    return gradients_of(lambda x, y: loss(model(x), y), model, mask, x, y)
+
+
+def gradients_of(losses: Loss, model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """The same of any function of a batch of one record and its label."""
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
     rows = {name: torch.zeros(len(x), int(mask[name].sum()), dtype=torch.float64) for name in named}
     for i in range(len(x)):
-        value = loss(model(x[i : i + 1]), y[i : i + 1]).sum()
+        value = losses(x[i : i + 1], y[i : i + 1]).sum()
         gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
         for name, gradient in zip(named, gradients, strict=True):
             if gradient is not None:
-                rows[name][i] = gradient.to_dense()[mask[name]]
+                rows[name][i] = gradient.to_dense()[mask[name]].double()
     return rows
 
 
@@ -155,6 +163,50 @@ def filters_for(size: float) -> list[Filter]:
         Sigmoid(1.5, size / 3),
         PerLayerClip(size),
     ]
+
+
+# Trying a network out.
+
+REMEDY = (
+    "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
+    " length of the batch, or takes another dimension than 0 (batch_first) for the record"
+)
+MIXED = "model or loss: what one record gives depends on others (seen at {}): " + REMEDY
+
+
+def checked(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None) -> RecordGradients:
+    gradients = RecordGradients(model, Mask.dense(model) if mask is None else mask, loss)
+    gradients.check(x, y)
+    return gradients
+
+
+def refusal(
+    model: nn.Module,
+    loss: Loss = squared_error,
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+    mask: Mask | None = None,
+) -> str:
+    """The message of the refusal of a network, by default on four records of six numbers."""
+    x = torch.zeros(4, 6) if x is None else x
+    with pytest.raises(InputError) as error:
+        checked(model, loss, x, torch.zeros(len(x)) if y is None else y, mask)
+    return str(error.value)
+
+
+def right(model: nn.Module, x: Tensor, loss: Loss = squared_error, y: Tensor | None = None) -> RecordGradients:
+    """Accepted, and of the right sum in float64, which is not zero."""
+    torch.manual_seed(1)
+    model = model.double()
+    x = x.double() if x.is_floating_point() else x
+    y = torch.randn(len(x), dtype=torch.float64) if y is None else y
+    gradients = checked(model, loss, x, y)
+    expected = torch.cat(list(naive_gradients(model, Mask.dense(model), loss, x, y).values()), 1).sum(0)
+    assert float(expected.abs().max()) > 1e-3
+    result = gradients.filtered_sum(x, y, Clip(1e6))
+    assert result.skipped == 0
+    torch.testing.assert_close(result.values / gradients.rounding, expected, rtol=1e-8, atol=1e-8)
+    return gradients
 
 
 # What an attacker draws from.
