@@ -34,7 +34,7 @@ def command(options: EvaluateOptions, call: Call) -> None:
     from dpltm.data import by_user
     from dpltm.evaluation import root_mean_squared_error
     from dpltm.generation import accuracy
-    from dpltm.privacy.ledger import json_figure
+    from dpltm.privacy.report import json_figure
     from dpltm.tickets.run import load_run
 
     run = load_run(Path(options.run or ""))

@@ -220,7 +220,7 @@ def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) 
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
     """
-    from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.events import ProvenanceEvent
     from dpltm.tickets.identity import resolve
 
     found = dataset.feature_map
@@ -230,15 +230,15 @@ def feature_events(dataset: Dataset, records: DatasetRef, private: bool = True) 
     if found.source is None and not private:
         return ()
     if found.source is None:
-        return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", found.label),)
+        return (ProvenanceEvent(records, "data-free", found.label),)
     if found.network is not None:
-        return (*found.events, ProvenanceEvent(found.source, now(), "add-remove", "record", "dp", found.label))
+        return (*found.events, ProvenanceEvent(found.source, "dp", found.label))
     if private and resolve(found.source).surely_overlaps(records):
         raise InputError(
             f"--public: {found.source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another --public, --subset or --dataset"
         )
-    return (ProvenanceEvent(found.source, now(), "add-remove", "record", "public", found.label),)
+    return (ProvenanceEvent(found.source, "public", found.label),)
 
 
 def tells_of(event: Event, found: FeatureMap | None) -> bool:
@@ -255,7 +255,7 @@ def tells_of(event: Event, found: FeatureMap | None) -> bool:
 
 def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[str]:
     """What a reader should know about where the map comes from."""
-    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.parts import total_epsilon
     from dpltm.tickets.identity import resolve
 
     found = dataset.feature_map
@@ -264,7 +264,7 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float) -> list[s
     if found.network is not None and not found.source.may_overlap(records):
         return [
             f"the network in front was trained on other records, {found.source}, and what is handed on holds it: certified"
-            f" for those records is epsilon {figure(epsilon(found.events, delta))}"
+            f" for those records is epsilon {figure(total_epsilon(found.events, delta))}"
         ]
     if found.network is None and not resolve(found.source).content:
         return [

@@ -26,6 +26,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, feature_events, feature_notes, with_features
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import Unprotected
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -386,8 +387,8 @@ def _settings(plan: Plan, options: GenerateOptions) -> dict[str, Any]:
 
 def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledger) -> dict[str, Any]:
     """Enters the provenance in the ledger and puts the answer together."""
-    from dpltm.privacy.events import NonPrivateEvent, now
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.events import NonPrivateEvent
+    from dpltm.privacy.report import report
     from dpltm.tickets.ticket_set import ticket_rows
 
     private = saved.provenance == "private"
@@ -399,7 +400,7 @@ def _answer(saved: TicketSet, plan: Plan, options: GenerateOptions, ledger: Ledg
     if private and options.reveal:
         assert saved.source is not None
         what = "accuracies of the tickets' predictors"
-        ledger.append(NonPrivateEvent(saved.source, now(), "add-remove", "record", what))
+        ledger.append(NonPrivateEvent(saved.source, Unprotected(), what))
     if private and not options.reveal:
         notes.append(
             f"accuracies are private and withheld; they are kept in {saved.path.name}.private.json (--reveal shows them)"
@@ -444,13 +445,13 @@ def _origin_notes(saved: TicketSet) -> list[str]:
 
 def _event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:
     """The event that tells a ledger where a ticket set comes from."""
-    from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.events import ProvenanceEvent
 
-    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)
+    return ProvenanceEvent(source, provenance, set_id)
 
 
 def _dry_run(options: GenerateOptions, plan: Plan, events: tuple[Event, ...], out: Path) -> dict[str, Any]:
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
 
     touching = [event for event in events if plan.source is not None and event.dataset.may_overlap(plan.source)]
     return {

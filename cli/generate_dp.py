@@ -9,6 +9,7 @@ from dpltm.cli.common import check_not_public, records, tensors
 from dpltm.cli.console import Console
 from dpltm.cli.features import check_quantities
 from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 
 if TYPE_CHECKING:
     from dpltm.cli.generate import GenerateOptions, Plan
@@ -45,7 +46,8 @@ def plan_event(
     """
     from dpltm.filters import make_filter
     from dpltm.privacy.calibration import calibrate_noise
-    from dpltm.privacy.events import GaussianEvent, TrainingEvent, now
+    from dpltm.privacy.events import GaussianEvent, TrainingEvent
+    from dpltm.privacy.parts import OnRecord
     from dpltm.synthetic import SENSITIVITY
 
     check_not_public(before, source)
@@ -61,24 +63,18 @@ def plan_event(
 
         filter = make_filter("clip", clip_norm=CLIP_NORM)
         live = spec.parameters
-        rate, steps, bound = (
-            config.batch_size / dataset.records,
-            config.iterations,
-            sensitivity(filter, live, "add-remove"),
-        )
-        words = str(filter)
+        bound = sensitivity(filter, live, "add-remove")
+        draft = NoisySgd(config.batch_size / dataset.records, config.iterations, 1.0, bound)
     else:
-        rate, steps, bound, live, words = 1.0, 1, SENSITIVITY, 1, "none"
-    draft = TrainingEvent(
-        source, now(), "add-remove", "record", rate, steps, 1.0, bound, None, words, live,
-    )  # fmt: skip
+        draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
     touching = tuple(event for event in before if event.dataset.may_overlap(source))
     console.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    found = calibrate_noise(options.epsilon or 0.0, options.delta, draft, touching)
+    before_it = OnRecord(source, touching)
+    calibrated = calibrate_noise(options.epsilon or 0.0, options.delta, draft, before_it)
     if options.criterion == "dp-train":
-        return found
+        return TrainingEvent(source, calibrated, str(filter), live)
     what = "counts, sums and second moments of norm-bounded records, for synthetic ones"
-    return GaussianEvent(source, draft.time, "add-remove", "record", what, SENSITIVITY, found.noise_multiplier)
+    return GaussianEvent(source, GaussianRelease(calibrated.noise_multiplier, SENSITIVITY), what)
 
 
 def make_tickets(plan: Plan, criterion: str, ledger: Ledger, console: Console) -> Tickets:
@@ -102,10 +98,10 @@ def _from_training(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     theta0 = weights_of(model)
     settings = TrainingConfig(
         make_filter("clip", clip_norm=CLIP_NORM),
-        event.sampling_rate,
-        event.steps,
+        event.mechanism.sampling_rate,
+        event.mechanism.steps,
         float(config.batch_size),
-        event.noise_multiplier * event.sensitivity,
+        event.mechanism.noise_std,
         config.lr,
     )
     source = records(plan.dataset.train, plan.dataset, "cpu", console)
@@ -113,7 +109,7 @@ def _from_training(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
         model, Mask.dense(model), cross_entropy, source, settings, sampling=SecureSource(), noise=SecureSource()
     )
     ledger.append(event)
-    with console.progress("training under DP", event.steps) as step:
+    with console.progress("training under DP", event.mechanism.steps) as step:
 
         def progress(done: int) -> None:
             nonlocal theta0
@@ -147,7 +143,7 @@ def _from_synthetic(plan: Plan, ledger: Ledger, console: Console) -> Tickets:
     x, y = tensors(plan.dataset.train, plan.dataset, console=console)
     ledger.append(plan.event)
     moments = release_moments(
-        x, y, plan.spec.classes, noise_multiplier=plan.event.noise_multiplier, noise=SecureSource()
+        x, y, plan.spec.classes, noise_multiplier=plan.event.mechanism.noise_multiplier, noise=SecureSource()
     )
     count = max(SYNTHETIC, plan.config.batch_size)
     value_range = unit_range(plan.dataset.bounds) if plan.dataset.feature_map is None else (-NORM, NORM)

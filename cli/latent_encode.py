@@ -23,6 +23,7 @@ from dpltm.cli.features import FeatureOptions, with_features
 from dpltm.cli.latent import PROTOCOLS
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import Guarantee
 
 if TYPE_CHECKING:
     import numpy as np
@@ -243,8 +244,9 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     """Enters the release, randomises, writes the file; returns the JSON answer."""
     from dpltm.local.bit_strings import BitStrings
     from dpltm.noise import SecureSource
-    from dpltm.privacy.events import HASHED, GuaranteeEvent, TrainingEvent, now
-    from dpltm.privacy.ledger import Nominal, check_budgets, report
+    from dpltm.privacy.events import HASHED, GuaranteeEvent, TrainingEvent
+    from dpltm.privacy.ledger import check_budgets
+    from dpltm.privacy.report import Nominal, report
     from dpltm.tickets.files import check_free, check_writable
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
@@ -271,7 +273,7 @@ def encode(options: EncodeOptions, console: Console) -> dict[str, Any]:
     answer = scheme.answer
     clear = ", whose labels are declared public and sent as they are" if _clear(scheme) else ""
     what = f"one message of each record{clear}, by {answer.protocol} of scheme {scheme.id[:8]}"
-    event = GuaranteeEvent(records, now(), "replace-one", "record", what, answer.certified, 0.0)
+    event = GuaranteeEvent(records, Guarantee(answer.certified, adjacency="replace-one"), what)
     before = open_ledger(path).events
     check_not_public(before, records)
     entered = (*not_held(behind, before), event)
@@ -342,7 +344,7 @@ def _check_private(scheme: Scheme, name: str, records: DatasetRef) -> None:
 
 def _behind(scheme: Scheme, records: DatasetRef) -> tuple[Event, ...]:
     """What the network in front cost records that may be these, as a message's own relation has it."""
-    from dpltm.privacy.accountant import as_replace_one
+    from dpltm.privacy.parts import as_replace_one
 
     return tuple(as_replace_one(event) for event in scheme.feature_map.events if event.dataset.may_overlap(records))
 

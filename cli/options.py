@@ -10,7 +10,7 @@ import difflib
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
@@ -39,7 +39,7 @@ def option(
     *,
     flag: str | None = None,
     short: str | None = None,
-    choices: tuple[str, ...] = (),
+    choices: Collection[str] = (),
     metavar: str | None = None,
     argument: bool = False,
     required: bool = False,
@@ -52,7 +52,7 @@ def option(
         help: one sentence for ``--help``.
         flag: the flag, if it is not the field's name.
         short: a second flag of one letter, such as ``-o``.
-        choices: the texts that are allowed.
+        choices: the texts that are allowed; a view of a registry allows what is added to it later, too.
         metavar: what ``--help`` shows as the value.
         argument: whether it is positional.
         required: whether the command cannot do without it.

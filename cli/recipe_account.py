@@ -11,7 +11,8 @@ from dpltm.cli.recipe import Recipe
 from dpltm.errors import ArtifactError, DpltmError, InputError
 
 if TYPE_CHECKING:
-    from dpltm.privacy.events import Adjacency, Event
+    from dpltm.privacy.events import Event
+    from dpltm.privacy.mechanisms import Adjacency
     from dpltm.tickets.sweep_files import SweepFolder
 
 LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
@@ -70,7 +71,8 @@ def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjace
 
     Records that nobody here can tell from others may be any, so their events count everywhere.
     """
-    from dpltm.privacy.ledger import merge, overlap_note, report
+    from dpltm.privacy.ledger import merge
+    from dpltm.privacy.report import overlap_note, report
 
     every = merge(ledgers)
     found = report((), delta, adjacency).to_json()
@@ -86,7 +88,7 @@ def _costliest(ledgers: list[tuple[Event, ...]], delta: float, adjacency: Adjace
 
 def _on_same_records(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> dict[str, Any]:
     """The report of events whose records may be the same."""
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
 
     try:
         check_never_private(events, events)

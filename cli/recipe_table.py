@@ -292,7 +292,7 @@ def _terms(privacy: dict[str, Any]) -> str:
 
 def _caveats(rows: list[dict[str, Any]]) -> list[str]:
     """What the rows' own guarantees are to be read with."""
-    from dpltm.privacy.ledger import SEARCH_NOTE
+    from dpltm.privacy.report import SEARCH_NOTE
 
     said: dict[str, list[str]] = {}
     for row in rows:

@@ -194,7 +194,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
         The events that the run would enter for the records of [train].
     """
     from dpltm.generation import scheduled_densities
-    from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.events import ProvenanceEvent
     from dpltm.tickets.identity import reference
 
     check_epsilon("--epsilon", options.epsilon)
@@ -227,7 +227,7 @@ def _preflight(options: RunOptions, stages: Stages) -> tuple[Event, ...]:
     private = _check_records(source, origin, _behind(stages.train, source), "train", options.delta, public)
     records = reference(private, make_key=False)
     if not public:
-        before.insert(0, ProvenanceEvent(origin, now(), "add-remove", "record", made.provenance, "planned"))
+        before.insert(0, ProvenanceEvent(origin, made.provenance, "planned"))
         if made.event is not None:
             before.insert(0, made.event)
     train_plan.check_options(stages.train)
@@ -274,7 +274,7 @@ def _check_records(
 
 
 def _dry_run(options: RunOptions, stages: Stages, planned: tuple[Event, ...]) -> dict[str, Any]:
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
 
     return {
         "dry_run": True,

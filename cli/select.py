@@ -29,6 +29,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import carried, feature_events, feature_notes, inputs
 from dpltm.cli.options import Call, option
 from dpltm.errors import DpltmError, InputError
+from dpltm.privacy.mechanisms import Selection, Unprotected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,34 +188,35 @@ def make_plan(options: SelectOptions, records: int, densities: tuple[float, ...]
 
 def make_event(plan: SelectionPlan, records: DatasetRef, set_id: str, before: tuple[Event, ...]) -> SelectionEvent:
     """The event that a draw by ``plan`` enters, after ``before``."""
-    from dpltm.privacy.accountant import stated_relations
-    from dpltm.privacy.events import SelectionEvent, now
+    from dpltm.privacy.events import SelectionEvent
+    from dpltm.privacy.parts import stated_relations
 
     return SelectionEvent(
-        dataset=records,
-        time=now(),
-        adjacency=plan.adjacency,
-        unit="record",
-        mechanism=plan.mechanism,
-        score=plan.score,
-        eps1=plan.eps1,
-        sensitivity_rule=plan.rule,
-        sensitivity=plan.sensitivity,
-        certified_epsilon=plan.certified_epsilon,
-        candidates=len(plan.densities),
-        ticket_set=set_id,
-        adaptive=bool(stated_relations(before)),
+        records,
+        Selection(
+            plan.eps1,
+            plan.certified_epsilon,
+            plan.mechanism,
+            adaptive=bool(stated_relations(before)),
+            adjacency=plan.adjacency,
+        ),
+        plan.score,
+        plan.rule,
+        plan.sensitivity,
+        len(plan.densities),
+        set_id,
     )
 
 
 def _announce(ledger: Ledger, event: SelectionEvent, options: SelectOptions, console: Console) -> None:
     """Says what the draw will bring the total to, before it is entered."""
-    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.parts import total_epsilon
 
     before = ledger.touching(event.dataset)
-    now_at, then_at = (epsilon(events, options.delta, unit=event.unit) for events in (before, (*before, event)))
+    unit = event.mechanism.unit
+    now_at, then_at = (total_epsilon(events, options.delta, unit=unit) for events in (before, (*before, event)))
     console.say(
-        f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
+        f"this draw spends eps1 = {event.mechanism.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
         f" {figure(now_at)} to {figure(then_at)}"
     )
 
@@ -232,7 +234,7 @@ def _release(
     """Counts, draws, remembers. The event is on disk already."""
     from dpltm.noise import SecureSource
     from dpltm.privacy.events import SelectionEvent
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
     from dpltm.selection import draw
     from dpltm.tickets.winner import save_winner
 
@@ -310,7 +312,7 @@ def _revealed(
 
 def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, Any]:
     """The paper's rule, on accuracies that are public already: those in the set."""
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
     from dpltm.selection import smallest_within
     from dpltm.tickets.winner import save_winner
 
@@ -355,28 +357,28 @@ def _smallest_within(options: SelectOptions, tickets: TicketSet) -> dict[str, An
 
 
 def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
-    from dpltm.privacy.events import NonPrivateEvent, now
+    from dpltm.privacy.events import NonPrivateEvent
 
     what = "scores and probabilities of the candidates"
-    return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
+    return NonPrivateEvent(event.dataset, Unprotected(adjacency=event.mechanism.adjacency), what)
 
 
 def _dry_run(
     options: SelectOptions, events: tuple[Event, ...], notes: list[str], held: tuple[Event, ...]
 ) -> dict[str, Any]:
     from dpltm.privacy.events import SelectionEvent
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
 
     event = events[-1]
     assert isinstance(event, SelectionEvent)
     if options.reveal:
         events = (*events, _reveal_event(event))
-    privacy = report(events, options.delta, event.adjacency, notes, held=held)
+    privacy = report(events, options.delta, event.mechanism.adjacency, notes, held=held)
     return {
         "dry_run": True,
         "ticket_set": options.set,
-        "eps1": event.eps1,
-        "mechanism": event.mechanism,
+        "eps1": event.mechanism.eps1,
+        "mechanism": event.mechanism.draw,
         "score": event.score,
         "sensitivity": {"rule": event.sensitivity_rule, "value": event.sensitivity},
         "privacy": privacy.to_json(),

@@ -186,11 +186,11 @@ def _check_shared(name: str, tickets: TicketSet, options: ExportOptions) -> None
     Raises:
         DpltmError: saying what it is.
     """
-    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.parts import total_epsilon
     from dpltm.tickets.export import ANY_DELTA, UNPROTECTED_FRONT
 
     front, whole = tickets.feature_map, options.to == "set"
-    spent = 0.0 if front is None else epsilon(front.events, ANY_DELTA)
+    spent = 0.0 if front is None else total_epsilon(front.events, ANY_DELTA)
     source = None if front is None else front.source
     if whole and math.isinf(spent):
         held = UNPROTECTED_FRONT.format(source)
@@ -370,8 +370,8 @@ def _show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
     from dpltm.cli.show import show_notes, show_pairs, show_tickets
+    from dpltm.privacy.describe import describe
     from dpltm.privacy.event_json import from_json, ref_from_json
-    from dpltm.privacy.words import describe
     from dpltm.tickets.card import MEANING, front
 
     pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}

@@ -20,13 +20,15 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, inputs, tells_of
 from dpltm.cli.options import Call, option, recorded
 from dpltm.cli.train_plan import Plan, Start, check_options, find_start, make_plan
+from dpltm.privacy.accountants import ACCOUNTANTS
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.data import Augmentation
     from dpltm.privacy.events import Event, GaussianEvent
-    from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.report import PrivacyReport
     from dpltm.training import NoisyGradients
 
 
@@ -86,7 +88,7 @@ class TrainOptions(FeatureOptions):
     accountant: str = option(
         "pld",
         "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
-        choices=("pld", "rdp", "ma", "clt"),
+        choices=ACCOUNTANTS.keys(),
     )
     budget_stop: bool = option(
         False, "With --noise-multiplier and --epsilon: end before the step that would exceed the budget."
@@ -216,9 +218,8 @@ def _centred(plan: Plan, event: GaussianEvent, options: TrainOptions, console: C
     found, x = plan.dataset.feature_map, inputs(plan.dataset.train, plan.dataset, console)
     assert found is not None
     rows = (torch.from_numpy(np.array(x[start : start + MEANT])) for start in range(0, len(x), MEANT))
-    std = event.noise_multiplier * event.sensitivity
     noise = FastSource() if options.noise == "fast" else SecureSource()
-    centre = release_mean(rows, found.features, plan.dataset.records, std, noise)
+    centre = release_mean(rows, found.features, plan.dataset.records, event.mechanism.noise_std, noise)
     return replace(plan, dataset=replace(plan.dataset, feature_map=found.at(centre)))
 
 
@@ -226,15 +227,17 @@ def _train(
     plan: Plan, prepared: NoisyGradients, ledger: Ledger, options: TrainOptions, console: Console
 ) -> tuple[float, list[dict[str, Any]]]:
     """Trains in place; returns seconds and what was noted on the way. The events are on disk already."""
-    from dpltm.privacy.accountant import certified_by
-    from dpltm.privacy.ledger import json_figure
+    from dpltm.privacy.accountants import certified_by
     from dpltm.privacy.odometer import Odometer
+    from dpltm.privacy.parts import OnRecord
+    from dpltm.privacy.report import json_figure
     from dpltm.training import descend
 
-    steps, metrics = plan.event.steps, []
-    earlier = ledger.touching(plan.records)[:-1]  # all but this training
+    mechanism = plan.event.mechanism
+    steps, metrics = mechanism.steps, []
+    earlier = OnRecord(plan.records, ledger.touching(plan.records)[:-1])  # all but this training
     score, error = _score(plan, options.device, console), _rating_error(plan, options.device, console)
-    odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
+    odometer = Odometer(earlier, mechanism, options.delta, certified_by(options.accountant))
     with console.progress("training under DP", steps) as step:
 
         def progress(done: int) -> bool:
@@ -276,7 +279,7 @@ def _score(plan: Plan, device: str, console: Console) -> Callable[[bool], float 
             if not last and len(plan.evaluations) == 1:
                 return None
             event = next(events)
-            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.epsilon)
+            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.mechanism.epsilon)
             return min(max(count / plan.dataset.records, 0.0), 1.0)
 
         return release
@@ -299,17 +302,18 @@ def _rating_error(plan: Plan, device: str, console: Console) -> Callable[[], flo
 def _privacy(plan: Plan, held: tuple[Event, ...], options: TrainOptions, taken: int) -> PrivacyReport:
     """The report on the records that were trained on, from all that the ledger holds."""
     from dpltm.privacy.events import TrainingEvent
-    from dpltm.privacy.ledger import report, touching
+    from dpltm.privacy.ledger import touching
+    from dpltm.privacy.report import report
 
-    notes, events = list(plan.notes), touching(held, plan.records)
+    notes, events, mechanism = list(plan.notes), touching(held, plan.records), plan.event.mechanism
     trained = sum(isinstance(event, TrainingEvent) for event in events)
     if trained > 1:
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
-    if taken < plan.event.steps:
+    if taken < mechanism.steps:
         notes.append(
-            f"--stop-at ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
+            f"--stop-at ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
         )
     if options.ledger is None:
         notes.append(OTHERS)
@@ -329,7 +333,7 @@ def _privacy(plan: Plan, held: tuple[Event, ...], options: TrainOptions, taken: 
         notes.append(
             "--noise nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
-    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit, held)
+    return report(events, options.delta, mechanism.adjacency, notes, options.accountant, mechanism.unit, held)
 
 
 def _answer(
@@ -348,23 +352,23 @@ def _answer(
 
 def _facts(plan: Plan) -> dict[str, Any]:
     """The public facts of a training that both an answer and a dry run give."""
-    tickets, event = plan.start.tickets, plan.event
+    tickets, event, mechanism = plan.start.tickets, plan.event, plan.event.mechanism
     return {
         "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
-        "steps": event.steps,
-        "sampling_rate": event.sampling_rate,
-        "noise_multiplier": event.noise_multiplier,
+        "steps": mechanism.steps,
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
         "noise_std": plan.config.noise_std,
         "filter": event.filter,
-        "sensitivity": event.sensitivity,
+        "sensitivity": mechanism.sensitivity,
         "live": event.live,
         "density": plan.start.mask.density,
         "optimizer": plan.config.optimizer,
         "lr": plan.config.lr,
         "schedule": plan.config.schedule,
         "average": plan.config.average,
-        "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.noise_multiplier},
+        "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.mechanism.noise_multiplier},
         "augment": plan.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
     }
@@ -372,7 +376,11 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 def _dry_run(plan: Plan, before: tuple[Event, ...], options: TrainOptions) -> dict[str, Any]:
     events = (*before, *plan.lineage, plan.event)
-    return {"dry_run": True, **_facts(plan), "privacy": _privacy(plan, events, options, plan.event.steps).to_json()}
+    return {
+        "dry_run": True,
+        **_facts(plan),
+        "privacy": _privacy(plan, events, options, plan.event.mechanism.steps).to_json(),
+    }
 
 
 def _write(
@@ -397,7 +405,7 @@ def _write(
         "classes": spec.classes,
         "bounds": list(plan.dataset.bounds),
         "records": ref_to_json(plan.records),
-        "unit": plan.event.unit,
+        "unit": plan.event.mechanism.unit,
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,

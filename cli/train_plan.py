@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dpltm.cli.common import (
     LARGEST_NOISE,
     MOST_STEPS,
-    check_accountant,
     check_delta,
     check_epsilon,
     check_never_private,
@@ -31,6 +30,8 @@ from dpltm.cli.common import (
 from dpltm.cli.console import Console
 from dpltm.cli.features import carried, check_quantities, feature_events, feature_notes, with_features
 from dpltm.errors import BudgetError, InputError
+from dpltm.privacy.accountants import check_certifies
+from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
     from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, TrainingEvent
+    from dpltm.privacy.parts import OnRecord
     from dpltm.tickets.ticket_set import TicketSet
     from dpltm.training import TrainingConfig
 
@@ -112,7 +114,7 @@ def check_options(options: TrainOptions) -> None:
     if options.budget_stop and options.noise == "nominal":
         raise InputError("--budget-stop: holds for certified noise only; leave --noise nominal out")
     if options.epsilon is not None:
-        check_accountant(options.accountant)
+        check_certifies(options.accountant)
     check_epsilon("--eval-private", options.eval_private)
     if options.stop_at is not None and not 0 < options.stop_at <= 1:
         raise InputError(f"--stop-at: {options.stop_at:g} is not an accuracy above 0 and at most 1")
@@ -214,9 +216,9 @@ def fresh_start(spec: ModelSpec, seed: int) -> Start:
 def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], console: Console) -> Plan:
     """Everything about the run that is settled, and refused, before budget is spent."""
     from dpltm.filters import make_filter
-    from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.events import TrainingEvent, now
+    from dpltm.privacy.events import TrainingEvent
     from dpltm.privacy.ledger import check_budgets
+    from dpltm.privacy.parts import OnRecord, total_epsilon
     from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
 
     dataset = start.dataset or _records_of(options, start, console)
@@ -238,10 +240,8 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
     _check_augmented(options, start, dataset)
     delta_two = sensitivity(filter, start.mask.live, options.adjacency)  # type: ignore[arg-type]
     nominal = nominal_sensitivity(filter, options.adjacency, options.noise == "nominal")  # type: ignore[arg-type]
-    draft = TrainingEvent(
-        records, now(), options.adjacency, dataset.unit, rate, steps, 1.0, delta_two, nominal,  # type: ignore[arg-type]
-        str(filter), start.mask.live,
-    )  # fmt: skip
+    adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
+    draft = NoisySgd(rate, steps, 1.0, delta_two, nominal, adjacency=adjacency, unit=dataset.unit)
     lr = options.lr if options.lr is not None else LEARNING_RATES[options.optimizer]
     settings = TrainingConfig(
         filter,
@@ -258,22 +258,23 @@ def make_plan(options: TrainOptions, start: Start, before: tuple[Event, ...], co
         options.average,  # type: ignore[arg-type]
     )
     touching = tuple(event for event in (*lineage, *before) if event.dataset.may_overlap(records))
-    centre = _centre(options, dataset, draft, touching)
+    centre = _centre(options, dataset, draft, OnRecord(records, touching))
     lineage, touching = (*lineage, *centre), (*touching, *centre)
-    evaluations = _evaluations(options, dataset, draft)
+    evaluations = _evaluations(options, dataset, draft, records)
     _check_unit(options, dataset, touching)
-    event = _with_noise(options, draft, (*touching, *evaluations), console)
-    if event.steps < steps:
+    mechanism = _with_noise(options, draft, OnRecord(records, (*touching, *evaluations)), console)
+    if mechanism.steps < steps:
         notes.append(
-            f"--budget-stop ends training after {event.steps} of {steps} steps, before the one that would exceed"
+            f"--budget-stop ends training after {mechanism.steps} of {steps} steps, before the one that would exceed"
         )
+    event = TrainingEvent(records, mechanism, str(filter), start.mask.live)
     planned = (*lineage, *evaluations, event)
-    epsilon(
-        (*touching, *evaluations, event), options.delta, unit=event.unit
+    total_epsilon(
+        (*touching, *evaluations, event), options.delta, unit=dataset.unit
     )  # refuses what the accountant cannot take, before it is spent
     check_never_private(before, planned)
     check_budgets(before, planned)
-    config = replace(settings, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps)
+    config = replace(settings, noise_std=mechanism.noise_std, steps=mechanism.steps)
     return Plan(
         start,
         dataset,
@@ -311,7 +312,7 @@ def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
     Raises:
         InputError: they are these, or some of them; or the text is not what ``dpltm tune`` writes.
     """
-    from dpltm.privacy.events import SETTINGS, ProvenanceEvent, now
+    from dpltm.privacy.events import SETTINGS, ProvenanceEvent
     from dpltm.tickets.identity import ref_from_words
 
     if options.tuned_on is None:
@@ -322,7 +323,7 @@ def _tuned_on(options: TrainOptions, records: DatasetRef) -> tuple[Event, ...]:
             f"--tuned-on: settings were searched on {source}, declared public, and {records} shares records with it; the"
             " same records cannot be private here: take other settings, or another --subset or --dataset"
         )
-    return (ProvenanceEvent(source, now(), "add-remove", "record", "public", f"{SETTINGS}of dpltm tune"),)
+    return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
 
 
 def _lineage(
@@ -397,11 +398,13 @@ def _rating_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
 
 def _check_unit(options: TrainOptions, dataset: Dataset, before: tuple[Event, ...]) -> None:
     """Raises InputError for a budget for users where releases for single records are on record already."""
-    from dpltm.privacy.units import bounds_nothing
+    from dpltm.privacy.events import ReleaseEvent
+    from dpltm.privacy.privacy_unit import bounds_nothing
 
     if options.epsilon is None:
         return
-    worthless = next((event for event in before if bounds_nothing(event, dataset.unit)), None)
+    releases = [event for event in before if isinstance(event, ReleaseEvent)]
+    worthless = next((event for event in releases if bounds_nothing(event.mechanism, dataset.unit)), None)
     if worthless is not None:
         raise InputError(
             f"--unit: the ledger, or what the ticket was made by, holds a release for single records of {worthless.dataset},"
@@ -409,36 +412,37 @@ def _check_unit(options: TrainOptions, dataset: Dataset, before: tuple[Event, ..
         )
 
 
-def _centre(
-    options: TrainOptions, dataset: Dataset, draft: TrainingEvent, before: tuple[Event, ...]
-) -> tuple[GaussianEvent, ...]:
+def _centre(options: TrainOptions, dataset: Dataset, draft: NoisySgd, before: OnRecord) -> tuple[GaussianEvent, ...]:
     """The release of the mean of features: as noisy as one that spends all the budget, over the root of its share.
 
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     from dpltm.features.centre import SENSITIVITY
-    from dpltm.privacy.accountant import epsilon
     from dpltm.privacy.calibration import calibrate_noise
-    from dpltm.privacy.events import GaussianEvent, now
+    from dpltm.privacy.events import GaussianEvent
+    from dpltm.privacy.parts import total_epsilon
 
     if options.centre is None or options.epsilon is None:
         return ()
     check_quantities(dataset, "--centre")
     if dataset.feature_map is None:
         raise InputError(NO_FEATURES)
-    if math.isinf(epsilon(before, options.delta)):
+    if math.isinf(total_epsilon(before.events, options.delta)):
         raise InputError(
             "--centre: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
             " it out"
         )
     alone = replace(draft, sampling_rate=1.0, steps=1)
-    found = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
+    calibrated = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
-    noise = found.noise_multiplier / math.sqrt(options.centre)
-    return (GaussianEvent(draft.dataset, now(), draft.adjacency, "record", "mean of features", sensitivity, noise),)
+    noise = calibrated.noise_multiplier / math.sqrt(options.centre)
+    release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency)
+    return (GaussianEvent(before.dataset, release, "mean of features"),)
 
 
-def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[GuaranteeEvent, ...]:
+def _evaluations(
+    options: TrainOptions, dataset: Dataset, draft: NoisySgd, records: DatasetRef
+) -> tuple[GuaranteeEvent, ...]:
     """What measuring accuracy on the records themselves costs: one release a checkpoint if it may stop the run, else one.
 
     Each has a time of its own: two releases are never equal, so that ledgers that tell of them can be merged.
@@ -447,7 +451,7 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
         InputError: the run is to stop on a score that is private, and nothing pays for it.
     """
     from dpltm.noise import LEAST_EPSILON
-    from dpltm.privacy.events import GuaranteeEvent, now
+    from dpltm.privacy.events import GuaranteeEvent
     from dpltm.privacy.odometer import POINTS
 
     if options.eval_private is None:
@@ -467,9 +471,7 @@ def _evaluations(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) 
             f"--eval-private: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
             f" {count * LEAST_EPSILON:g}"
         )
-    return tuple(
-        GuaranteeEvent(draft.dataset, now(), draft.adjacency, "record", what, each, 0.0) for _ in range(count)
-    )
+    return tuple(GuaranteeEvent(records, Guarantee(each, adjacency=draft.adjacency), what) for _ in range(count))
 
 
 def check_records(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
@@ -492,21 +494,19 @@ def check_records(options: TrainOptions, dataset: Dataset) -> tuple[float, int, 
     return rate, steps, batch
 
 
-def _with_noise(
-    options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], console: Console
-) -> TrainingEvent:
-    """The event with its noise multiplier: as stated, or calibrated to what the budget leaves."""
-    from dpltm.privacy.accountant import epsilon
+def _with_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord, console: Console) -> NoisySgd:
+    """The mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves."""
     from dpltm.privacy.calibration import calibrate_noise, calibrate_steps
+    from dpltm.privacy.parts import total_epsilon
 
     nominal = options.noise == "nominal"
     claimed = (draft.nominal_sensitivity or draft.sensitivity) / draft.sensitivity if nominal else 1.0
     if options.noise_multiplier is not None and not options.budget_stop:
         return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
-    if nominal or (_unprotected_ticket(before) and not options.budget_stop):
+    if nominal or (_unprotected_ticket(before.events) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before, options.delta)
-    elif math.isinf(epsilon(before, options.delta, unit=draft.unit)):
+    elif math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
         raise BudgetError(
             "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
             " state the noise with --noise-multiplier instead of --epsilon"
@@ -526,7 +526,7 @@ def _unprotected_ticket(before: tuple[Event, ...]) -> bool:
     return any(isinstance(event, ProvenanceEvent) and event.provenance == "private" for event in before)
 
 
-def _nominal_remainder(budget: float, before: tuple[Event, ...], delta: float) -> tuple[float, tuple[Event, ...]]:
+def _nominal_remainder(budget: float, before: OnRecord, delta: float) -> tuple[float, OnRecord]:
     """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
 
     Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
@@ -534,10 +534,12 @@ def _nominal_remainder(budget: float, before: tuple[Event, ...], delta: float) -
     """
     from dpltm.privacy.calibration import check_share
     from dpltm.privacy.events import SelectionEvent, TrainingEvent
+    from dpltm.privacy.report import as_claimed
 
-    drawn = [event for event in before if isinstance(event, SelectionEvent)]
-    spent = sum(event.eps1 for event in drawn)
-    nominal = [replace(event, certified_epsilon=event.eps1) for event in drawn]
-    check_share(budget, spent, nominal, delta, "record", "nominal epsilon")
-    trained = [event for event in before if isinstance(event, TrainingEvent)]
-    return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)
+    claimed = [(event, as_claimed(event)) for event in before.events]
+    drawn = [event for event, _ in claimed if isinstance(event, SelectionEvent)]
+    spent = sum(event.mechanism.eps1 for event in drawn)
+    nominal = tuple(event for old, event in claimed if isinstance(old, SelectionEvent))
+    check_share(budget, spent, replace(before, events=nominal), delta, "record", "nominal epsilon")
+    trained = tuple(event for old, event in claimed if isinstance(old, TrainingEvent))
+    return budget - spent, replace(before, events=trained)

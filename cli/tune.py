@@ -27,6 +27,8 @@ from dpltm.cli.console import Console
 from dpltm.cli.features import FeatureOptions, carried, with_features
 from dpltm.cli.options import Call, option, recorded
 from dpltm.errors import InputError
+from dpltm.privacy.accountants import CERTIFIED
+from dpltm.privacy.mechanisms import NoisySgd
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.masks import Mask
     from dpltm.models import ModelSpec
-    from dpltm.privacy.events import DatasetRef, TrainingEvent
+    from dpltm.privacy.events import DatasetRef
     from dpltm.tickets.ticket_set import TicketSet
 
 MOST_TRIALS = 10_000
@@ -71,7 +73,7 @@ class TuneOptions(FeatureOptions):
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"))
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
-    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=("pld", "rdp", "ma"))
+    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED.keys())
     trials: int | None = option(None, "Combinations to try, drawn at random.", metavar="N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", metavar="N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", metavar="N")
@@ -135,16 +137,16 @@ def run(options: TuneOptions, console: Console, *, portable: bool = False) -> di
     if len(tried) > MOST_TRIALS:
         raise InputError(f"--trials: {len(tried):,} combinations; try at most {MOST_TRIALS:,} of them")
     spec = model_spec(options.model or "mlp:300,100", dataset) if tickets is None else tickets.body.spec
-    events = {setting: _event(options, setting) for setting in tried}
+    planned = {setting: _mechanism(options, setting) for setting in tried}
     start = _start(dataset, tickets, spec, options.seed, console)
     rows: list[dict[str, Any]] = []
     with console.progress(f"tuning on {dataset.name}", len(tried) * options.repeats) as step:
         for setting in tried:
             scores = []
             for repeat in range(options.repeats):
-                scores.append(_trial(options, setting, events[setting], start, options.seed + repeat))
+                scores.append(_trial(options, setting, planned[setting], start, options.seed + repeat))
                 step(len(rows) * options.repeats + repeat + 1)
-            rows.append(_row(setting, events[setting], start, scores))
+            rows.append(_row(setting, planned[setting], start, scores))
     rows.sort(key=lambda row: -row["accuracy"])
     if options.out is not None:
         named = replace(options, **recorded(options)) if portable else options
@@ -267,21 +269,19 @@ def _start(dataset: Dataset, tickets: TicketSet | None, spec: ModelSpec, seed: i
     return Start(spec, tickets, (train[0][~out], train[1][~out]), (train[0][out], train[1][out]))
 
 
-def _event(options: TuneOptions, setting: Setting) -> TrainingEvent:
+def _mechanism(options: TuneOptions, setting: Setting) -> NoisySgd:
     """The private training as it would be, with its noise calibrated."""
     from dpltm.privacy.calibration import calibrate_noise
-    from dpltm.privacy.events import DatasetRef, TrainingEvent, now
 
     rate = setting.batch_size / (options.for_records or 1)
     steps = steps_of(setting.epochs, rate)
     if steps > MOST_STEPS:
         raise InputError(f"--epochs: {setting.epochs:g} are {steps:,} steps, more than {MOST_STEPS:,}; ask for fewer")
-    private = DatasetRef("planned", "planned", "planned")
-    draft = TrainingEvent(private, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
+    draft = NoisySgd(rate, steps, noise_multiplier=1.0)
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
-def _trial(options: TuneOptions, setting: Setting, event: TrainingEvent, start: Start, seed: int) -> float:
+def _trial(options: TuneOptions, setting: Setting, mechanism: NoisySgd, start: Start, seed: int) -> float:
     """Accuracy of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -300,9 +300,9 @@ def _trial(options: TuneOptions, setting: Setting, event: TrainingEvent, start: 
     config = TrainingConfig(
         filter,
         batch / count,
-        event.steps,
+        mechanism.steps,
         batch,
-        event.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
+        mechanism.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
         setting.lr,
         options.optimizer,  # type: ignore[arg-type]
         schedule=options.schedule,  # type: ignore[arg-type]
@@ -324,7 +324,7 @@ def _network(start: Start, setting: Setting, seed: int) -> tuple[nn.Sequential, 
     return model, start.tickets.ticket(setting.round).mask
 
 
-def _row(setting: Setting, event: TrainingEvent, start: Start, scores: list[float]) -> dict[str, Any]:
+def _row(setting: Setting, mechanism: NoisySgd, start: Start, scores: list[float]) -> dict[str, Any]:
     density = (
         1.0 if start.tickets is None or setting.round is None else start.tickets.ticket(setting.round).mask.density
     )
@@ -335,8 +335,8 @@ def _row(setting: Setting, event: TrainingEvent, start: Start, scores: list[floa
         "clip_norm": setting.clip_norm,
         "epochs": setting.epochs,
         "batch_size": setting.batch_size,
-        "steps": event.steps,
-        "noise_multiplier": event.noise_multiplier,
+        "steps": mechanism.steps,
+        "noise_multiplier": mechanism.noise_multiplier,
         "accuracy": sum(scores) / len(scores),
         "accuracies": scores,
     }
@@ -374,7 +374,7 @@ def _lines(options: TuneOptions, best: dict[str, Any], records: DatasetRef) -> I
 def _answer(
     options: TuneOptions, dataset: Dataset, tickets: TicketSet | None, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    from dpltm.privacy.ledger import report
+    from dpltm.privacy.report import report
 
     notes = [
         f"searched on {dataset.name}, declared public: no private record was read, so the search costs nothing; its scores"

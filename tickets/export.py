@@ -18,7 +18,7 @@ from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
 from dpltm.tickets.ticket_set import LARGEST_SET, Origin, TicketSet, save_made_from
@@ -51,7 +51,7 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
     """
     front = tickets.feature_map
-    if front is not None and math.isinf(epsilon(front.events, ANY_DELTA)):
+    if front is not None and math.isinf(total_epsilon(front.events, ANY_DELTA)):
         raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(front.source)}, which is never handed on")
     private = tickets.provenance == "private"
     body = tickets.body if predictors and not private else tickets.body.without_predictors()

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from dpltm.features import FeatureMap
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json
+from dpltm.privacy.parts import total_epsilon
 
 DIGITS = ("--dataset", "digits", "--delta", "1e-4")
 LINEAR = ("--dense", "--model", "mlp", "--batch-size", "400", "--steps", "6")
@@ -37,12 +37,12 @@ def test_the_mean_is_a_release_within_the_budget(cli, cwd, events, adjacency):
     assert (told["kind"], mean["kind"], training["kind"]) == ("provenance", "gaussian", "training")
     assert mean["sensitivity"] == (8.0 if adjacency == "add-remove" else 16.0)
     both = [from_json(mean), from_json(training)]
-    certified = epsilon(both, 1e-4)
+    certified = total_epsilon(both, 1e-4)
     assert body["privacy"]["certified"]["epsilon"] == pytest.approx(certified, abs=1e-9)
     assert 1.99 < certified <= 2
     # a fifth of the budget, where noise adds up by its inverse square
     one_shot = from_json({**mean, "noise_multiplier": mean["noise_multiplier"] * math.sqrt(0.2)})
-    assert epsilon([one_shot], 1e-4) == pytest.approx(2, rel=5e-3)
+    assert total_epsilon([one_shot], 1e-4) == pytest.approx(2, rel=5e-3)
     assert any("20 % of the budget" in note for note in body["privacy"]["notes"])
 
 
@@ -142,7 +142,7 @@ def test_components_of_public_records(cli, cwd, events):
     assert body["live"] == 6 * 10 + 10
     told, training = events(cwd / "r" / "ledger.jsonl")
     assert (told["provenance"], told["dataset"]["name"], training["kind"]) == ("public", "public", "training")
-    assert body["privacy"]["certified"]["epsilon"] == epsilon([from_json(training)], 1e-4)
+    assert body["privacy"]["certified"]["epsilon"] == total_epsilon([from_json(training)], 1e-4)
     assert cli("evaluate", "r", "--dataset", "digits", "--json").json["accuracy"] == body["accuracy"]
     too_many = train(cli, *public[:-1], "65", "--epsilon", "2", "--out", "s")
     assert (too_many.code, too_many.err.startswith("error: --components: 65 is not from 1 to 64, ")) == (2, True)

@@ -13,7 +13,8 @@ from dpltm.cli.recipe import Recipe
 from dpltm.cli.recipe_account import together
 from dpltm.data import load
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import report
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.report import report
 from dpltm.tickets.identity import reference
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
@@ -36,11 +37,11 @@ def known(folder: Path, count: int) -> list[DatasetRef]:
 
 
 def training(records: DatasetRef, seed: int) -> Event:
-    return TrainingEvent(records, f"time {seed}", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
+    return TrainingEvent(records, NoisySgd(0.1, 50, 1.0), "clip(C=1)", 10, time=f"time {seed}")
 
 
 def told(records: DatasetRef, provenance: Any) -> Event:
-    return ProvenanceEvent(records, "time", "add-remove", "record", provenance, "settings of dpltm tune")
+    return ProvenanceEvent(records, provenance, "settings of dpltm tune", time="time")
 
 
 def members(*events: Event) -> dict[str, Event]:
@@ -84,7 +85,7 @@ def test_records_under_another_key_may_be_the_same(cost: Cost, tmp_path_factory:
 
 @pytest.mark.parametrize("place", ["tickets/dp-s0/ledger.jsonl", "tickets/dp-s0.ledger.jsonl"])
 def test_what_ticket_sets_cost_counts_whether_a_member_came_of_it_or_not(cost: Cost, place: str) -> None:
-    event = GuaranteeEvent(on(), "time", "add-remove", "record", "tickets under DP", 0.5, 0.0)
+    event = GuaranteeEvent(on(), Guarantee(0.5), "tickets under DP", time="time")
     assert epsilon(cost({place: event})) == pytest.approx(0.5, abs=1e-4)
     both = cost({place: event, **members(event)})
     assert epsilon(both) == epsilon(cost({place: event})), "the same release in two ledgers is one"
@@ -92,7 +93,7 @@ def test_what_ticket_sets_cost_counts_whether_a_member_came_of_it_or_not(cost: C
 
 def test_ten_equal_evaluations_of_one_run_are_ten_releases(cost: Cost) -> None:
     """So older ledgers hold them. A copy of the file adds nothing to them, and all together is never less than a member."""
-    look = GuaranteeEvent(on(), "time", "add-remove", "record", "a count of right answers", 0.4, 0.0)
+    look = GuaranteeEvent(on(), Guarantee(0.4), "a count of right answers", time="time")
     events = (*[look] * 10, training(on(), 0))
     alone = report(events, 1e-5, "add-remove").certified.epsilon
     assert alone > 4

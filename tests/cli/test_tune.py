@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.parts import total_epsilon
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--records", "700")
@@ -30,10 +31,8 @@ def cost(row, records, delta=1e-5, accountant="pld"):
     rate = row["batch_size"] / records
     touched = DatasetRef("private", "0" * 32, "0" * 8, 0, records, "places")
     sigma = row["noise_multiplier"]
-    event = TrainingEvent(
-        touched, now(), "add-remove", "record", rate, row["steps"], sigma, row["clip_norm"], None, "clip", 1
-    )
-    return epsilon([event], delta, accountant)
+    event = TrainingEvent(touched, NoisySgd(rate, row["steps"], sigma, row["clip_norm"]), "clip", 1)
+    return total_epsilon([event], delta, accountant)
 
 
 @pytest.fixture
