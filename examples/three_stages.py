@@ -15,8 +15,11 @@ from dpltm.generation import GenerationConfig, accuracy, count_correct, generate
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import SelectionEvent, TrainingEvent, now
-from dpltm.privacy.ledger import Ledger, report
+from dpltm.privacy.events import SelectionEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd, Selection
+from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.report import report
 from dpltm.sampling import Records
 from dpltm.selection import SelectionPlan, draw
 from dpltm.training import TrainingConfig, sensitivity, train
@@ -44,10 +47,15 @@ def main() -> None:
     plan = SelectionPlan(EPS1, tuple(ticket.mask.density for ticket in candidates), private.records, score="additive")
     ledger.append(
         SelectionEvent(
-            records, now(), "add-remove", "record", plan.mechanism, plan.score, plan.eps1, plan.rule, plan.sensitivity,
-            plan.certified_epsilon, len(candidates), "example", adaptive=False,
+            records,
+            Selection(plan.eps1, plan.certified_epsilon, plan.mechanism, adaptive=False),
+            plan.score,
+            plan.rule,
+            plan.sensitivity,
+            len(candidates),
+            "example",
         )
-    )  # fmt: skip
+    )
     model, (x, y) = build(spec), tensors(private.train, private)
     correct = []
     for ticket in candidates:
@@ -59,14 +67,11 @@ def main() -> None:
     filter = make_filter("tanh")
     batch, steps = private.records / 4, 60
     bound = sensitivity(filter, winner.mask.live, "add-remove")
-    event = TrainingEvent(
-        records, now(), "add-remove", "record", batch / private.records, steps, 1.0, bound, None, str(filter),
-        winner.mask.live,
-    )  # fmt: skip
-    event = calibrate_noise(EPSILON, DELTA, event, ledger.events)
-    ledger.append(event)
+    sgd = NoisySgd(batch / private.records, steps, 1.0, bound)
+    sgd = calibrate_noise(EPSILON, DELTA, sgd, OnRecord(records, ledger.events))
+    ledger.append(TrainingEvent(records, sgd, str(filter), winner.mask.live))
     model.load_state_dict(tickets.theta0)
-    settings = TrainingConfig(filter, event.sampling_rate, steps, batch, event.noise_multiplier * bound, lr=1.0)
+    settings = TrainingConfig(filter, sgd.sampling_rate, steps, batch, sgd.noise_std, lr=1.0)
     train(model, winner.mask, Records(x, y), settings, sampling=SecureSource(), noise=SecureSource())
 
     certified = report(ledger.events, DELTA, "add-remove").certified
