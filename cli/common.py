@@ -221,14 +221,6 @@ def check_epsilon(flag: str, value: float | None) -> None:
         raise InputError(f"{flag}: {value:g} is not a positive number up to {LARGEST_EPSILON:g}")
 
 
-def check_accountant(accountant: str) -> None:
-    """Raises InputError for an accountant that may not decide over noise or a budget."""
-    if accountant == "clt":
-        raise InputError(
-            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
-        )
-
-
 def steps_of(epochs: float, sampling_rate: float) -> int:
     """Steps that pass over the records ``epochs`` times in expectation, at least one."""
     return max(1, round(min(epochs / sampling_rate, 2.0 * MOST_STEPS)))
@@ -289,7 +281,7 @@ def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
-    from dpltm.privacy.events import ProvenanceEvent, now
+    from dpltm.privacy.events import ProvenanceEvent
 
     relation = source_relation(tickets, dataset, reference)
     if tickets.provenance == "public":
@@ -304,7 +296,7 @@ def origin_events(tickets: TicketSet, dataset: Dataset, reference: DatasetRef) -
         return ()
     if tickets.source is None:
         return ()
-    said = ProvenanceEvent(tickets.source, now(), "add-remove", "record", tickets.provenance, tickets.id)
+    said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
     return (*tickets.events, said)
 
 
@@ -421,8 +413,8 @@ def draws_to_enter(draws: Iterable[Event], before: tuple[Event, ...]) -> tuple[E
     They are entered on the records that they were made on, whatever is being trained on. One that enters a ledger with
     earlier releases may depend on them, wherever it was made.
     """
-    from dpltm.privacy.accountant import stated_relations
     from dpltm.privacy.ledger import as_adaptive, missing, touching
+    from dpltm.privacy.parts import stated_relations
 
     entered: list[Event] = []
     for event in missing(draws, before):

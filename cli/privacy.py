@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dpltm.cli.common import (
     LARGEST_NOISE,
     MOST_STEPS,
-    check_accountant,
     check_delta_alone,
     check_epsilon,
     figure,
@@ -19,11 +19,13 @@ from dpltm.cli.common import (
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import BudgetError, InputError
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection, Unit
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
+    from dpltm.privacy.trade_off import Curves
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class NoiseOptions(SettingOptions):
 
     epsilon: float | None = option(None, "Whole budget, a draw (--eps1) included.", metavar="E")
     accountant: str = option(
-        "pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=("pld", "rdp", "ma", "clt")
+        "pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS.keys()
     )
 
 
@@ -81,22 +83,21 @@ class CurveOptions(SettingOptions):
 
 def epsilon_command(options: EpsilonOptions, call: Call) -> None:
     """Runs ``dpltm privacy epsilon`` and prints its answer."""
-    from dpltm.privacy.accountant import central_limit, central_limit_mu, epsilon
+    from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
     from dpltm.privacy.calibration import slack_noise
-    from dpltm.privacy.ledger import SEARCH_NOTE, compare_central_limit, json_figure
+    from dpltm.privacy.report import SEARCH_NOTE, compare_central_limit, json_figure
 
-    event, draw = _events(options, find=None)
-    events = (*draw, event)
-    certified = {name: epsilon(events, options.delta, name) for name in ("pld", "rdp", "ma")}
-    approximate = central_limit(events, options.delta)
-    notes = [compare_central_limit(approximate, certified["pld"]), *_relation_notes(event), SEARCH_NOTE]
+    training, draw = _mechanisms(options, find=None)
+    mechanisms = (*draw, training)
+    figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
+    figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
+    notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
     body = {
-        **_setting(event, options),
-        **{name: json_figure(value) for name, value in certified.items()},
-        "clt": json_figure(approximate),
-        "mu": "inf" if (mu := central_limit_mu([event])) is None else json_figure(mu),
+        **_setting(training, options),
+        **{name: json_figure(value) for name, value in figures.items()},
+        "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
         "nominal": {
-            "noise_multiplier": slack_noise(event, options.delta),
+            "noise_multiplier": slack_noise(training, options.delta),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
         },
         "notes": notes,
@@ -113,7 +114,7 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
     if options.epsilon is None:
         raise InputError("--epsilon is missing: the whole budget, such as 1")
     check_epsilon("--epsilon", options.epsilon)
-    check_accountant(options.accountant)
+    check_certifies(options.accountant)
     given = {
         "noise_multiplier": options.noise_multiplier,
         "sampling_rate": options.sampling_rate,
@@ -124,20 +125,20 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
         raise InputError(
             "--noise-multiplier, --sampling-rate, --steps: give two of them; the third is what the budget allows"
         )
-    plan, draw = _events(options, find=missing[0])
+    plan, draw = _mechanisms(options, find=missing[0])
     calibrate = {
         "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
     }[missing[0]]  # fmt: skip
     try:
-        event = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+        training = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
     except BudgetError:
         alone = epsilon(draw, options.delta, options.accountant)
         raise BudgetError(
             f"--epsilon, --eps1: the draw alone costs {alone:.4g} of {options.epsilon:g}, which leaves too little for the"
             " training; raise --epsilon or lower --eps1"
         ) from None
-    spent = epsilon((*draw, event), options.delta, options.accountant)
-    notes = _relation_notes(event)
+    spent = epsilon((*draw, training), options.delta, options.accountant)
+    notes = _relation_notes(training)
     if spent < options.epsilon * (1 - TOLERANCE):
         notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
     left = options.epsilon - (options.eps1 or 0.0)
@@ -146,13 +147,13 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
         mu = gdp.mu(left, options.delta)
         nominal = {
             "noise_multiplier": gdp.clt_noise(
-                mu, event.sampling_rate, event.steps, replace_one=event.adjacency == "replace-one"
+                mu, training.sampling_rate, training.steps, replace_one=training.adjacency == "replace-one"
             ),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
         }
     body = {
         "found": missing[0],
-        **_setting(event, options),
+        **_setting(training, options),
         "epsilon": spent,
         "budget": options.epsilon,
         "accountant": options.accountant,
@@ -164,14 +165,12 @@ def noise_command(options: NoiseOptions, call: Call) -> None:
 
 def curve_command(options: CurveOptions, call: Call) -> None:
     """Runs ``dpltm privacy curve``, writes what was asked for and prints its answer."""
-    from dpltm.privacy.accountant import epsilon, stated_relations
-    from dpltm.privacy.ledger import json_figure
-    from dpltm.privacy.trade_off import curves, sentence
-    from dpltm.privacy.units import unit_of
+    from dpltm.privacy.report import json_figure
+    from dpltm.privacy.trade_off import sentence
     from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
     from dpltm.tickets.files import check_free, check_writable
 
-    events, title = _curve_events(options)
+    asked = _asked_curve(options)
     for flag, name in (("--csv", options.csv), ("--plot", options.plot)):
         if name is not None:
             if not name:
@@ -182,31 +181,29 @@ def curve_command(options: CurveOptions, call: Call) -> None:
         check_plot(Path(options.plot))
         if options.plot == options.csv:
             raise InputError("--csv, --plot: name two different files")
-    found = curves(events)
+    curves, epsilon = asked.price(options.delta)
     if options.csv:
-        write_csv(Path(options.csv), found)
+        write_csv(Path(options.csv), curves)
     if options.plot:
-        write_plot(Path(options.plot), found, title)
-    misses = found.misses_at(0.05)
+        write_plot(Path(options.plot), curves, asked.title)
+    misses = curves.misses_at(0.05)
     nominal = None
-    if found.misses_gdp is not None:
+    if curves.misses_gdp is not None:
         nominal = {
-            "mu": json_figure(found.mu or 0.0),
-            "beta": found.misses_gdp.tolist(),
-            "source": "GDP central limit theorem",
+            "mu": json_figure(curves.mu or 0.0),
+            "beta": curves.misses_gdp.tolist(),
+            "source": ACCOUNTANTS["clt"].source,
         }
     body = {
-        "of": title,
+        "of": asked.title,
         "certified": {
-            "epsilon": found.epsilons.tolist(), "delta": found.deltas.tolist(),
-            "alpha": found.false_alarms.tolist(), "beta": found.misses.tolist(),
+            "epsilon": curves.epsilons.tolist(), "delta": curves.deltas.tolist(),
+            "alpha": curves.false_alarms.tolist(), "beta": curves.misses.tolist(),
         },
         "nominal": nominal,
         "misses_at_5_percent": misses,
-        "sentence": sentence(
-            misses, adjacency=next(iter(stated_relations(events)), "add-remove"), unit=unit_of(events)
-        ),
-        "epsilon_at_delta": epsilon(events, options.delta),
+        "sentence": sentence(misses, adjacency=asked.adjacency, unit=asked.unit),
+        "epsilon_at_delta": epsilon,
         "delta": options.delta,
         "csv": options.csv,
         "plot": options.plot,
@@ -214,14 +211,39 @@ def curve_command(options: CurveOptions, call: Call) -> None:
     Console(call.json, call.quiet).result(body, lambda rich: _show_curve(rich, body))
 
 
-def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
-    """The events that the curve is of, and what to call them."""
-    if options.ledger is None:
-        if options.dataset is not None:
-            raise InputError("--dataset: picks records out of a --ledger; name one, or leave --dataset out")
-        event, draw = _events(options, find=None)
-        setting = f"noise multiplier {event.noise_multiplier:g}, rate {event.sampling_rate:.4g}, {event.steps:,} steps"
-        return (*draw, event), setting + (f", after a draw at {options.eps1:g}" if draw else "")
+@dataclass(frozen=True)
+class _Asked:
+    """What a curve is asked of.
+
+    Attributes:
+        title: what to call it.
+        adjacency, unit: what it is stated for.
+        price: from delta to the curves, and epsilon at it.
+    """
+
+    title: str
+    adjacency: Adjacency
+    unit: Unit
+    price: Callable[[float], tuple[Curves, float]]
+
+
+def _asked_curve(options: CurveOptions) -> _Asked:
+    """The mechanisms that the options describe, or the events of the ledger that they name."""
+    if options.ledger is not None:
+        return _asked_ledger(options, options.ledger)
+    if options.dataset is not None:
+        raise InputError("--dataset: picks records out of a --ledger; name one, or leave --dataset out")
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.trade_off import curves
+
+    sgd, draw = _mechanisms(options, find=None)
+    setting = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+    title = setting + (f", after a draw at {options.eps1:g}" if draw else "")
+    both = (*draw, sgd)
+    return _Asked(title, sgd.adjacency, sgd.unit, lambda delta: (curves(both), epsilon(both, delta)))
+
+
+def _asked_ledger(options: CurveOptions, ledger: str) -> _Asked:
     for flag, value in (
         ("--noise-multiplier", options.noise_multiplier), ("--sampling-rate", options.sampling_rate),
         ("--steps", options.steps), ("--epochs", options.epochs), ("--eps1", options.eps1),
@@ -229,21 +251,27 @@ def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
         if value is not None:
             raise InputError(f"{flag}: the --ledger holds the settings; leave {flag} out")
     from dpltm.cli.privacy_ledger import read_ledger
-    from dpltm.privacy.accountant import stated_relations
+    from dpltm.privacy.parts import mechanisms_of, stated_relations, total_epsilon
+    from dpltm.privacy.privacy_unit import unit_of
+    from dpltm.privacy.trade_off import curves_of_events
 
-    events = read_ledger(Path(options.ledger), options.dataset)
-    if len(set(stated_relations(events))) > 1:
+    events = read_ledger(Path(ledger), options.dataset)
+    relations = stated_relations(events)
+    if len(set(relations)) > 1:
         raise InputError(
-            f"--ledger: {options.ledger} holds releases under add-remove and under replace-one, which have no common curve;"
+            f"--ledger: {ledger} holds releases under add-remove and under replace-one, which have no common curve;"
             " pick records with --dataset"
         )
-    return events, options.dataset or Path(options.ledger).name
+    return _Asked(
+        options.dataset or Path(ledger).name,
+        next(iter(relations), "add-remove"),
+        unit_of(mechanisms_of(events)),
+        lambda delta: (curves_of_events(events), total_epsilon(events, delta)),
+    )
 
 
-def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, tuple[SelectionEvent, ...]]:
+def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
-    from dpltm.privacy.events import DatasetRef, SelectionEvent, TrainingEvent, now
-
     check_delta_alone(options.delta)
     rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
     steps = 1 if find == "steps" else _steps(options, rate)
@@ -255,17 +283,13 @@ def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, t
         if not 0 < noise <= LARGEST_NOISE:
             raise InputError(f"--noise-multiplier: {noise:g} is not a positive number up to {LARGEST_NOISE:g}")
     check_epsilon("--eps1", options.eps1)
-    ref = DatasetRef("records", "", "")
-    event = TrainingEvent(
-        ref, now(), options.adjacency, "record", rate, steps, noise, 1.0, None, "any", 1  # type: ignore[arg-type]
-    )  # fmt: skip
+    adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
+    training = NoisySgd(rate, steps, noise, adjacency=adjacency)
     if options.eps1 is None:
-        return event, ()
-    draw = SelectionEvent(
-        ref, now(), options.adjacency, "record", options.mechanism, "additive", options.eps1, "exact", 1.0,  # type: ignore[arg-type]
-        options.eps1, 1, "", adaptive=False,
-    )  # fmt: skip
-    return event, (draw,)
+        return training, ()
+    eps1, how = options.eps1, options.mechanism
+    draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
+    return training, (draw,)
 
 
 def _rate(text: str | None) -> float:
@@ -302,24 +326,24 @@ def _steps(options: SettingOptions, rate: float) -> int:
     return steps
 
 
-def _relation_notes(event: TrainingEvent) -> list[str]:
+def _relation_notes(training: NoisySgd) -> list[str]:
     """What a reader who compares relations must know."""
-    if event.adjacency == "add-remove":
+    if training.adjacency == "add-remove":
         return []
-    same = replace(event, adjacency="add-remove", noise_multiplier=2 * event.noise_multiplier)
+    same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)
     return [
-        f"under replace-one the sensitivity is doubled, so noise multiplier {event.noise_multiplier:.4g} is as much noise as"
-        f" {same.noise_multiplier:.4g} under add-remove"
+        f"under replace-one the sensitivity is doubled, so noise multiplier {training.noise_multiplier:.4g} is as much noise"
+        f" as {same.noise_multiplier:.4g} under add-remove"
     ]
 
 
-def _setting(event: TrainingEvent, options: SettingOptions) -> dict[str, Any]:
+def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
     return {
-        "noise_multiplier": event.noise_multiplier,
-        "sampling_rate": event.sampling_rate,
-        "steps": event.steps,
+        "noise_multiplier": training.noise_multiplier,
+        "sampling_rate": training.sampling_rate,
+        "steps": training.steps,
         "delta": options.delta,
-        "adjacency": event.adjacency,
+        "adjacency": training.adjacency,
         "eps1": options.eps1,
     }
 
@@ -328,12 +352,11 @@ def _show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
-    table.add_row("pld", figure(body["pld"]), "certified: privacy loss distributions", style="bold")
-    table.add_row("rdp", figure(body["rdp"]), "certified, looser: Renyi divergences")
-    table.add_row("ma", figure(body["ma"]), "certified, loosest: the moments accountant, as in the papers")
-    table.add_row(
-        "clt", figure(body["clt"]), f"nominal: central limit theorem, mu = {figure(body['mu'])}", style="dim"
-    )
+    for name in sorted(ACCOUNTANTS, key=lambda name: name not in CERTIFIED):
+        accountant = ACCOUNTANTS[name]
+        limit = f", mu = {figure(body['mu'])}" if name == "clt" else ""
+        style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
+        table.add_row(name, figure(body[name]), accountant.help + limit, style=style)
     rich.print(table)
     _show_nominal_noise(rich, body)
     _show_notes(rich, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ from dpltm.cli.common import DataOptions, check_delta_alone, check_epsilon, figu
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call, option
 from dpltm.errors import InputError
+from dpltm.privacy.accountants import ACCOUNTANTS
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.privacy.events import DatasetRef, Event, Unit
+    from dpltm.privacy.events import DatasetRef, Event
+    from dpltm.privacy.mechanisms import Unit
 
 MOST_FIGURES = 20
 """Up to this many different events, each is also accounted on its own."""
@@ -29,7 +31,7 @@ class LedgerOptions:
     delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
     accountant: str = option(
         "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
-        choices=("pld", "rdp", "ma", "clt"),
+        choices=ACCOUNTANTS.keys(),
     )  # fmt: skip
 
 
@@ -49,9 +51,10 @@ class BudgetOptions(DataOptions):
 
 def ledger_command(options: LedgerOptions, call: Call) -> None:
     """Runs ``dpltm privacy ledger`` and prints its answer."""
-    from dpltm.privacy.accountant import certified_by
-    from dpltm.privacy.ledger import report
-    from dpltm.privacy.words import describe
+    from dpltm.privacy.accountants import certified_by
+    from dpltm.privacy.describe import describe
+    from dpltm.privacy.event_json import to_json
+    from dpltm.privacy.report import report
 
     check_delta_alone(options.delta)
     path = Path(options.file or "")
@@ -62,10 +65,10 @@ def ledger_command(options: LedgerOptions, call: Call) -> None:
         "ledger": str(path),
         "events": [
             {
-                "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": event.adjacency,
-                "unit": event.unit, "words": describe(event), "epsilon": cost,
+                "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": body["adjacency"],
+                "unit": body["unit"], "words": describe(event), "epsilon": cost,
             }
-            for (line, event), cost in zip(numbered, alone, strict=True)
+            for (line, event), body, cost in zip(numbered, map(to_json, events), alone, strict=True)
         ],
         "datasets": _datasets(events, options),
         "if_overlapping": _if_overlapping(events, options),
@@ -76,7 +79,7 @@ def ledger_command(options: LedgerOptions, call: Call) -> None:
 
 def budget_command(options: BudgetOptions, call: Call) -> None:
     """Runs ``dpltm privacy budget`` and prints its answer."""
-    from dpltm.privacy.events import BudgetEvent, now
+    from dpltm.privacy.events import BudgetEvent
     from dpltm.tickets.identity import reference
     from dpltm.tickets.ledger_file import open_ledger
 
@@ -93,7 +96,7 @@ def budget_command(options: BudgetOptions, call: Call) -> None:
         ref = reference(load_dataset(options))
         ledger = open_ledger(path)
         unit: Unit = options.unit  # type: ignore[assignment]
-        ledger.append(BudgetEvent(ref, now(), "add-remove", unit, options.epsilon, options.delta))
+        ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit))
         body = {"ledger": str(path), "budgets": _budgets(ledger.events)}
     Console(call.json, call.quiet).result(body, lambda rich: _show_budgets(rich, body))
 
@@ -131,24 +134,27 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
 def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
     """What each event costs by itself; None where it costs nothing of its own, or where they are too many."""
     from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.events import BudgetEvent, DatasetRef
-    from dpltm.privacy.ledger import json_figure
+    from dpltm.privacy.events import BudgetEvent
+    from dpltm.privacy.parts import mechanisms_of
+    from dpltm.privacy.report import json_figure
 
-    nowhere, moving = DatasetRef("", "", ""), DatasetRef("", "", "", cut="positions")
-    kinds = [
-        replace(event, time="", dataset=moving if event.dataset.cut == "positions" else nowhere) for event in events
-    ]
-    if len(set(kinds)) > MOST_FIGURES:
+    mechanisms = [mechanisms_of([event]) for event in events]
+    if len(set(mechanisms)) > MOST_FIGURES:
         return [None] * len(events)
-    costs = {kind: json_figure(epsilon([kind], delta, accountant)) for kind in set(kinds)}
-    return [None if isinstance(kind, BudgetEvent) else costs[kind] for kind in kinds]
+    costs = {alone: json_figure(epsilon(alone, delta, accountant)) for alone in set(mechanisms)}
+    return [
+        None if isinstance(event, BudgetEvent) else costs[alone]
+        for event, alone in zip(events, mechanisms, strict=True)
+    ]
 
 
 def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[str, Any]]:
     """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
-    from dpltm.privacy.accountant import certified_by, epsilon, parts
-    from dpltm.privacy.ledger import json_figure, report
-    from dpltm.privacy.units import unit_of
+    from dpltm.privacy.accountant import epsilon
+    from dpltm.privacy.accountants import certified_by
+    from dpltm.privacy.parts import mechanisms_of, parts
+    from dpltm.privacy.privacy_unit import unit_of
+    from dpltm.privacy.report import json_figure, report
 
     found: dict[str, list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
     for ref, part in parts(events):
@@ -156,8 +162,8 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
     rows = []
     for pieces in found.values():
         touching = tuple(event for event in events if any(event in part for _, part in pieces))
-        method, unit = certified_by(options.accountant), unit_of(touching)
-        costs = [epsilon(part, options.delta, method, unit=unit) for _, part in pieces]
+        method, unit = certified_by(options.accountant), unit_of(mechanisms_of(touching))
+        costs = [epsilon(mechanisms_of(part), options.delta, method, unit=unit) for _, part in pieces]
         ref, names = pieces[0][0], sorted({event.dataset.name for event in touching})
         notes = (
             []
@@ -185,7 +191,8 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
 
 def _if_overlapping(events: tuple[Event, ...], options: LedgerOptions) -> dict[str, Any] | None:
     """What everything comes to, should the datasets have people in common; None where the ledger holds one dataset."""
-    from dpltm.privacy.ledger import if_overlapping, is_paid, json_figure
+    from dpltm.privacy.ledger import is_paid
+    from dpltm.privacy.report import if_overlapping, json_figure
 
     paid = [event for event in events if is_paid(event)]
     groups = len({event.dataset.group for event in paid})
@@ -204,13 +211,14 @@ def _range(ref: DatasetRef) -> str:
 
 def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     """Each budget in force, what is spent of it, and what is left."""
-    from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.ledger import budgets_in, json_figure
+    from dpltm.privacy.ledger import budgets_in
+    from dpltm.privacy.parts import total_epsilon
+    from dpltm.privacy.report import json_figure
 
     rows = []
     for budget in budgets_in(events):
         touching = [event for event in events if event.dataset.may_overlap(budget.dataset)]
-        spent = epsilon(touching, budget.delta, unit=budget.unit)
+        spent = total_epsilon(touching, budget.delta, unit=budget.unit)
         rows.append(
             {
                 "dataset": str(budget.dataset),

@@ -20,11 +20,13 @@ from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.generation import accuracy
 from dpltm.masks import Mask
 from dpltm.noise import FastSource, SecureSource
-from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent, now
-from dpltm.privacy.ledger import SEARCH_NOTE, Ledger
-from dpltm.privacy.words import describe
-from dpltm.private_loop import ANYTHING, PrivateLoop
+from dpltm.privacy.describe import describe
+from dpltm.privacy.events import UNKNOWN_RECORDS, BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.report import SEARCH_NOTE
+from dpltm.private_loop import PrivateLoop
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, cross_entropy, train
 
@@ -91,8 +93,8 @@ def flat_mask(mask: Mask) -> Tensor:
     return torch.cat([mask[name].flatten() for name in mask])
 
 
-def other_release(noise_multiplier: float = 4.0, dataset: DatasetRef = ANYTHING) -> GaussianEvent:
-    return GaussianEvent(dataset, now(), "add-remove", "record", "a mean", 1.0, noise_multiplier)
+def other_release(noise_multiplier: float = 4.0, dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
+    return GaussianEvent(dataset, GaussianRelease(noise_multiplier), "a mean")
 
 
 # Training
@@ -269,8 +271,8 @@ def test_the_report_is_the_accountants_on_that_event(records):
     loop = make(records=records, noise_multiplier=1.3, steps=20)
     report = loop.report()
     rate = 10 / (records or 40)
-    event = TrainingEvent(ANYTHING, now(), "add-remove", "record", rate, 20, 1.3, 1.0, None, "clip(C=1)", 75)
-    assert report.certified.epsilon == epsilon([event], 1e-3)
+    event = TrainingEvent(UNKNOWN_RECORDS, NoisySgd(rate, 20, 1.3), "clip(C=1)", 75)
+    assert report.certified.epsilon == total_epsilon([event], 1e-3)
     assert (report.certified.delta, report.certified.adjacency, report.nominal) == (1e-3, "add-remove", None)
     assert report.notes == ((SEARCH_NOTE,) if records else (COUNTED, SEARCH_NOTE))
 
@@ -279,7 +281,7 @@ def test_replace_one_doubles_the_sensitivity_and_is_accounted_as_such():
     one, two = make(), make(adjacency="replace-one")
     assert (one.event.sensitivity, two.event.sensitivity) == (1.0, 2.0)
     assert two.report().certified.adjacency == "replace-one"
-    assert two.report().certified.epsilon == epsilon([two.event], 1e-3)
+    assert two.report().certified.epsilon == total_epsilon([two.event], 1e-3)
     model = nn.Linear(300, 30, bias=False)
     data = torch.zeros(40, 300), torch.zeros(40, dtype=torch.long)
     noise = gradients(make(model, data=data, adjacency="replace-one", steps=1, noise_multiplier=0.5), model)[0]
@@ -319,7 +321,7 @@ def test_the_papers_figure_is_shown_beside_where_there_is_one(filter, nominal, a
 def test_noise_is_calibrated_to_the_budget(budget, rate):
     loop = make(noise_multiplier=None, epsilon=budget, batch_size=40 * rate, steps=10)
     assert budget * 0.998 < loop.report().certified.epsilon <= budget
-    assert loop.report().certified.epsilon == epsilon([loop.event], 1e-3)
+    assert loop.report().certified.epsilon == total_epsilon([loop.event], 1e-3)
 
 
 def test_calibrated_noise_is_the_noise_that_is_added():
@@ -333,14 +335,14 @@ def test_calibrated_noise_is_the_noise_that_is_added():
 
 def test_what_the_ledger_holds_is_part_of_the_budget():
     ledger = Ledger([other_release()])
-    spent = epsilon(ledger.events, 1e-3)
+    spent = total_epsilon(ledger.events, 1e-3)
     assert 0.3 < spent < 0.9
     loop = make(noise_multiplier=None, epsilon=1.0, ledger=ledger)
     assert 0.998 < loop.report().certified.epsilon <= 1
     assert loop.event.noise_multiplier > 1.1 * make(noise_multiplier=None, epsilon=1.0).event.noise_multiplier
     for _ in loop:
         pass
-    assert loop.report().certified.epsilon == epsilon(ledger.events, 1e-3)
+    assert loop.report().certified.epsilon == total_epsilon(ledger.events, 1e-3)
     assert len(ledger.events) == 2
     with pytest.raises(BudgetError) as error:
         make(noise_multiplier=None, epsilon=1.0 - 2e-3, ledger=ledger)
@@ -379,7 +381,7 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn(limit)
         def random_bytes(self, count: int) -> bytes:
             raise AssertionError(f"{count} random bytes were drawn")
 
-    ledger = Ledger([BudgetEvent(ANYTHING, "2026-01-02T00:00:00Z", "add-remove", "record", limit, 1e-3)])
+    ledger = Ledger([BudgetEvent(UNKNOWN_RECORDS, limit, 1e-3, time="2026-01-02T00:00:00Z")])
     if limit == 100:
         assert len(make(ledger=ledger)) == 3
         return
@@ -396,7 +398,7 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn(limit)
 def test_a_budget_set_after_construction_stops_the_loop_as_well():
     ledger = Ledger()
     loop = make(ledger=ledger)
-    ledger.append(BudgetEvent(ANYTHING, now(), "add-remove", "record", 0.1, 1e-3))
+    ledger.append(BudgetEvent(UNKNOWN_RECORDS, 0.1, 1e-3))
     with pytest.raises(BudgetError):
         iter(loop)
     assert len(ledger.events) == 1

@@ -18,7 +18,7 @@ from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import TrainingEvent
-from dpltm.privacy.ledger import report
+from dpltm.privacy.report import report
 from dpltm.stages.train_checks import check_request
 from dpltm.tickets.ticket_set import load_ticket_set
 

@@ -19,6 +19,7 @@ from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, GaussianEvent, GuaranteeEvent, SelectionEvent
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Selection
 from dpltm.tickets import export
 from dpltm.tickets.export import (
     export_onnx,
@@ -37,11 +38,10 @@ from dpltm.tickets.winner import save_winner
 
 TIME = "2026-01-01T00:00:00Z"
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-SPENT = GaussianEvent(SOURCE, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+SPENT = GaussianEvent(SOURCE, GaussianRelease(20.0), "moments", time=TIME)
 DRAWN = SelectionEvent(
-    replace(SOURCE, start=719, stop=1438), TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5,
-    0.1, 2, "ef" * 32,
-)  # fmt: skip
+    replace(SOURCE, start=719, stop=1438), Selection(0.1, 0.1), "product", "exact", 0.5, 2, "ef" * 32, time=TIME
+)
 ORIGIN = Origin("cd" * 32, "a name", "public", SOURCE, ())
 ORIGINS = {
     "public": ORIGIN,
@@ -51,7 +51,7 @@ ORIGINS = {
         'Größe "数字"',
         "dp",
         SOURCE,
-        (SPENT, GuaranteeEvent(SOURCE, TIME, "add-remove", "record", "x", 1.0, 0.0)),
+        (SPENT, GuaranteeEvent(SOURCE, Guarantee(1.0), "x", time=TIME)),
     ),
     "data-free": Origin("cd" * 32, "a name", "data-free", None, ()),
 }
@@ -97,9 +97,7 @@ def weighted(model):
 
 def used(saved):
     """A selection and a ledger, as a set has them where it was used."""
-    drawn = SelectionEvent(
-        saved.source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, saved.id, True
-    )
+    drawn = SelectionEvent(saved.source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, saved.id, time=TIME)
     open_ledger(ledger_path(saved.path)).append(drawn)
     save_winner(saved, 2, "exponential", [drawn])
 
@@ -143,7 +141,7 @@ def test_a_copy_of_a_private_set_holds_no_accuracy_in_any_file(tmp_path, save, t
 
 def test_a_copy_of_a_dp_set_still_says_what_it_spent(tmp_path, save):
     base = save(tmp_path / "p")
-    spent = GaussianEvent(base.source, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+    spent = GaussianEvent(base.source, GaussianRelease(20.0), "moments", time=TIME)
     saved = save(tmp_path / "s", provenance="dp", events=[spent])
     copied = load_ticket_set(export_set(load_ticket_set(saved.path), tmp_path / "c").path)
     assert (copied.provenance, copied.source, copied.events) == ("dp", base.source, (spent,))
@@ -544,9 +542,7 @@ def test_metadata_of_others_beside_the_tensors(tmp_path, state):
 def test_whatever_is_exported_can_be_read_again(tmp_path, save, form):
     """The longest texts that a set may have, in several events."""
     source = replace(SOURCE, name="ü" * 200, id="ü" * 200, key_id="ü" * 200, cut="positions")
-    events = [
-        GuaranteeEvent(source, f"{number:0300d}", "add-remove", "record", "ü" * 1000, 1.0, 0.0) for number in range(2)
-    ]
+    events = [GuaranteeEvent(source, Guarantee(1.0), "ü" * 1000, time=f"{number:0300d}") for number in range(2)]
     saved = save(tmp_path / "s", name="ü" * 200, provenance="dp", source=source, events=events)
     path = written(tmp_path / "t.safetensors", form, origin_of(load_ticket_set(saved.path)))
     assert read_origin(path, MLP).events == tuple(events)

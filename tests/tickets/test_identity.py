@@ -17,9 +17,10 @@ import pytest
 from dpltm.data import key_id, load, registry
 from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import ArtifactError
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.identity import (
     _LINE,
     key_path,
@@ -173,7 +174,7 @@ def test_what_was_written_is_recognised(write):
     assert ref_from_json(body).content == UNKNOWN
     back = read_ref(body)
     assert (back, back.content) == (ref, ref.content)
-    event = GuaranteeEvent(ref, "t", "add-remove", "record", "a count", 0.5, 0.0)
+    event = GuaranteeEvent(ref, Guarantee(0.5), "a count", time="t")
     assert read_event(to_json(event)).dataset.content == ref.content
     text = ref_to_text(ref)
     assert text == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
@@ -251,11 +252,11 @@ def test_a_table_with_another_label_is_the_same_people(tmp_path):
     for one in refs:
         for two in refs:
             assert one.surely_overlaps(two)
-            assert epsilon([pure(one, 0.5), pure(two, 0.3)], 1e-12) == pytest.approx(0.8, abs=1e-6)
+            assert total_epsilon([pure(one, 0.5), pure(two, 0.3)], 1e-12) == pytest.approx(0.8, abs=1e-6)
 
 
 def pure(ref, eps):
-    return GuaranteeEvent(ref, "t", "add-remove", "record", "a count", eps, 0.0)
+    return GuaranteeEvent(ref, Guarantee(eps), "a count", time="t")
 
 
 def test_references_under_two_keys_cannot_be_told_apart(write, tmp_path, monkeypatch):
@@ -573,7 +574,7 @@ def test_public_records_that_nobody_met(write, tmp_path, monkeypatch):
     assert resolve(stranger).may_overlap(resolve(stranger))
     assert not resolve(stranger).may_overlap(resolve(replace(stranger, id="cd" * 16)))
     assert resolve(stranger, public=False).may_overlap(mine)
-    said = ProvenanceEvent(stranger, "t", "add-remove", "record", "public", "s")
+    said = ProvenanceEvent(stranger, "public", "s", time="t")
     assert not resolved(said).dataset.may_overlap(mine)
     for event in (replace(said, provenance="private"), replace(said, provenance="dp"), pure(stranger, 0.5)):
         assert resolved(event).dataset.may_overlap(mine)

@@ -8,7 +8,7 @@ import math
 import resource
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError, BudgetError
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import KINDS, to_json
 from dpltm.privacy.events import (
     OPEN_END,
@@ -31,16 +30,29 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 
 REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
-COMMON = (REF, "2026-01-02T03:04:05Z", "add-remove", "record")
 EVENTS = (
-    ProvenanceEvent(*COMMON, "private", "12" * 32),
-    SelectionEvent(*COMMON, "exponential", "product", 0.1, "paper", 49.0, math.inf, 15, "12" * 32),
-    TrainingEvent(*COMMON, 0.1, 300, 1.1, 2.5, 1.0, "clip(C=1) then tanh(c=1, k=1)", 432),
-    TrainingEvent(*COMMON, 1 / 3, 1, 0.0, 1.0, None, "clip(C=1)", 432),
-    NonPrivateEvent(*COMMON, "scores"),
+    ProvenanceEvent(REF, "private", "12" * 32, time="2026-01-02T03:04:05Z"),
+    SelectionEvent(
+        REF, Selection(0.1, math.inf), "product", "paper", 49.0, 15, "12" * 32, time="2026-01-02T03:04:05Z"
+    ),
+    TrainingEvent(
+        REF, NoisySgd(0.1, 300, 1.1, 2.5, 1.0), "clip(C=1) then tanh(c=1, k=1)", 432, time="2026-01-02T03:04:05Z"
+    ),
+    TrainingEvent(REF, NoisySgd(1 / 3, 1, 0.0), "clip(C=1)", 432, time="2026-01-02T03:04:05Z"),
+    NonPrivateEvent(REF, Unprotected(), "scores", time="2026-01-02T03:04:05Z"),
 )
 
 
@@ -98,21 +110,37 @@ def test_a_missing_file_is_an_empty_ledger_until_its_first_event(tmp_path):
 
 
 EVERY_KIND = (
-    BudgetEvent(*COMMON, 1e6, 1e-5),
-    ProvenanceEvent(*COMMON, "data-free", "12" * 32),
-    SelectionEvent(*COMMON, "exponential", "additive", 0.1, "exact", 0.01, 0.1, 15, "12" * 32, False),
-    SelectionEvent(*COMMON, "permute-and-flip", "additive", 0.1, "exact", 0.01, 0.1, 15, "12" * 32),
-    TrainingEvent(*COMMON, 0.1, 3, 1.1, 2.5, 1.0, "clip(C=1)", 432),
-    LaplaceEvent(*COMMON, "a mean", 1 / 3, 0.7),
-    GaussianEvent(*COMMON, "a sum", 0.1, 1.1),
-    GuaranteeEvent(*COMMON, "a count", 0.5, 1e-7),
+    BudgetEvent(REF, 1e6, 1e-5, time="2026-01-02T03:04:05Z"),
+    ProvenanceEvent(REF, "data-free", "12" * 32, time="2026-01-02T03:04:05Z"),
+    SelectionEvent(
+        REF, Selection(0.1, 0.1, adaptive=False), "additive", "exact", 0.01, 15, "12" * 32, time="2026-01-02T03:04:05Z"
+    ),
+    SelectionEvent(
+        REF,
+        Selection(0.1, 0.1, draw="permute-and-flip"),
+        "additive",
+        "exact",
+        0.01,
+        15,
+        "12" * 32,
+        time="2026-01-02T03:04:05Z",
+    ),
+    TrainingEvent(REF, NoisySgd(0.1, 3, 1.1, 2.5, 1.0), "clip(C=1)", 432, time="2026-01-02T03:04:05Z"),
+    LaplaceEvent(REF, LaplaceRelease(0.7, 1 / 3), "a mean", time="2026-01-02T03:04:05Z"),
+    GaussianEvent(REF, GaussianRelease(1.1, 0.1), "a sum", time="2026-01-02T03:04:05Z"),
+    GuaranteeEvent(REF, Guarantee(0.5, 1e-7), "a count", time="2026-01-02T03:04:05Z"),
 )
-OTHER = (REF, "2026-01-02T03:04:05Z", "replace-one", "record")
 
 
 def test_round_trip_of_every_kind(tmp_path):
     """One relation a ledger: randomised response, which has only the other, gets one of its own."""
-    relations = (EVERY_KIND, (RandomizedResponseEvent(*OTHER, "labels", 1.0, 10), NonPrivateEvent(*OTHER, "scores")))
+    relations = (
+        EVERY_KIND,
+        (
+            RandomizedResponseEvent(REF, RandomizedResponse(1.0, 10), "labels", time="2026-01-02T03:04:05Z"),
+            NonPrivateEvent(REF, Unprotected(adjacency="replace-one"), "scores", time="2026-01-02T03:04:05Z"),
+        ),
+    )
     kinds = set()
     for number, events in enumerate(relations):
         file = tmp_path / f"{number}.jsonl"
@@ -128,13 +156,13 @@ def test_round_trip_of_every_kind(tmp_path):
 def test_a_budget_on_disk_holds_in_the_next_process(tmp_path):
     """Nothing of what it refuses is written; what fits is."""
     file = tmp_path / "l.jsonl"
-    open_ledger(file).append(BudgetEvent(*COMMON, 0.7, 1e-5))
-    open_ledger(file).append(GuaranteeEvent(*COMMON, "a count", 0.5, 0.0))
+    open_ledger(file).append(BudgetEvent(REF, 0.7, 1e-5, time="2026-01-02T03:04:05Z"))
+    open_ledger(file).append(GuaranteeEvent(REF, Guarantee(0.5), "a count", time="2026-01-02T03:04:05Z"))
     before = file.read_bytes()
     with pytest.raises(BudgetError, match=r"above the budget of 0\.7 set on 2026-01-02"):
-        open_ledger(file).append(GuaranteeEvent(*COMMON, "another", 0.5, 0.0))
+        open_ledger(file).append(GuaranteeEvent(REF, Guarantee(0.5), "another", time="2026-01-02T03:04:05Z"))
     assert file.read_bytes() == before
-    open_ledger(file).append(GuaranteeEvent(*COMMON, "a smaller one", 0.1, 0.0))
+    open_ledger(file).append(GuaranteeEvent(REF, Guarantee(0.1), "a smaller one", time="2026-01-02T03:04:05Z"))
     assert len(open_ledger(file).events) == 3
 
 
@@ -167,7 +195,7 @@ def before(body):
 def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(path, schema):
     """Its ranges moved, and its fingerprints told apart what was the same; docs/formats.md."""
     ranges = [replace(REF, start=0, stop=719), REF]
-    released = [GuaranteeEvent(ref, *COMMON[1:], "a count", 0.5, 0.0) for ref in ranges]
+    released = [GuaranteeEvent(ref, Guarantee(0.5), "a count", time="2026-01-02T03:04:05Z") for ref in ranges]
     there = path.with_name("there.jsonl")
     for event in released:
         open_ledger(there).append(event)
@@ -178,30 +206,32 @@ def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(path, schema)
         ("positions", 0, OPEN_END),
         ("positions", 0, OPEN_END),
     ]
-    assert epsilon(now_, 1e-12) == pytest.approx(0.5, abs=1e-6)
-    assert epsilon(then, 1e-12) == pytest.approx(2.0, abs=1e-6)
+    assert total_epsilon(now_, 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert total_epsilon(then, 1e-12) == pytest.approx(2.0, abs=1e-6)
     # It goes on as it is: what is entered now stands beside, and may be about the same people.
     open_ledger(there).append(
-        GuaranteeEvent(DatasetRef("n", "ef" * 16, "89abcdef"), *COMMON[1:], "another", 0.25, 0.0)
+        GuaranteeEvent(DatasetRef("n", "ef" * 16, "89abcdef"), Guarantee(0.25), "another", time="2026-01-02T03:04:05Z")
     )
     assert json.loads(lines_of(there)[0])["schema"] == schema
-    assert epsilon(open_ledger(there).events, 1e-12) == pytest.approx(2.25, abs=1e-6)
+    assert total_epsilon(open_ledger(there).events, 1e-12) == pytest.approx(2.25, abs=1e-6)
 
 
 def test_the_whole_of_a_dataset_stays_the_whole(path):
     """Written with an open end, it was no range."""
     there = path.with_name("there.jsonl")
-    body = to_json(GuaranteeEvent(replace(REF, start=0, stop=2**63 - 1), *COMMON[1:], "a count", 0.5, 0.0))
+    body = to_json(
+        GuaranteeEvent(replace(REF, start=0, stop=2**63 - 1), Guarantee(0.5), "a count", time="2026-01-02T03:04:05Z")
+    )
     rewrite(there, chain([before(body)], 2))
     (event,) = open_ledger(there).events
     assert (event.dataset.cut, str(event.dataset)) == ("whole", "digits")
-    assert epsilon([event], 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert total_epsilon([event], 1e-12) == pytest.approx(0.5, abs=1e-6)
 
 
 def test_what_an_id_stands_for_is_not_in_the_file(path):
     """And not known from it alone: whoever opens it elsewhere adds everything up."""
     known = replace(REF, content="01234567:" + "9" * 32, shares=frozenset({"01234567:" + "8" * 32}))
-    open_ledger(path).append(GuaranteeEvent(known, *COMMON[1:], "a count", 0.5, 0.0))
+    open_ledger(path).append(GuaranteeEvent(known, Guarantee(0.5), "a count", time="2026-01-02T03:04:05Z"))
     assert "9" * 32 not in path.read_text()
     assert "8" * 32 not in path.read_text()
     assert open_ledger(path).events[-1].dataset.content == ""
@@ -215,7 +245,7 @@ def test_lines_by_the_document(path):
         entry = json.loads(line)
         assert set(entry) == {"sequence", "event", "digest"}
         assert entry["sequence"] == number
-        assert set(entry["event"]) == {"kind", *(field.name for field in fields(event))}
+        assert entry["event"] == to_json(event)
         text = digest + json.dumps(entry["event"], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         assert entry["digest"] == digest
@@ -502,7 +532,7 @@ def test_a_file_cut_short_is_refused_or_holds_the_first_events(path):
 
 def test_a_copy_asks_no_budget_again(tmp_path):
     """What another ledger admitted is copied as it stands, even where a budget was set below it since."""
-    spent, limit = EVENTS[-1], BudgetEvent(EVENTS[-1].dataset, "t", "add-remove", "record", 1e-3, 1e-5)
+    spent, limit = EVENTS[-1], BudgetEvent(EVENTS[-1].dataset, 1e-3, 1e-5, time="2026-01-02T03:04:05Z")
     events = (*EVENTS, limit)
     copy_events(tmp_path / "copy.jsonl", events)
     assert open_ledger(tmp_path / "copy.jsonl").events == events
@@ -514,9 +544,9 @@ def test_a_copy_asks_no_budget_again(tmp_path):
 def test_an_event_that_could_not_be_read_again_is_not_written(path, text, place):
     """The file stays byte for byte, and is read and written as before: a ledger that nobody can open is worse than none."""
     before = path.read_bytes()
-    ledger, event = open_ledger(path), NonPrivateEvent(*COMMON, text)
+    ledger, event = open_ledger(path), NonPrivateEvent(REF, Unprotected(), text, time="2026-01-02T03:04:05Z")
     if place == "dataset":
-        event = NonPrivateEvent(replace(REF, name=text), *COMMON[1:], "scores")
+        event = NonPrivateEvent(replace(REF, name=text), Unprotected(), "scores", time="2026-01-02T03:04:05Z")
     with pytest.raises(ArtifactError) as caught:
         ledger.append(event)
     field = {"field": "what", "dataset": "name"}[place]
@@ -528,7 +558,7 @@ def test_an_event_that_could_not_be_read_again_is_not_written(path, text, place)
 
 
 def test_a_ledger_does_not_begin_with_an_event_that_could_not_be_read_again(tmp_path):
-    bad = NonPrivateEvent(*COMMON, "\x1b[2J")
+    bad = NonPrivateEvent(REF, Unprotected(), "\x1b[2J", time="2026-01-02T03:04:05Z")
     with pytest.raises(ArtifactError, match="event field what: "):
         open_ledger(tmp_path / "deep/l.jsonl").append(bad)
     for events in ([bad], [*EVENTS, bad]):

@@ -30,14 +30,23 @@ from dpltm.privacy.events import (
     TrainingEvent,
     now,
 )
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
 from dpltm.tickets.ticket_set import Parent, card_is_as_written, load_ticket_set
 from sets import store_set
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 TIME = "2026-01-02T03:04:05Z"
 EVENTS = (
-    TrainingEvent(SOURCE, TIME, "add-remove", "record", 0.25, 60, 3.5, 1.0, None, "clip(C=1)", 610),
-    GaussianEvent(SOURCE, TIME, "add-remove", "record", "moments", 2.0, 7.5),
+    TrainingEvent(SOURCE, NoisySgd(0.25, 60, 3.5), "clip(C=1)", 610, time=TIME),
+    GaussianEvent(SOURCE, GaussianRelease(7.5, 2.0), "moments", time=TIME),
 )
 PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
 SPEC, CONFIG = ModelSpec("mlp:6", 7, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random", seed=4)
@@ -370,19 +379,18 @@ def test_events_without_their_digest_made_right(cwd):
     )
 
 
-COMMON = (SOURCE, TIME, "add-remove", "record")
 RELEASES = {
     "training": EVENTS[0],
     "gaussian": EVENTS[1],
-    "laplace": LaplaceEvent(*COMMON, "a mean", 2.0, 4.0),
-    "guarantee": GuaranteeEvent(*COMMON, "a count", 0.5, 1e-6),
+    "laplace": LaplaceEvent(SOURCE, LaplaceRelease(4.0, 2.0), "a mean", time=TIME),
+    "guarantee": GuaranteeEvent(SOURCE, Guarantee(0.5, 1e-6), "a count", time=TIME),
 }
 NO_RELEASES = {
-    "budget": BudgetEvent(*COMMON, 0.1, 1e-5),
-    "provenance": ProvenanceEvent(*COMMON, "public", "x"),
-    "non-private": NonPrivateEvent(*COMMON, "scores"),
-    "selection": SelectionEvent(*COMMON, "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, "x"),
-    "randomized-response": RandomizedResponseEvent(SOURCE, TIME, "replace-one", "record", "labels", 1.0, 10),
+    "budget": BudgetEvent(SOURCE, 0.1, 1e-5, time=TIME),
+    "provenance": ProvenanceEvent(SOURCE, "public", "x", time=TIME),
+    "non-private": NonPrivateEvent(SOURCE, Unprotected(), "scores", time=TIME),
+    "selection": SelectionEvent(SOURCE, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "x", time=TIME),
+    "randomized-response": RandomizedResponseEvent(SOURCE, RandomizedResponse(1.0, 10), "labels", time=TIME),
 }
 
 
@@ -523,7 +531,7 @@ def test_texts_are_refused_before_anything_is_written(tmp_path, save, text):
 
 
 LONG_NAME = without_data(ModelSpec("mlp:" + ",".join(["10"] * 70), 5, 2), CONFIG)
-ELSEWHERE = GuaranteeEvent(replace(SOURCE, start=1), TIME, "add-remove", "record", "x", 1.0, 0.0)
+ELSEWHERE = GuaranteeEvent(replace(SOURCE, start=1), Guarantee(1.0), "x", time=TIME)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from dpltm.options.run import RunRequest
 from dpltm.options.sections import resolve, table
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
-from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent, now
-from dpltm.privacy.ledger import Ledger, report
+from dpltm.privacy.events import DatasetRef, Event, ProvenanceEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.report import report
 from dpltm.stages import generate as generating
 from dpltm.stages import select as selecting
 from dpltm.stages.checks import check_delta, check_epsilon
@@ -162,7 +163,7 @@ def _preflight(options: RunRequest, stages: Stages) -> tuple[Event, ...]:
     private = _check_records(source, origin, _behind(stages.train, source), "train", options.delta, public)
     records = looks.reference(private)
     if not public:
-        before.insert(0, ProvenanceEvent(origin, now(), "add-remove", "record", made.provenance, "planned"))
+        before.insert(0, ProvenanceEvent(origin, made.provenance, "planned"))
         if made.event is not None:
             before.insert(0, made.event)
     check_request(stages.train)

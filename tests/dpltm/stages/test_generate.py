@@ -16,8 +16,9 @@ from dpltm.data import Dataset, from_arrays
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.stages import generate_dp
 from dpltm.stages.generate import generate, plan, planned_report
@@ -222,7 +223,7 @@ def test_a_plan_runs_once():
 def test_a_budget_on_the_records_holds(epsilon):
     ledger = Ledger()
     ref = ledger.registry.reference(PRIVATE)
-    ledger.append(BudgetEvent(ref, now(), "add-remove", "record", 1.0, 1e-5))
+    ledger.append(BudgetEvent(ref, 1.0, 1e-5))
     if epsilon > 1:
         with pytest.raises(BudgetError, match="above the budget of 1 set on"):
             plan(PRIVATE, options_of("dp-train", epsilon=epsilon), ledger, QUIET)
@@ -381,7 +382,7 @@ def test_records_that_were_declared_public_are_not_spent_on():
 
 def test_nothing_is_certified_after_an_unprotected_release():
     ledger = Ledger()
-    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", "all of it"))
+    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), Unprotected(), "all of it"))
     with pytest.raises(BudgetError):
         plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
 
