@@ -37,7 +37,6 @@ from dpltm.stages.generate_settings import check_options as check_generation
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
-from dpltm.stages.tune import SearchResult
 from dpltm.ticket_set import TicketSet, Winner
 
 __all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "train", "transfer", "tune"]
@@ -185,7 +184,7 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classe
 def train(
     ticket: Winner | TicketSet | str,
     x: Records,
-    y: np.ndarray | Tensor | None = None,
+    y: Labels = None,
     *,
     round: int | None = None,
     dense: bool = False,
@@ -229,12 +228,12 @@ def train(
 def tune(
     target: TicketSet | str,
     x: Records,
-    y: np.ndarray | Tensor | None = None,
+    y: Labels = None,
     *,
     ledger: Ledger | None = None,
     progress: Progress = SILENT,
     **options: Any,
-) -> SearchResult:
+) -> tune_stage.SearchResult:
     """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
 
     Args:
@@ -281,7 +280,7 @@ def _in_front(
 def transfer(
     tickets: TicketSet | Winner,
     x: Records,
-    y: np.ndarray | Tensor | None = None,
+    y: Labels = None,
     *,
     round: int | None = None,
     **options: Any,
@@ -315,7 +314,7 @@ def transfer(
 def evaluate(
     run: Run,
     x: Records,
-    y: np.ndarray | Tensor | None = None,
+    y: Labels = None,
     *,
     bounds: tuple[float, float] | None = None,
     ledger: Ledger | None = None,

@@ -27,10 +27,22 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
     values |= {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         check_choice(known[name], value)
-    for name, item in known.items():
-        if item.metadata["required"] and values.get(name, item.default) is None:
+    options = cls(**values)
+    check_required(options)
+    return options
+
+
+def check_required(options: object) -> None:
+    """Raises InputError where an option that a stage cannot do without was not given."""
+    for item in fields(options):  # type: ignore[arg-type]
+        if item.metadata["required"] and getattr(options, item.name) is None:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
-    return cls(**values)
+
+
+def check_choices(options: object) -> None:
+    """Raises InputError for a text that is not among the choices of its option."""
+    for item in fields(options):  # type: ignore[arg-type]
+        check_choice(item, getattr(options, item.name))
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,6 @@ import torch
 import adversary_cases as cases
 from adversary import Case
 from dpltm import data, models, sampling, selection, synthetic, training
-from dpltm.cli import tune
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
@@ -27,6 +26,7 @@ from dpltm.privacy.events import Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import ANYTHING
 from dpltm.stages import train as train_stage
+from dpltm.tickets.workbench import tune
 from neighbours import LABELLED, LOUD
 
 TRAINING = Case("train", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE),), odd=(LOUD,))
