@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets
+from dpltm.registry import Deferred
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -19,3 +21,6 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_privacy(rich, body["privacy"])
     else:
         show_notes(rich, body["privacy"])
+
+
+command = answering(Deferred("dpltm.tickets.workbench.generate:generate"), show_generation)

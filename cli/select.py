@@ -7,7 +7,9 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.registry import Deferred
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -27,3 +29,6 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
             )
         rich.print(table)
     show_privacy(rich, body["privacy"])
+
+
+command = answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw)

@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.registry import Deferred
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -17,3 +19,6 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
         {k: round(v) if k == "seconds" else v for k, v in body.items() if k not in ("run", "dry_run")},
     )
     show_privacy(rich, body["privacy"])
+
+
+command = answering(Deferred("dpltm.tickets.workbench.train:train"), show_training)

@@ -7,7 +7,9 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes
+from dpltm.registry import Deferred
 
 MAX_ROWS = 10
 """Settings in the table."""
@@ -33,3 +35,6 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)

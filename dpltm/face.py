@@ -150,7 +150,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     if y is None:
         raise InputError("`y` is missing: the labels that go with `x`")
     test = facts.get("test")
-    if test is not None and len(test) != 2:
+    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise InputError("`test`: not a pair of features and labels")
     held_out = None if test is None else (_array(test[0]), _array(test[1]))
     rest: dict[str, Any] = {name: facts.get(name) for name in FACTS if name != "test"}
