@@ -19,8 +19,7 @@ from dpltm.experiments.recipe import (
     search_options,
 )
 from dpltm.options.sections import name_of, resolve, right_keys
-
-NO_FEATURES = "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records"
+from dpltm.stages.budget import NO_FEATURES
 
 _NAMED = re.compile(r"`([a-z][a-z0-9_]*)`")
 

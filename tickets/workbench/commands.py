@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dpltm.errors import InputError
 from dpltm.experiments.commands import Command
 from dpltm.options import latent
 from dpltm.options.generate import GenerateRequest
@@ -36,19 +35,12 @@ def _check_generation(request: GenerateRequest) -> None:
     check_delta_alone(request.delta)
 
 
-def _check_training(request: TrainRequest) -> None:
-    train_checks.check_request(request)
-    check_delta_alone(request.delta)
-    if request.lr is not None and not request.lr > 0:
-        raise InputError("lr", request.lr, "a positive number")
-
-
 def _check_delta(request: latent.EncodeRequest) -> None:
     check_delta_alone(request.delta)
 
 
 COMMANDS = {
-    "train": Command(TrainRequest, _check_training, train_plan.sampling_of),
+    "train": Command(TrainRequest, train_checks.check_without_records, train_plan.sampling_of),
     "select": Command(SelectRequest, select.check_options),
     "tune": Command(TuneRequest, tune.check_request),
     "generate": Command(GenerateRequest, _check_generation, generate_settings.check_schedule),
