@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dpltm.cli import train, train_plan, tune
-from dpltm.cli.common import load_dataset
 from dpltm.cli.console import Console
+from dpltm.data import DatasetCache
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.commands import Command
 from dpltm.options import latent
-from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.transfer import TransferRequest
@@ -23,6 +22,7 @@ from dpltm.stages.generate_settings import check_schedule
 from dpltm.stages.progress import Progress
 from dpltm.stages.select import check_options as check_draw
 from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.opening import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.trial import Bench
 
@@ -72,18 +72,14 @@ COMMANDS = {
 }
 
 
-def _train(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
+def _train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+    del progress, dataset_cache
     return train.run(options, Console(quiet=True))
 
 
-def _tune(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
+def _tune(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+    del progress, dataset_cache
     return tune.run(options, Console(quiet=True), portable=True)
-
-
-def _load(options: DataOptions) -> Any:
-    return _named(load_dataset)(options)
 
 
 STAGES = {
@@ -97,4 +93,4 @@ STAGES = {
     "latent train": Deferred("dpltm.tickets.workbench.latent:receive"),
 }
 
-BENCH = Bench(COMMANDS, STAGES, _load)
+BENCH = Bench(COMMANDS, STAGES, open_dataset)

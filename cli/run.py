@@ -86,11 +86,7 @@ def command(options: RunOptions, call: Call) -> None:
         if given:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
-
-    from dpltm.data import kept  # only now: numpy is not needed to refuse
-
-    with kept():
-        body = run(options, read_stages(path, options), console)
+    body = run(options, read_stages(path, options), console)
     console.result(body, lambda rich: _show(rich, body))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpltm.data import DatasetCache
 from dpltm.errors import ArtifactError
 from dpltm.experiments.markdown import markdown
 from dpltm.experiments.recipe import Arm, Recipe, grouped
@@ -22,23 +23,25 @@ from dpltm.tickets.sweep_plot import Line, draw, over_steps
 from dpltm.tickets.workbench.trial import Bench
 
 
-def plan(recipe: Recipe, root: Path, bench: Bench, progress: Progress = SILENT) -> dict[str, Any]:
+def plan(
+    recipe: Recipe, root: Path, bench: Bench, dataset_cache: DatasetCache, progress: Progress = SILENT
+) -> dict[str, Any]:
     """What would be done: every arm, with the epsilon that it would spend, as far as that does not wait for its tickets."""
     spent: list[dict[str, Any] | None] = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for arm in recipe.arms:
-            spent.append(_would_spend(recipe, arm, bench) if trains_at_once(arm) else None)
+            spent.append(_would_spend(recipe, arm, bench, dataset_cache) if trains_at_once(arm) else None)
             step(len(spent))
     body = planned(recipe, spent)
     head = {key: body[key] for key in ("dry_run", "recipe", "source")}
     return {**head, "out": str(root), **body}
 
 
-def _would_spend(recipe: Recipe, arm: Arm, bench: Bench) -> dict[str, Any]:
+def _would_spend(recipe: Recipe, arm: Arm, bench: Bench, dataset_cache: DatasetCache) -> dict[str, Any]:
     """Certified and nominal epsilon of one training."""
     section = {**arm.train, "dense": True, "dry-run": True}
     options: Any = resolve(bench.commands["train"].request, {}, section, str(recipe.path))
-    privacy: dict[str, Any] = bench.stages["train"](options, SILENT)["privacy"]
+    privacy: dict[str, Any] = bench.stages["train"](options, SILENT, dataset_cache=dataset_cache)["privacy"]
     return privacy
 
 

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import DpltmError, InputError, in_flags
 from dpltm.experiments.commands import Commands
-from dpltm.experiments.ready import Load, dataset_options
+from dpltm.experiments.ready import dataset_options
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, draw_options, override, reads_no_records
 from dpltm.experiments.shared import (
     SEARCHED,
@@ -43,8 +44,17 @@ from dpltm.tickets.published import published
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
 
-Stages = Mapping[str, Callable[[Any, Progress], dict[str, Any]]]
-"""The stages on files, by the name of their command: each takes a request, and gives the answer."""
+
+class Stage(Protocol):
+    """A stage on files: takes a request, and gives the answer."""
+
+    def __call__(
+        self, request: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None
+    ) -> dict[str, Any]: ...
+
+
+Stages = Mapping[str, Stage]
+"""By the name of their command."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -62,15 +72,22 @@ class Bench:
 
     commands: Commands
     stages: Stages
-    load: Load
+    load: Callable[..., Dataset]
 
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Makes trials, and what they share, in the folder of a sweep."""
+    """Makes trials, and what they share, in the folder of a sweep.
+
+    Attributes:
+        folder: of the sweep.
+        bench: what trials are made with.
+        dataset_cache: of whichever process makes them.
+    """
 
     folder: SweepFolder
     bench: Bench
+    dataset_cache: DatasetCache
 
     def unsettled(self, recipe: Recipe) -> dict[str, Task]:
         """What is still to be made, by name, each behind what it needs."""
@@ -179,9 +196,8 @@ class TrialRunner:
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""
-        return self.bench.stages[name](
-            resolve(self.bench.commands[name].request, given, section, str(recipe.path)), SILENT
-        )
+        request = resolve(self.bench.commands[name].request, given, section, str(recipe.path))
+        return self.bench.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
 
     # what trials share
 
@@ -256,7 +272,9 @@ class TrialRunner:
         if search is None or search.tickets is None or not searches_other_set(trial):
             return None
         path, registry = self._made_set(search.tickets), UserRegistry()
-        dataset = self.bench.load(dataset_options(trial.arm.train, trial.recipe.path))
+        dataset = self.bench.load(
+            dataset_options(trial.arm.train, trial.recipe.path), dataset_cache=self.dataset_cache
+        )
         records = registry.reference(dataset)
         behind = origin_events(find_set(str(path)), dataset, records, registry)
         if not any(event.dataset.may_overlap(records) for event in behind):

@@ -70,7 +70,7 @@ def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -
 
 
 def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(options: Any, progress: object) -> dict[str, Any]:
+    def refuse(options: Any, progress: object, **_: object) -> dict[str, Any]:
         del options, progress
         raise InputError("`rounds`: are too many")
 
