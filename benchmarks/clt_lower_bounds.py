@@ -20,9 +20,9 @@ import json
 
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from dpltm.cli.common import steps_of
 from dpltm.privacy import accountant, gdp
 from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.stages.checks import steps_of
 
 RECORDS = DatasetRef("records", "id", "key")
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs
+from dpltm.registry import Deferred
 
 
 def show_evaluation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -18,3 +20,7 @@ def show_evaluation(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_predictions(rich: RichConsole, body: dict[str, Any]) -> None:
     """Where the predictions are."""
     show_pairs(rich, "predicted", body)
+
+
+evaluate_command = answering(Deferred("dpltm.tickets.workbench.evaluate:evaluate"), show_evaluation)
+predict_command = answering(Deferred("dpltm.tickets.workbench.predict:predict"), show_predictions)

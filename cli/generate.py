@@ -1,28 +1,18 @@
-"""``dpltm generate``: phase 1, writes a ticket set."""
+"""``dpltm generate``: a ticket set, in a table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpltm.cli.console import Console
-from dpltm.cli.options import Call
+from rich.console import Console as RichConsole
+
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets
-from dpltm.options.generate import GenerateRequest
-
-if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
+from dpltm.registry import Deferred
 
 
-def command(request: GenerateRequest, call: Call) -> None:
-    """Runs ``dpltm generate`` and prints its answer."""
-    from dpltm.tickets.workbench.generate import generate  # torch, which help does without
-
-    console = Console(call.json, call.quiet)
-    body = generate(request, console)
-    console.result(body, lambda rich: _show(rich, body))
-
-
-def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The tickets, or what would be made, and what is certified."""
     if body.get("dry_run"):
         show_pairs(rich, "would generate", body)
     else:
@@ -31,3 +21,6 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
         show_privacy(rich, body["privacy"])
     else:
         show_notes(rich, body["privacy"])
+
+
+command = answering(Deferred("dpltm.tickets.workbench.generate:generate"), show_generation)

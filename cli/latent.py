@@ -7,8 +7,10 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
 from dpltm.privacy.figures import figure
+from dpltm.registry import Deferred
 
 SCHEME_FACTS = (
     "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
@@ -59,3 +61,9 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
     certified, nominal = figure(body["certified"], 7), figure(body["nominal"])
     rich.print(f"certified local epsilon of a record = {certified} (replace-one, delta = 0)", style="bold")
     rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
+
+
+epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
+scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
+encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
+train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -23,25 +23,19 @@ from dpltm.cli import (
     tune,
 )
 from dpltm.cli import run as run_all
-from dpltm.cli.console import answering
 from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
+from dpltm.options import datasets as records
+from dpltm.options import latent as messages
+from dpltm.options import tickets as sets
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest
-from dpltm.options.latent import TrainRequest as LearnRequest
 from dpltm.options.predict import PredictRequest
+from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
-from dpltm.options.tickets import (
-    CompactRequest,
-    ExportRequest,
-    ImportRequest,
-    ListRequest,
-    ShowRequest,
-    VerifyRequest,
-)
+from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
-from dpltm.registry import Deferred
+from dpltm.options.tune import TuneRequest
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -52,53 +46,19 @@ app = typer.Typer(
 )
 register(app, "generate", GenerateRequest, generate.command)
 register(app, "select", SelectRequest, select.command)
-register(app, "train", train.TrainOptions, train.command)
-register(app, "run", run_all.RunOptions, run_all.command)
-register(app, "tune", tune.TuneOptions, tune.command)
-register(
-    app,
-    "evaluate",
-    EvaluateRequest,
-    answering(Deferred("dpltm.tickets.workbench.evaluate:evaluate"), evaluate.show_evaluation),
-)
-register(
-    app,
-    "predict",
-    PredictRequest,
-    answering(Deferred("dpltm.tickets.workbench.predict:predict"), evaluate.show_predictions),
-)
+register(app, "train", TrainRequest, train.command)
+register(app, "run", RunRequest, run_all.command)
+register(app, "tune", TuneRequest, tune.command)
+register(app, "evaluate", EvaluateRequest, evaluate.evaluate_command)
+register(app, "predict", PredictRequest, evaluate.predict_command)
 artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
-register(
-    artifacts, "ls", ListRequest, answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), tickets.show_list)
-)
-register(
-    artifacts, "show", ShowRequest, answering(Deferred("dpltm.tickets.workbench.tickets:show_set"), tickets.show_set)
-)
-register(artifacts, "verify", VerifyRequest, tickets.verify_command)
-register(
-    artifacts,
-    "export",
-    ExportRequest,
-    answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), tickets.show_written),
-)
-register(
-    artifacts,
-    "import",
-    ImportRequest,
-    answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), tickets.show_set),
-)
-register(
-    artifacts,
-    "compact",
-    CompactRequest,
-    answering(Deferred("dpltm.tickets.workbench.transfer:compact"), tickets.show_compact),
-)
-register(
-    artifacts,
-    "transfer",
-    TransferRequest,
-    answering(Deferred("dpltm.tickets.workbench.transfer:transfer"), tickets.show_transfer),
-)
+register(artifacts, "ls", sets.ListRequest, tickets.list_command)
+register(artifacts, "show", sets.ShowRequest, tickets.show_command)
+register(artifacts, "verify", sets.VerifyRequest, tickets.verify_command)
+register(artifacts, "export", sets.ExportRequest, tickets.export_command)
+register(artifacts, "import", sets.ImportRequest, tickets.import_command)
+register(artifacts, "compact", sets.CompactRequest, tickets.compact_command)
+register(artifacts, "transfer", TransferRequest, tickets.transfer_command)
 app.add_typer(artifacts, name="tickets")
 accountant = typer.Typer(
     no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
@@ -110,24 +70,16 @@ register(accountant, "ledger", privacy_ledger.LedgerOptions, privacy_ledger.ledg
 register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budget_command)
 app.add_typer(accountant, name="privacy")
 local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
-register(
-    local, "epsilon", EpsilonOptions, answering(Deferred("dpltm.tickets.workbench.latent:claim"), latent.show_claim)
-)
-register(
-    local, "scheme", SchemeRequest, answering(Deferred("dpltm.tickets.workbench.latent:agree"), latent.show_scheme)
-)
-register(
-    local, "encode", EncodeRequest, answering(Deferred("dpltm.tickets.workbench.latent:send"), latent.show_messages)
-)
-register(
-    local, "train", LearnRequest, answering(Deferred("dpltm.tickets.workbench.latent:receive"), latent.show_learned)
-)
+register(local, "epsilon", messages.EpsilonOptions, latent.epsilon_command)
+register(local, "scheme", messages.SchemeRequest, latent.scheme_command)
+register(local, "encode", messages.EncodeRequest, latent.encode_command)
+register(local, "train", messages.TrainRequest, latent.train_command)
 app.add_typer(local, name="latent")
 data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
-register(data, "ls", datasets.ListOptions, datasets.list_command)
-register(data, "info", datasets.InfoOptions, datasets.info_command)
+register(data, "ls", records.ListRequest, datasets.list_command)
+register(data, "info", records.InfoRequest, datasets.info_command)
 app.add_typer(data, name="datasets")
-register(app, "demo", demo.DemoOptions, demo.command)
+register(app, "demo", DemoRequest, demo.command)
 
 
 def _version(asked: bool) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpltm.cli.console import Console
-from dpltm.cli.recipe_commands import BENCH
 from dpltm.cli.show import show_notes
 from dpltm.data import DatasetCache
 from dpltm.errors import InputError
@@ -21,6 +20,7 @@ from dpltm.privacy.figures import figure
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.commands import BENCH
 from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
 from dpltm.tickets.workbench.results import finish, plan
 from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
@@ -29,7 +29,7 @@ from dpltm.tickets.workbench.trial import TrialRunner
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.cli.run import RunOptions
+    from dpltm.options.run import RunRequest
 
 NARROW = 110
 """Characters of a line below which a table leaves out what results.md has as well."""
@@ -38,7 +38,7 @@ WIDE = 160
 """Characters of a line where nobody's terminal says how many there are."""
 
 
-def run_recipe(path: Path, options: RunOptions, console: Console) -> None:
+def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
     """Runs a recipe and prints its table.
 
     Raises:

@@ -1,30 +1,19 @@
-"""``dpltm select``: phase 2, draws the winner and enters eps1 in the ledger."""
+"""``dpltm select``: the winner, in words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.cli.console import Console
-from dpltm.cli.options import Call
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
-from dpltm.options.select import SelectRequest
-
-if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
+from dpltm.registry import Deferred
 
 
-def command(request: SelectRequest, call: Call) -> None:
-    """Runs ``dpltm select`` and prints its answer."""
-    from dpltm.tickets.workbench.select import select  # torch, which help does without
-
-    console = Console(call.json, call.quiet)
-    body = select(request, console)
-    console.result(body, lambda rich: _show(rich, body))
-
-
-def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The winner, whatever is revealed, and what is certified."""
     if body.get("dry_run"):
         show_pairs(rich, "would choose", body)
     else:
@@ -40,3 +29,6 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
             )
         rich.print(table)
     show_privacy(rich, body["privacy"])
+
+
+command = answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.cli.common import figure
+from dpltm.privacy.figures import figure
 
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:

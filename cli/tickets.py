@@ -8,7 +8,7 @@ import typer
 from rich.console import Console as RichConsole
 from rich.table import Column, Table
 
-from dpltm.cli.console import Console
+from dpltm.cli.console import Console, answering
 from dpltm.cli.options import Call
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
 from dpltm.options.tickets import VerifyRequest
@@ -112,3 +112,11 @@ def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
     for key in ("parameters", "live"):
         table.add_row(key, *(f"{body[key][side]:,}" for side in ("before", "after")))
     rich.print(table)
+
+
+list_command = answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), show_list)
+show_command = answering(Deferred("dpltm.tickets.workbench.tickets:show_set"), show_set)
+export_command = answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), show_written)
+import_command = answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), show_set)
+compact_command = answering(Deferred("dpltm.tickets.workbench.transfer:compact"), show_compact)
+transfer_command = answering(Deferred("dpltm.tickets.workbench.transfer:transfer"), show_transfer)

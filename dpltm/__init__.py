@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dpltm.face import PrivateLoop as PrivateLoop
     from dpltm.face import generate as generate
     from dpltm.face import select as select
+    from dpltm.face import train as train
+    from dpltm.face import tune as tune
 
 __version__ = "0.2.0"
 

@@ -14,6 +14,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 
 if TYPE_CHECKING:
+    from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger, PrivacyReport
 
 
@@ -29,6 +30,8 @@ class Run:
         metrics: what was noted on the way, a line for each point.
         privacy: the report on the records that were trained on; None of a run that was read.
         ledger: that its events were entered in; None where nothing was.
+        events: of that ledger, those that tell of records which the run depends on: what goes with it wherever it goes.
+        seconds: how long its training took, which no artifact keeps.
         label: what messages call it.
         path: its folder; None for a run in memory.
     """
@@ -40,6 +43,8 @@ class Run:
     metrics: tuple[Mapping[str, Any], ...] = ()
     privacy: PrivacyReport | None = field(default=None, compare=False)
     ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    events: tuple[Event, ...] = field(default=(), compare=False, repr=False)
+    seconds: float = field(default=0.0, compare=False)
     label: str = field(default="the run", compare=False)
     path: Path | None = field(default=None, compare=False)
 

@@ -12,7 +12,7 @@ from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.ledger_file import copy_events, open_ledger
-from dpltm.tickets.run import load_run, write_run
+from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
 from dpltm.tickets.ticket_set import ledger_path, save_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner, write_winner
@@ -59,11 +59,10 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
 
 
 def _save_run(run: Run, path: Path) -> Run:
+    named = replace(run, path=path, label=str(path))
     with new_folder(path) as folder:
-        write_run(folder, run.config, run.model, run.mask, run.metrics, run.feature_map)
-        if run.ledger is not None:
-            copy_events(folder / "ledger.jsonl", run.ledger.events)
-    return replace(run, path=path, label=str(path))
+        save_run(folder, named)
+    return named
 
 
 def load(path: str | Path) -> TicketSet | Winner | Run:

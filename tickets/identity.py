@@ -20,15 +20,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
 from dpltm.data.dataset import Dataset
 from dpltm.data.registry import Met, RecordRegistry, Share, few_enough, kinship
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, ref_from_json
-from dpltm.privacy.events import Cut, DatasetRef, Event
+from dpltm.privacy.events import DatasetRef, Event
 
 _PASSING = secrets.token_bytes(32)
 """Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
@@ -171,29 +170,6 @@ def read_ref(body: object) -> DatasetRef:
         ArtifactError: it is none.
     """
     return UserRegistry(remember=False).resolve(ref_from_json(body))
-
-
-def ref_to_words(ref: DatasetRef) -> str:
-    """A reference in a line, as ``dpltm tune`` writes it into a file of settings: NAME ID KEY CUT START STOP."""
-    return f"{ref.name} {ref.id} {ref.key_id} {ref.cut} {ref.start} {ref.stop}"
-
-
-def ref_from_words(flag: str, text: str) -> DatasetRef:
-    """The reference that :func:`ref_to_words` wrote, or a version before 0.2: NAME FINGERPRINT KEY START STOP.
-
-    Raises:
-        InputError: it is none.
-    """
-    try:
-        *head, start, stop = text.rsplit(" ", 5)
-        if len(head) == 4 and head[3] in get_args(Cut):
-            body = dict(zip(("name", "id", "key_id", "cut"), head, strict=True))
-        else:
-            name, fingerprint, key = text.rsplit(" ", 4)[:3]
-            body = {"name": name, "fingerprint": fingerprint, "key_id": key}
-        return read_ref({**body, "start": int(start), "stop": int(stop)})
-    except (ValueError, ArtifactError):
-        raise InputError(f"{flag}: not as dpltm tune writes it: NAME ID KEY CUT START STOP") from None
 
 
 def _append_id(number: str, content: str) -> None:

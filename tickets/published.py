@@ -16,6 +16,9 @@ DURATIONS = ("seconds", "minutes")
 PLACES = ("run", "ticket_set", "out", "config", "figure", "messages", "scheme")
 """Keys of answers whose values are durations, and paths."""
 
+PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
+"""Words of a metavar that say that the value is, or may be, a path."""
+
 
 def last_part(path: str) -> str:
     """The last part of a path, which says which file it was and not where; the text itself where that is nothing."""

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpltm.errors import ArtifactError, DpltmError
+from dpltm.errors import ArtifactError, DpltmError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.run import Run
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
+from dpltm.tickets.ledger_file import copy_events
+from dpltm.tickets.published import published
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-run", 1
@@ -37,6 +39,32 @@ def write_run(
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
     write_json(folder / "environment.json", environment())
+
+
+def save_run(folder: Path, run: Run) -> None:
+    """Writes a run into ``folder`` (a staging folder of ``new_folder``): with the events that go with it, and its result."""
+    settings = (
+        {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
+    )
+    write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
+    copy_events(folder / "ledger.jsonl", run.events)
+    if run.privacy is not None:
+        write_json(folder / "result.json", as_flags(published(answer(run))))
+
+
+def answer(run: Run) -> dict[str, Any]:
+    """What came of a training, as ``dpltm train`` prints it: facts, the last measurements, and the report."""
+    last, facts = run.metrics[-1], run.config["resolved"]
+    report = {} if run.privacy is None else {"privacy": run.privacy.to_json()}
+    return {
+        "run": run.label,
+        **facts,
+        "steps_taken": last["step"],
+        "seconds": run.seconds,
+        "accuracy": last["accuracy"],
+        **({"rmse": last["rmse"]} if "rmse" in last else {}),
+        **report,
+    }
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

@@ -27,10 +27,22 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
     values |= {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         check_choice(known[name], value)
-    for name, item in known.items():
-        if item.metadata["required"] and values.get(name, item.default) is None:
+    options = cls(**values)
+    check_required(options)
+    return options
+
+
+def check_required(options: object) -> None:
+    """Raises InputError where an option that a stage cannot do without was not given."""
+    for item in fields(options):  # type: ignore[arg-type]
+        if item.metadata["required"] and getattr(options, item.name) is None:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
-    return cls(**values)
+
+
+def check_choices(options: object) -> None:
+    """Raises InputError for a text that is not among the choices of its option."""
+    for item in fields(options):  # type: ignore[arg-type]
+        check_choice(item, getattr(options, item.name))
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
@@ -56,7 +68,7 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         if name not in known:
             near = difflib.get_close_matches(name, list(known), n=1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {_section_of(cls)}{hint}")
+            problems.append(f"unknown key {key!r} for {_command(cls)}{hint}")
             continue
         try:
             values[name] = _typed(known[name], value)
@@ -65,15 +77,14 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     return values, problems
 
 
+def _command(cls: type) -> str:
+    return cls.__name__.removesuffix("Request").removesuffix("Options").lower()
+
+
 def check_choice(item: Field[Any], value: Any) -> None:
     """Raises InputError for a text that is not among the choices of a field."""
     if (problem := _not_a_choice(item, value)) is not None:
         raise InputError(problem)
-
-
-def _section_of(cls: type) -> str:
-    """What a section for the class is called."""
-    return cls.__name__.removesuffix("Options").removesuffix("Request").lower()
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:

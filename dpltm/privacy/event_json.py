@@ -7,7 +7,7 @@ import sys
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, get_args
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import (
     OPEN_END,
     UNKNOWN,
@@ -125,6 +125,33 @@ def ref_from_json(body: object) -> DatasetRef:
         wrong = min(set(body) ^ set(_WRITTEN), key=str)
         raise ArtifactError(f"{_REFERENCE}: unknown or missing field {wrong!r:.40}")
     return replace(_decode(DatasetRef, body, _REFERENCE), content=UNKNOWN)
+
+
+def ref_to_text(ref: DatasetRef) -> str:
+    """A reference in a line, as ``dpltm tune`` writes it into a file of settings: NAME ID KEY CUT START STOP."""
+    return f"{ref.name} {ref.id} {ref.key_id} {ref.cut} {ref.start} {ref.stop}"
+
+
+def ref_from_text(name: str, text: str) -> DatasetRef:
+    """The reference that :func:`ref_to_text` wrote, or a version before 0.2: NAME FINGERPRINT KEY START STOP.
+
+    Args:
+        name: the argument that holds it.
+        text: the line.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        *head, start, stop = text.rsplit(" ", 5)
+        if len(head) == 4 and head[3] in get_args(Cut):
+            body = dict(zip(("name", "id", "key_id", "cut"), head, strict=True))
+        else:
+            label, fingerprint, key = text.rsplit(" ", 4)[:3]
+            body = {"name": label, "fingerprint": fingerprint, "key_id": key}
+        return ref_from_json({**body, "start": int(start), "stop": int(stop)})
+    except (ValueError, ArtifactError):
+        raise InputError(f"`{name}`: not as dpltm tune writes it: NAME ID KEY CUT START STOP") from None
 
 
 def _decode(cls: type, values: object, where: str) -> Any:

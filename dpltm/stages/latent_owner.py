@@ -30,7 +30,7 @@ from dpltm.privacy.accountant import as_replace_one
 from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent, TrainingEvent, now
 from dpltm.privacy.ledger import Ledger, Nominal, PrivacyReport, check_budgets, report
 from dpltm.privacy.lineage import check_not_public, to_enter
-from dpltm.stages.checks import check_delta, check_epsilon
+from dpltm.stages.checks import check_delta, check_epsilon, check_unchanged
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 
@@ -154,12 +154,16 @@ class EncodingPlan:
         dataset: the records.
         entered: what the ledger lacks, the release itself last.
         privacy: of these records, once all that is entered.
+        ledger: that it is entered in.
+        before: what the ledger held when the plan was made.
     """
 
     scheme: Scheme
     dataset: Dataset
     entered: tuple[Event, ...]
     privacy: PrivacyReport
+    ledger: Ledger
+    before: tuple[Event, ...]
 
 
 def plan_encoding(
@@ -196,25 +200,28 @@ def plan_encoding(
     check_budgets(before, entered)
     notes = [*scheme_notes(scheme), *_encoding_notes(scheme, dataset, counts_front=bool(front))]
     privacy = _report(scheme, records, (*before, *entered), options.delta, notes)  # refuses what has no figure
-    return EncodingPlan(scheme, dataset, entered, privacy)
+    return EncodingPlan(scheme, dataset, entered, privacy, ledger, before)
 
 
-def encode(plan: EncodingPlan, ledger: Ledger, progress: Progress = SILENT) -> Iterator[np.ndarray]:
+def encode(plan: EncodingPlan, progress: Progress = SILENT) -> Iterator[np.ndarray]:
     """Enters the release, then gives the messages.
 
     Args:
-        plan: of these records.
-        ledger: that it was planned on; it holds the release when this returns, before any coin is tossed.
+        plan: of these records; its ledger holds the release when this returns, before any coin is tossed.
         progress: told how many records are encoded.
 
     Returns:
         Some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
 
+    Raises:
+        InputError: the ledger has grown since the plan was made.
+
     Guarantees:
         Each message is ``scheme.answer.certified``-locally private, on coins of the system's generator.
     """
+    check_unchanged(plan.ledger, plan.before)
     for event in plan.entered:
-        ledger.append(event)
+        plan.ledger.append(event)
     return _messages(plan, progress)
 
 

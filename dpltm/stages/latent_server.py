@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from dpltm.noise import FastSource
 from dpltm.options.latent import ServerOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.stages.latent_owner import check_fits, scheme_notes
-from dpltm.stages.progress import SILENT, Progress, Step
+from dpltm.stages.progress import SILENT, Progress, by_round
 
 COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
@@ -204,20 +204,10 @@ def _trained(plan: LearningPlan, answer: BitStrings, progress: Progress) -> tupl
     labels = received.labels
     if plan.options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
-            return generate(plan.spec, received, labels, config, None, _by_round(config, step), dropout).tickets
+            told = by_round(config.iterations, config.rewind, step)
+            return generate(plan.spec, received, labels, config, None, told, dropout).tickets
     with progress.progress("training on messages", config.iterations) as step:
         return (train_dense(plan.spec, received, labels, config, lambda done, _: step(done), dropout),)
-
-
-def _by_round(config: GenerationConfig, step: Step) -> Callable[[int, int], None]:
-    """Progress that names the round."""
-    later = config.iterations - config.rewind
-
-    def report(done: int, total: int) -> None:
-        del total
-        step(done, f"round {max(0, (done - 1 - config.rewind) // later)}")
-
-    return report
 
 
 @dataclass(frozen=True)

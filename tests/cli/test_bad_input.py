@@ -380,56 +380,20 @@ def test_the_papers_rule_needs_public_accuracies(refused):
             ("--noise-multiplier", "1"),
             "--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1",
         ),
-        (("--epochs", "2"), "--epochs, --steps: give one of them"),
-        (("--steps", "0"), "--steps: 0 is not a positive whole number"),
         (("--batch-size", "720"), "--batch-size: 720 is not between 0 and the 719 records of digits"),
-        (("--batch-size", "0"), "--batch-size: 0 is not between 0 and the 719 records of digits"),
-        (("--batch-size", "nan"), "--batch-size: nan is not between 0 and the 719 records of digits"),
-        (("--clip-norm", "0"), "--clip-norm: 0.0 is not a number between 1e-06 and 1e+06"),
-        (("--filter", "tanh", "--tanh-range", "0"), "--tanh-range: 0.0 is not a number between 1e-06 and 1e+06"),
-        (("--filter", "tanh", "--tanh-scale", "-1"), "--tanh-scale: -1.0 is not a number between 1e-06 and 1e+06"),
-        (("--no-pre-clip",), "--no-pre-clip: only for --filter tanh, not clip"),
-        (
-            ("--noise", "nominal"),
-            "--noise: nominal is the tanh paper's calibration, only for --filter tanh or sigmoid, not clip",
-        ),
         (("--lr", "-1"), "--lr: -1.0 is not a positive number"),
         (("--optimizer", "lbfgs"), "--optimizer: 'lbfgs' is not one of sgd, momentum, adam, adagrad"),
         (
             ("--filter", "clamp"),
             "--filter: 'clamp' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid",
         ),
-        (
-            ("--accountant", "clt"),
-            "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma",
-        ),
-        (("--noise", "none"), "--noise: 'none' is not one of secure, fast, nominal"),
+        (("--no-pre-clip",), "--no-pre-clip: only for --filter tanh, not clip"),
         (("--model", "mlp:4"), "--model: the ticket set decides the network; leave --model out"),
         (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
     ],
 )
 def test_train(refused, options, message):
     assert refused(*TRAIN, *PRIVATE, *options) == message
-
-
-def test_train_needs_one_of_epsilon_and_noise(refused):
-    assert refused("train", "pub@1", *PRIVATE, "--steps", "3") == (
-        "--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1"
-    )
-
-
-@pytest.mark.parametrize("value", ["-1", "nan", "inf", "1e200"])
-def test_noise_multiplier(refused, value):
-    assert refused("train", "pub@1", *PRIVATE, "--steps", "3", "--noise-multiplier", value) == (
-        f"--noise-multiplier: {float(value):g} is not a number from 0 to 1e+06"
-    )
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
-def test_epochs(refused, value):
-    assert refused("train", "pub@1", *PRIVATE, "--epochs", value, "--epsilon", "1") == (
-        f"--epochs: {float(value):g} is not a positive number"
-    )
 
 
 def test_train_needs_a_set(refused):

@@ -30,22 +30,6 @@ def train(cli, *arguments, **changes):
     return cli("train", *LINEAR, *DIGITS, *arguments, "--json", **changes)
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_the_mean_is_a_release_within_the_budget(cli, cwd, events, adjacency):
-    body = train(cli, *UNIT, "--centre", "0.2", "--epsilon", "2", "--adjacency", adjacency, "--out", "r").json
-    told, mean, training = events(cwd / "r" / "ledger.jsonl")
-    assert (told["kind"], mean["kind"], training["kind"]) == ("provenance", "gaussian", "training")
-    assert mean["sensitivity"] == (8.0 if adjacency == "add-remove" else 16.0)
-    both = [from_json(mean), from_json(training)]
-    certified = epsilon(both, 1e-4)
-    assert body["privacy"]["certified"]["epsilon"] == pytest.approx(certified, abs=1e-9)
-    assert 1.99 < certified <= 2
-    # a fifth of the budget, where noise adds up by its inverse square
-    one_shot = from_json({**mean, "noise_multiplier": mean["noise_multiplier"] * math.sqrt(0.2)})
-    assert epsilon([one_shot], 1e-4) == pytest.approx(2, rel=5e-3)
-    assert any("20 % of the budget" in note for note in body["privacy"]["notes"])
-
-
 def test_the_run_remembers_its_centre(cli, cwd):
     body = train(cli, *UNIT, "--centre", "0.5", "--epsilon", "5", "--out", "r").json
     config = json.loads((cwd / "r" / "config.json").read_text())["feature_map"]
@@ -117,21 +101,6 @@ def test_copies_cost_nothing(cli, cwd, features):
     assert (plain["augment"], copies["augment"]) == ("none", "shift-flip")
     assert cli("evaluate", "b", "--dataset", "digits", "--json").json["accuracy"] == copies["accuracy"]
     assert (cwd / "b" / "model.safetensors").stat().st_size == (cwd / "a" / "model.safetensors").stat().st_size
-
-
-def test_copies_of_what_is_no_image_or_for_another_network(cli, cwd):
-    np.savez("v.npz", x_train=np.zeros((60, 9), np.uint8), y_train=np.arange(60) % 2)
-    before = sorted(cwd.rglob("*"))
-    little = ("--epsilon", "1", "--delta", "1e-3", "--augment", "flip", "--out", "r")
-    done = cli("train", "--dense", "--model", "mlp", "--dataset", "v.npz", *little)
-    assert (done.code, done.err.startswith("error: --augment: flip takes images")) == (2, True)
-    images = np.zeros((60, 14, 14), np.uint8)
-    images[::2] = 9
-    np.savez("i.npz", x_train=images, y_train=np.arange(60) % 2)
-    done = cli("train", "--dense", "--model", "cnn", "--dataset", "i.npz", *little)
-    assert done.err == "error: --augment: flip goes with an mlp, not with cnn:14x14x1; take --augment none\n"
-    (cwd / "i.npz").unlink()
-    assert sorted(cwd.rglob("*")) == before
 
 
 def test_components_of_public_records(cli, cwd, events):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpltm.cli.common import figure
 from dpltm.cli.main import run as dpltm
 from dpltm.data import key_id, load
 from dpltm.data.registry import PUBLIC_KEY
@@ -19,6 +18,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.figures import figure
 from dpltm.tickets.identity import reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.cli import train
 from dpltm.cli.console import Console
 from dpltm.errors import ArtifactError
+from dpltm.options.train import TrainRequest
+from dpltm.tickets.workbench.train import train
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -30,20 +31,20 @@ class SecondRun(Console):
 
     def say(self, text):
         if text.startswith("calibrating") and self.answer is None:
-            self.answer = train.run(self.second, Console(quiet=True))
+            self.answer = train(self.second, Console(quiet=True))
 
 
 @pytest.mark.usefixtures("cwd")
 def test_two_runs_at_once_do_not_overspend(events):
     def options(out):
-        return train.TrainOptions(
+        return TrainRequest(
             dataset="digits", subset="0.5:1.0", ticket="pub@1", epsilon=1.0, steps=3, out=out, ledger="l.jsonl"
         )
 
     with pytest.raises(
         ArtifactError, match=r"^l\.jsonl: another process has written to the ledger meanwhile; run again$"
     ):
-        train.run(options("late"), SecondRun(options("early")))
+        train(options("late"), SecondRun(options("early")))
     assert Path("early").is_dir()
     assert not Path("late").exists()
     assert len(events("l.jsonl")) == 1

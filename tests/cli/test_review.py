@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.cli.common import figure
+from dpltm.privacy.figures import figure
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")

@@ -150,18 +150,6 @@ def test_ls(cli, cwd):
         }
 
 
-def test_ls_for_people(cli, cwd):
-    (cwd / "broken").mkdir()
-    (cwd / "broken" / "tickets.json").write_text("{")
-    lines = cli("tickets", "ls").out.splitlines()
-    (public,) = (line for line in lines if " pub " in line)
-    density = json.loads(Path("pub/tickets.json").read_text())["tickets"][2]["density"]
-    for word in ("mlp:8", "magnitude", "public", " 2", f"{density:.2%}"):
-        assert word in public
-    (broken,) = (line for line in lines if " broken " in line)
-    assert "damaged" in broken
-
-
 def test_ls_elsewhere(cli, cwd, refused):
     (cwd / "empty").mkdir()
     body = cli("tickets", "ls", "empty", "--json").json
@@ -207,15 +195,6 @@ def test_show_layer_by_layer(cli):
     assert f"{body['layers'][0]['density']:.2%}" in out
 
 
-def test_show_for_people(cli):
-    out = cli("tickets", "show", "pri").out
-    document = json.loads(Path("pri/tickets.json").read_text())
-    assert f"id {document['id']}" in out
-    assert "private: made from private records with no mechanism" in out
-    assert out.count("withheld") == 3
-    assert f"digits[0.5:1.0], id {document['source']['id'][:12]}" in out
-
-
 def test_show_says_what_a_dp_set_spent_and_where_it_comes_from(cli, cwd):  # noqa: ARG001
     dp_set()
     assert cli("tickets", "transfer", "dp@2", *PRIVATE, "--mode", "random", "--out", "t").code == 0
@@ -258,22 +237,14 @@ def test_verify_what_is_no_set(refused):
     assert refused("tickets", "verify", "none") == "none: no ticket set there; name a folder made by dpltm generate"
 
 
-@pytest.mark.parametrize("command", ["show", "export", "transfer", "compact"])
+@pytest.mark.parametrize("command", ["show", "transfer"])
 def test_a_newer_schema(cwd, refused, command):
     path = cwd / "pub" / "tickets.json"
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "schema": document["schema"] + 1}))
-    more = {"show": ("pub",), "export": ("pub", "--out", "new"), "transfer": ("pub", *PRIVATE, "--out", "new")}
-    message = refused("tickets", command, *more.get(command, ("pub@1", "--out", "new")))
+    more = {"show": (), "transfer": (*PRIVATE, "--out", "new")}
+    message = refused("tickets", command, "pub", *more[command])
     assert message == "pub/tickets.json: schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"
-
-
-def test_verify_names_a_newer_schema(cli, cwd):
-    path = cwd / "pub" / "tickets.json"
-    path.write_text(path.read_text().replace('"schema": 3', '"schema": 4'))
-    done = cli("tickets", "verify", "pub", "--json")
-    assert done.code == 1
-    assert "upgrade dpltm" in json.loads(done.out)["problems"][0]
 
 
 # --- export ---
@@ -557,40 +528,6 @@ def test_transfer(cli, others):
     assert len(load_ticket_set(Path("u")).body.tickets) == 2
 
 
-def test_transfer_says_what_it_counted(cli):
-    rng = np.random.default_rng(1)
-    np.savez("some.npz", x_train=rng.integers(0, 17, (400, 30), dtype=np.uint8), y_train=np.arange(400) % 10)
-    body = cli("tickets", "transfer", "pub", "--dataset", "some.npz", "--bounds", "0,16", "--out", "t", "--json").json
-    assert body["notes"] == [
-        "the number of records (400) was counted and is treated as public; declare a figure with --records to keep it"
-        " private",
-        "the number of classes (10) was read off the labels and is treated as public (--classes)",
-    ]
-    out = cli("tickets", "transfer", "pub", "--dataset", "some.npz", "--bounds", "0,16", "--out", "u").out
-    for note in body["notes"]:
-        assert note in " ".join(out.split())
-
-
-@pytest.mark.parametrize("provenance", ["dp", "private"])
-def test_transfer_says_that_the_same_records_in_another_form_are_not_recognised(cli, others, provenance):
-    if provenance == "dp":
-        dp_set("made")
-    else:
-        write_set("made", "private", reference(load("digits", subset="0.5:1.0")))
-    assert cli("tickets", "transfer", "made", *others, "--out", "t", "--json").json["notes"] == [
-        "the tickets depend on digits[0.5:1.0], where their cost is entered; whether others holds the same people in a form"
-        " that is not recognised (scaled, rounded, other columns) is yours to know"
-    ]
-
-
-def test_transfer_twice_gives_the_same_set_and_another_seed_another(cli, others):
-    ids = [
-        cli("tickets", "transfer", "pub", *others, "--seed", seed, "--out", f"t{number}", "--json").json["id"]
-        for number, seed in enumerate((1, 1, 2))
-    ]
-    assert ids[0] == ids[1] != ids[2]
-
-
 def test_a_transferred_public_ticket_costs_the_training_alone(cli, others, events):
     cli("tickets", "transfer", "pub", *others, "--out", "t")
     trained = cli("train", "t@2", *others, *TRAIN, "--out", "r").json
@@ -604,28 +541,6 @@ def test_a_transferred_public_ticket_is_still_public(cli, refused):
     cli("tickets", "transfer", "pub", *PRIVATE, "--mode", "mask-only", "--out", "t")
     for name in ("pub@1", "t@1"):
         assert "declared public" in refused("train", name, *PUBLIC, *TRAIN, "--out", "r")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("pub@3",), "pub@3: no such round; it has rounds 0 to 2"),
-        (("pub", "--seed", "-1"), "--seed: -1 is not between 0 and 2^62 - 1"),
-        (("pub", "--out", "pri"), "--out: pri exists already; choose another name or remove it first"),
-        (("pub", "--mode", "weights"), "--mode: 'weights' is not one of ticket, mask-only, shuffled-mask, random"),
-    ],
-)
-def test_what_transfer_refuses(refused, arguments, message):
-    out = () if "--out" in arguments else ("--out", "new")
-    assert refused("tickets", "transfer", *arguments, *PRIVATE, *out) == message
-
-
-def test_nothing_in_common(cwd, refused):
-    np.savez(cwd / "far.npz", x_train=np.zeros((40, 30), dtype=np.uint8), y_train=np.arange(40) % 4)
-    far = ("--dataset", "far.npz", "--bounds", "0,16", "--classes", "4", "--out", "new")
-    assert refused("tickets", "transfer", "pub", *far) == (
-        "mlp:8 on 64 features and 10 classes has no layer in common with mlp:8 on 30 and 4: there is nothing to transfer"
-    )
 
 
 # --- compact ---
@@ -744,7 +659,21 @@ COPIES = {
 }
 
 
+@pytest.mark.parametrize("provenance", ["dp", "private"])
 @pytest.mark.parametrize("copy", COPIES)
+def test_every_copy_keeps_what_its_set_depends_on(cli, cwd, copy, provenance):  # noqa: ARG001
+    source = reference(load("digits", subset="0.5:1.0"))
+    saved = dp_set("made-from", source=source) if provenance == "dp" else write_set("made-from", "private", source)
+    folder = COPIES[copy](cli, "made-from").partition("@")[0]
+    found = load_ticket_set(Path(folder))
+    assert (found.provenance, found.source, found.events) == (saved.provenance, saved.source, saved.events)
+    if provenance == "private":
+        assert all(ticket.accuracy is None for ticket in found.body.tickets)
+    if copy not in ("itself", "exported", "without predictors"):
+        assert found.parent is not None
+
+
+@pytest.mark.parametrize("copy", ["itself", "chain"])
 def test_no_copy_of_a_dp_set_forgets_what_it_spent(cli, cwd, events, copy):  # noqa: ARG001
     """The query is in the ledger once, however often it is trained, and in the figure."""
     saved = dp_set()
@@ -942,7 +871,7 @@ def test_two_queries_within_one_second_are_two(cli, cwd, events, monkeypatch):  
 # --- private sets ---
 
 
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("copy", ["itself", "chain"])
 def test_no_copy_of_a_private_set_is_ever_certified(cli, cwd, copy):  # noqa: ARG001
     write_set("secret", "private", reference(load("digits", subset="0.5:1.0")))
     name = COPIES[copy](cli, "secret")
@@ -991,8 +920,7 @@ def test_export_and_import_do_not_launder_a_private_set(cli, cwd, refused, seen)
     assert load_ticket_set(Path("agreed")).source == saved.source
 
 
-@pytest.mark.parametrize("more", [(), ("--predictor",)], ids=["starting weights", "predictor"])
-@pytest.mark.parametrize("seen", [PRIVATE, PUBLIC], ids=["same", "others"])
+@pytest.mark.parametrize(("more", "seen"), [((), PUBLIC), (("--predictor",), PRIVATE)], ids=["others", "same"])
 def test_export_and_import_do_not_launder_a_dp_set(cli, cwd, events, refused, more, seen):  # noqa: ARG001
     """The query is on the bill of the records that it was made of, whatever records the file is imported for."""
     saved = dp_set()
@@ -1071,8 +999,9 @@ def test_a_whole_set_transferred_pays_for_the_draw_in_every_round(cli, cwd, even
 # --- sets named under the key that is no secret ---
 
 
-@pytest.mark.parametrize("key", ["mine", "another"])
-@pytest.mark.parametrize("copy", ["itself", "exported", "imported", "random", "compacted"])
+@pytest.mark.parametrize(
+    ("copy", "key"), [("itself", "mine"), ("itself", "another"), ("imported", "another"), ("compacted", "another")]
+)
 def test_a_public_source_under_the_public_key_is_known_to_everyone(
     cli, tmp_path, refused, monkeypatch, alike, key, copy
 ):

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.cli import train
-from dpltm.cli.tune import TuneOptions
 from dpltm.options import latent
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
 from dpltm.stages import latent_server
+from dpltm.stages import train as train_stage
 from dpltm.tickets.published import PATHS, recorded
 from dpltm.tickets.workbench import trial
 
@@ -91,7 +92,7 @@ def home(cwd: Path) -> Path:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train, trial, latent_server):
+    for module in (train_stage, trial, latent_server):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -221,7 +222,7 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Pa
 
 
 @pytest.mark.parametrize(
-    "cls", [train.TrainOptions, latent.TrainRequest, TuneOptions, latent.SchemeRequest, latent.EncodeRequest]
+    "cls", [TrainRequest, latent.TrainRequest, TuneRequest, latent.SchemeRequest, latent.EncodeRequest]
 )
 def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
@@ -245,7 +246,7 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     ],
 )
 def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
-    found = recorded(train.TrainOptions(**given))
+    found = recorded(TrainRequest(**given))
     assert {key: found[key] for key in kept} == kept
 
 

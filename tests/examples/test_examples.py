@@ -11,8 +11,8 @@ import pytest
 from child_processes import PATIENCE
 from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
-from dpltm.cli.train import TrainOptions
-from dpltm.cli.train_plan import check_options
+from dpltm.options.train import TrainRequest
+from dpltm.stages.train_checks import check_request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -74,9 +74,9 @@ def test_activities_from_signals(data_home, tmp_path, capsys):
 def test_digits_from_features_is_a_recipe_that_train_takes():
     """Its features take minutes, so only the options are looked at here."""
     section = read_section(EXAMPLES / "mnist_at_0.2.toml", "train")
-    options = resolve(TrainOptions, {}, section)
+    options = resolve(TrainRequest, {}, section)
     assert (options.features, options.components, options.epsilon, options.lr) == ("scatter", 300, 0.2, 2.5)
-    check_options(options)
+    check_request(options)
 
 
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):

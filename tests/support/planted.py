@@ -17,8 +17,7 @@ import torch
 
 import adversary_cases as cases
 from adversary import Case
-from dpltm import data, models, noise, sampling, selection, synthetic, training
-from dpltm.cli import train as train_command
+from dpltm import data, models, sampling, selection, synthetic, training
 from dpltm.cli import tune
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
@@ -27,6 +26,7 @@ from dpltm.noise import FastSource
 from dpltm.privacy.events import Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import ANYTHING
+from dpltm.stages import train as train_stage
 from neighbours import LABELLED, LOUD
 
 TRAINING = Case("train", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE),), odd=(LOUD,))
@@ -107,7 +107,7 @@ def _event_after_use() -> Iterator[None]:
         held.clear()
         trained.clear()
 
-    with _wrapped(Ledger, "append", append), _wrapped(training, "descend", descend):
+    with _wrapped(Ledger, "append", append), _wrapped(train_stage, "descend", descend):
         yield
 
 
@@ -167,18 +167,20 @@ def _scaled_by_the_records() -> AbstractContextManager[Any]:
 
 
 def _true_number_in_the_answer() -> AbstractContextManager[Any]:
-    def answer(original: Any, plan: Any, *arguments: Any) -> Any:
-        return {**original(plan, *arguments), "records": len(plan.dataset.train)}
+    def facts(original: Any, plan: Any) -> Any:
+        return {**original(plan), "records": len(plan.dataset.train)}
 
-    return _wrapped(train_command, "_answer", answer)
+    return _wrapped(train_stage, "facts", facts)
 
 
 def _other_epsilon() -> AbstractContextManager[Any]:
-    return _wrapped(noise, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon))
+    return _wrapped(
+        train_stage, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon)
+    )
 
 
 def _plain_accuracy() -> AbstractContextManager[Any]:
-    return _wrapped(noise, "two_sided_geometric", lambda *_: 0)
+    return _wrapped(train_stage, "two_sided_geometric", lambda *_: 0)
 
 
 def _sharper_draw() -> AbstractContextManager[Any]:
@@ -202,7 +204,7 @@ def _centre_unclipped() -> AbstractContextManager[Any]:
     with_bound = mock.patch.object(centre, "_WITHIN", 1e9)
     stack = contextlib.ExitStack()
     stack.enter_context(with_bound)
-    stack.enter_context(_wrapped(centre, "release_mean", mean))
+    stack.enter_context(_wrapped(train_stage, "release_mean", mean))
     return stack
 
 
@@ -267,14 +269,14 @@ def _more_steps_for_more_records() -> AbstractContextManager[Any]:
             gradients.backward()
         original(gradients, *progress)
 
-    return _wrapped(training, "descend", descend)
+    return _wrapped(train_stage, "descend", descend)
 
 
 def _fewer_steps() -> AbstractContextManager[Any]:
     def descend(original: Any, gradients: Any, progress: Any) -> None:
         original(gradients, lambda done: progress(done) or done == gradients.config.steps - 1)
 
-    return _wrapped(training, "descend", descend)
+    return _wrapped(train_stage, "descend", descend)
 
 
 def _random_seed() -> AbstractContextManager[Any]:
@@ -286,11 +288,11 @@ def _random_seed() -> AbstractContextManager[Any]:
 
 
 def _search_on_the_records() -> AbstractContextManager[Any]:
-    def run(original: Any, *arguments: Any) -> Any:
+    def search(original: Any, *arguments: Any) -> Any:
         data.load("d.npz", classes=3)
         return original(*arguments)
 
-    return _wrapped(tune, "run", run)
+    return _wrapped(tune, "tune", search)
 
 
 EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))

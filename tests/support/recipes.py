@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from dpltm.cli.recipe_commands import BENCH
 from dpltm.experiments import reader
 from dpltm.experiments.recipe import Recipe
+from dpltm.tickets.workbench.commands import BENCH
 
 HEAD = """
 [recipe]

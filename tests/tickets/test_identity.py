@@ -16,9 +16,9 @@ import pytest
 
 from dpltm.data import key_id, load, registry
 from dpltm.data.registry import PUBLIC_KEY
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.event_json import ref_from_json, ref_to_json, to_json
+from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
 from dpltm.tickets.identity import (
     _LINE,
@@ -26,8 +26,6 @@ from dpltm.tickets.identity import (
     load_key,
     read_event,
     read_ref,
-    ref_from_words,
-    ref_to_words,
     reference,
     resolve,
     resolved,
@@ -182,29 +180,10 @@ def test_what_was_written_is_recognised(write):
     assert (back, back.content) == (ref, ref.content)
     event = GuaranteeEvent(ref, "t", "add-remove", "record", "a count", 0.5, 0.0)
     assert read_event(to_json(event)).dataset.content == ref.content
-    words = ref_to_words(ref)
-    assert words == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
-    assert ref_from_words("`records_of`", words).content == ref.content
+    text = ref_to_text(ref)
+    assert text == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
+    assert resolve(ref_from_text("records_of", text)).content == ref.content
     assert np.array_equal(rows_of(back), np.unique(write().rows.keyed_hashes(load_key())))
-
-
-@pytest.mark.parametrize("name", ["t", "a name of words", "digits"])
-@pytest.mark.parametrize(("cut", "start", "stop"), [("whole", 0, 2**63 - 1), ("values", 5, 10**9), ("places", 3, 719)])
-@pytest.mark.usefixtures("home")
-def test_references_in_words(name, cut, start, stop):
-    ref = DatasetRef(name, "ab" * 16, "01234567", start, stop, cut)
-    assert ref_from_words("`x`", ref_to_words(ref)) == ref
-    old = ref_from_words("`x`", f"{name} {'ab' * 16} 01234567 {start} {stop}")  # as before 0.2
-    assert (old.name, old.id, old.cut) == (name, "ab" * 16, "whole" if cut == "whole" else "positions")
-    assert old.content == UNKNOWN
-
-
-@pytest.mark.parametrize("text", ["", "a b c", "n i k whole 0 1", "n i k values 0 x", "n i k values 5 4", "n i k 5 4"])
-@pytest.mark.usefixtures("home")
-def test_words_that_are_no_reference(text):
-    with pytest.raises(InputError) as caught:
-        ref_from_words("`x`", text)
-    assert str(caught.value) == "`x`: not as dpltm tune writes it: NAME ID KEY CUT START STOP"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCa
     ledger = open_ledger(path, remember=not request.dry_run)
     plan = plan_encoding(scheme, dataset, request, ledger, label=request.scheme or "")
     if not request.dry_run:
-        write_messages(out, scheme, len(dataset.train), encode(plan, ledger, progress))
+        write_messages(out, scheme, len(dataset.train), encode(plan, progress))
         progress.say(f"wrote {out}")
     return as_flags(
         {

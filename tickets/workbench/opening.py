@@ -10,6 +10,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.options.parsing import parse_pair
+from dpltm.options.train import PER_USER
 from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.services import Services
@@ -17,9 +18,6 @@ from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.tickets.identity import read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
-
-PER_USER = 64
-"""Ratings of a user that count at unit ``user``, if nothing is said."""
 
 
 def open_dataset(

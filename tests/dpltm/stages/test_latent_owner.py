@@ -124,14 +124,14 @@ def certified(plan: Any) -> float:
     return plan.privacy.certified.epsilon
 
 
-def sent(plan: Any, ledger: Ledger) -> np.ndarray:
-    return np.concatenate(list(encode(plan, ledger)))
+def sent(plan: Any) -> np.ndarray:
+    return np.concatenate(list(encode(plan)))
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
     plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
     assert ledger.events == (), "a plan spends nothing"
-    rows = sent(plan, ledger)
+    rows = sent(plan)
     assert rows.shape == (897, 10)
     (event,) = ledger.events
     assert (event.adjacency, event.unit, event.delta) == ("replace-one", "record", 0.0)  # type: ignore[attr-defined]
@@ -142,12 +142,21 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert plan.privacy.nominal.epsilon == 132
     again = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
     assert certified(again) == pytest.approx(264)
-    assert not np.array_equal(sent(again, ledger), rows), "coins of its own"
+    assert not np.array_equal(sent(again), rows), "coins of its own"
     assert len(ledger.events) == 2
 
 
+def test_a_plan_is_for_one_release(scheme: Scheme, ledger: Ledger) -> None:
+    """The same event twice would count as one, where two ledgers are put together."""
+    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    encode(plan)
+    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
+        encode(plan)
+    assert len(ledger.events) == 1
+
+
 def test_other_records_are_counted_apart(scheme: Scheme, ledger: Ledger) -> None:
-    sent(plan_encoding(scheme, digits(900, 1300), EncodeOptions(), ledger), ledger)
+    sent(plan_encoding(scheme, digits(900, 1300), EncodeOptions(), ledger))
     apart = plan_encoding(scheme, digits(1300, 1797, "others"), EncodeOptions(), ledger)
     assert certified(apart) == pytest.approx(132)
     across = plan_encoding(scheme, digits(1200, 1400, "across"), EncodeOptions(), ledger)
@@ -165,14 +174,14 @@ def test_the_event_is_on_record_before_the_first_coin(
             return super().random_bytes(count)
 
     monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
-    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
     assert set(entered) == {1}, "coins come from the system's generator"
 
 
 def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(registry: RecordRegistry, ledger: Ledger) -> None:
     """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are the system's."""
     scheme = agreed(registry, epsilon=64.0, label_epsilon="0.5")
-    rows = sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    rows = sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
     scores = z_scores()
     sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
     kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
@@ -189,7 +198,7 @@ def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger:
     plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
     assert "labels are sent as they are: declared public, and not counted" in plan.privacy.notes
     assert certified(plan) == pytest.approx(128)
-    assert sent(plan, ledger)[:, -2].tolist() == PRIVATE.train.y.tolist()
+    assert sent(plan)[:, -2].tolist() == PRIVATE.train.y.tolist()
     assert "labels are declared public and sent as they are" in ledger.events[0].what  # type: ignore[attr-defined]
 
 
@@ -202,7 +211,7 @@ def budget(ref: Any, epsilon: float) -> BudgetEvent:
 
 def test_a_budget_has_room_for_what_it_says(scheme: Scheme, registry: RecordRegistry, ledger: Ledger) -> None:
     ledger.append(budget(registry.reference(PRIVATE), 200.0))
-    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
     with pytest.raises(
         BudgetError, match="this would bring mine to epsilon 264 at delta 1e-05, above the budget of 200"
     ):
@@ -216,7 +225,7 @@ def test_a_budget_of_that_epsilon_has_room_for_one_message(
 ) -> None:
     scheme = agreed(registry, protocol="codebook", epsilon=epsilon, label_epsilon=None)
     ledger.append(budget(registry.reference(PRIVATE), epsilon))
-    encode(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger), ledger)
+    encode(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
     with pytest.raises(BudgetError):
         plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
 

@@ -1,0 +1,52 @@
+"""What ``dpltm run`` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """All three stages from one TOML file, under one budget that is split between selection and training.
+
+    The file has a table for each command, with the names of its options as keys: run, generate, select, train. Datasets
+    go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
+    it says otherwise).
+
+    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in --jobs
+    processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
+    """
+
+    epsilon: float = option(1.0, "Whole budget on the private records.", metavar="E")
+    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
+    split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", metavar="F")
+    seed: int | None = option(None, "Seed of generation.", metavar="N", shown="0")
+    out: str | None = option(
+        None, "Folder to write: tickets/, run/ and ledger.jsonl.", metavar="DIR", shown="dpltm-run, or NAME.sweep"
+    )
+    seeds: int | None = option(
+        None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", metavar="N", shown="its own"
+    )
+    quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
+    jobs: int | None = option(None, "Of a recipe: processes.", metavar="N", shown="one a processor")
+    scheduler: str | None = option(
+        None, "Of a recipe: Dask scheduler whose workers make the trials; your own.", metavar="ADDRESS"
+    )
+    dry_run: bool = option(False, "Check everything and print what would be done.")
+
+
+@dataclass(frozen=True)
+class DemoRequest:
+    """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
+
+    Ends in a table and the certified epsilon. Nothing is kept unless --out says where.
+    """
+
+    epsilon: float = option(3.0, "Whole budget on the private half.", metavar="E")
+    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
+    out: str | None = option(
+        None, "Folder to keep tickets, run and ledger in.", metavar="DIR", shown="nothing is kept"
+    )
+    seed: int = option(0, "Seed of generation.", metavar="N")

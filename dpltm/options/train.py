@@ -1,0 +1,191 @@
+"""Options of a training under differential privacy (phase 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.filters import FILTERS
+from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
+
+PER_USER = 64
+"""Ratings of a user that count at unit ``user``, if nothing is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """What each record's gradient goes through."""
+
+    filter: str = option(
+        "clip", "Gradient filter; tanh clips before unless `no_pre_clip`, tanh-clip after.", choices=FILTERS
+    )
+    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, metavar=CLIP_NORM.metavar)
+    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, metavar=TANH_SCALE.metavar)
+    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, metavar=TANH_RANGE.metavar)
+    no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """How much may be spent, or how much noise there is."""
+
+    epsilon: float | None = option(
+        None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
+    )
+    noise_multiplier: float | None = option(None, "Noise over sensitivity, instead of `epsilon`.", metavar="S")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How many records enter a step, and how many steps there are."""
+
+    epochs: float | None = option(None, "Expected passes over the records.", metavar="N", shown="15")
+    steps: int | None = option(None, "Noisy steps, instead of `epochs`.", metavar="T")
+    batch_size: float | None = option(
+        None,
+        "Expected batch size; each record enters with probability N/records.",
+        metavar="N",
+        shown="1600, at most records/4",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerOptions:
+    """What is made of the noisy gradients: post-processing, at no cost."""
+
+    lr: float | None = option(
+        None, "Step size.", metavar="X", shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05"
+    )
+    optimizer: str = option(
+        "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
+    )
+    schedule: str = option(
+        "constant", "Step size over the run: constant, or down to zero.", choices=("constant", "linear", "cosine")
+    )
+    average: str = option(
+        "none",
+        "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
+        choices=("none", "ema", "poly"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingOptions:
+    """Who counts what is spent, and what ends the run early."""
+
+    accountant: str = option(
+        "pld",
+        "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
+        choices=("pld", "rdp", "ma", "clt"),
+    )
+    budget_stop: bool = option(
+        False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."
+    )
+    eval_private: float | None = option(
+        None, "Measure accuracy on the private records instead of the test split, for this epsilon.", metavar="E"
+    )
+    stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", metavar="X")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """What is done to the records before the network, and where the settings come from."""
+
+    augment: str = option(
+        "none",
+        "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
+        choices=("none", "flip", "shift", "shift-flip"),
+    )
+    centre: float | None = option(
+        None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
+    )
+    tuned_on: str | None = option(
+        None, "Public records that the settings were searched on, as dpltm tune writes it.", metavar="TEXT"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectionOptions:
+    """What is protected, against which neighbours."""
+
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    unit: str = option(
+        "record", "What is protected: one record, or of ratings all that one user gave.", choices=("record", "user")
+    )
+    per_user: int | None = option(
+        None,
+        "Most ratings of a user that count at `unit` user; the rest is left out.",
+        metavar="K",
+        shown=str(PER_USER),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions:
+    """Where the noise comes from, and how the sums are computed."""
+
+    noise: str = option(
+        "secure",
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
+        choices=("secure", "fast", "nominal"),
+    )
+    device: str = option("cpu", "Where the network trains; the noise is drawn on the CPU.", choices=("cpu", "cuda"))
+    precision: str = option(
+        "float32",
+        "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",
+        choices=("float32", "bfloat16"),
+    )
+    compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
+    physical_batch: int | None = option(
+        None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
+    )
+    seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(
+    ComputeOptions,
+    ProtectionOptions,
+    InputOptions,
+    StoppingOptions,
+    OptimizerOptions,
+    SamplingOptions,
+    BudgetOptions,
+    FilterOptions,
+):
+    """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What the training starts from."""
+
+    ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
+    dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
+    model: str | None = option(
+        None, "Network for `dense` without SET.", metavar=network_metavar(), shown="mlp:300,100"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolderOptions:
+    """Where the run and its ledger go."""
+
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
+    ledger: str | None = option(
+        None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl for `dense`"
+    )
+    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions, DataOptions):
+    """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
+
+    SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.
+    `epsilon` is the whole budget: what the ledger already holds for these records is part of it.
+    """

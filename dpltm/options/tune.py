@@ -1,0 +1,89 @@
+"""Options of a search for the settings of a private training, on public records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.options.features import FeatureOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions:
+    """Which tickets of a set are tried."""
+
+    rounds: str | None = option(None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRunOptions:
+    """The private training that the settings are for."""
+
+    for_records: int | None = option(
+        None, "Public number of private records that the settings are for.", metavar="N", required=True
+    )
+    epsilon: float | None = option(None, "Budget of the private training.", metavar="E", required=True)
+    delta: float = option(1e-5, "Delta of its guarantee.", metavar="D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """Settings to try: every combination of the lists."""
+
+    lr: str = option("0.5,1,2,4", "Step sizes to try.", metavar="X,X,...")
+    clip_norm: str = option("1", "Clip norms to try.", metavar="C,C,...")
+    epochs: str = option("15", "Passes over the private records to try.", metavar="N,N,...")
+    batch_size: str = option("1600", "Expected batch sizes to try.", metavar="N,N,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What all trials have in common, and how many there are."""
+
+    optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"))
+    schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
+    average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
+    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=("pld", "rdp", "ma"))
+    trials: int | None = option(None, "Combinations to try, drawn at random.", metavar="N", shown="all")
+    repeats: int = option(1, "Trainings of each; their mean decides.", metavar="N")
+    seed: int = option(0, "Decides starting weights and which combinations are drawn.", metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(SearchOptions, SettingOptions, PrivateRunOptions, RoundOptions):
+    """A search for the settings of a private training, under the same budget and noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOptions:
+    """Whose tickets are trained."""
+
+    set: str | None = option(
+        None, "Ticket set to tune for; without it, the whole network.", metavar="SET", argument=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(RoundOptions):
+    """Which network is trained where there are no tickets. It comes after the rounds in the help."""
+
+    model: str | None = option(None, "Network where there is no SET.", metavar=network_metavar(), shown="mlp:300,100")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationOptions:
+    """Where the best setting goes."""
+
+    out: str | None = option(None, "Configuration file to write.", metavar="FILE.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, FeatureOptions, DataOptions):
+    """Searches the settings of a private training on a public dataset, under the same budget and noise.
+
+    Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
+    declared public, with the noise that the private run of `for_records` records will have. No private record is read, so
+    the search costs nothing. The best is written as a configuration file for dpltm train `config`.
+    """

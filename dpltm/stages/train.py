@@ -1,0 +1,272 @@
+"""Phase 3: a ticket is trained under differential privacy (docs/privacy-model.md section 4).
+
+``plan`` settles and refuses everything, and spends nothing. ``train`` prepares, enters the events, and only then draws.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from dpltm.data import Augmentation
+from dpltm.evaluation import root_mean_squared_error
+from dpltm.features.centre import release_mean
+from dpltm.generation import accuracy, count_correct
+from dpltm.noise import FastSource, RandomSource, SecureSource, two_sided_geometric
+from dpltm.privacy.accountant import certified_by
+from dpltm.privacy.event_json import ref_to_json
+from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
+from dpltm.privacy.figures import figure
+from dpltm.privacy.ledger import PrivacyReport, json_figure, report, touching
+from dpltm.privacy.odometer import Odometer
+from dpltm.run import Run
+from dpltm.stages.checks import check_unchanged
+from dpltm.stages.front import is_origin_event, network_inputs
+from dpltm.stages.inputs import batched_records, tensors
+from dpltm.stages.services import Services
+from dpltm.stages.train_plan import TrainingPlan
+from dpltm.stages.train_plan import plan as plan
+from dpltm.training import NoisyGradients, cross_entropy, descend, mean_cross_entropy, user_cross_entropy
+
+MEAN_ROWS = 1000
+"""Records at a time when their mean is taken."""
+
+NO_NAMED_LEDGER = "other releases from these records add up: name one `ledger` for all of them to have them counted"
+
+
+def train(plan: TrainingPlan, services: Services) -> Run:
+    """Enters the events of a plan, and trains.
+
+    Args:
+        plan: see ``plan``; its model is trained in place, so each is for one run.
+        services: progress, and where features come from.
+
+    Returns:
+        The run, with its report and the ledger.
+
+    Raises:
+        InputError: what cannot be trained, or something was entered since it was planned; nothing is spent then.
+        BudgetError: a budget set on the records does not allow it; nothing more is entered then.
+
+    Guarantees:
+        Every event is on record before the noisy value that it pays for is drawn. Whatever ends the training after that,
+        the events stay.
+    """
+    ledger = plan.ledger
+    check_unchanged(ledger, plan.before)
+    if plan.options.compile:
+        services.progress.say("compiling the filter")
+    gradients = _prepare(plan, services)
+    for event in (*plan.lineage, plan.event):
+        ledger.append(event)
+    if plan.centre is not None:
+        plan = _centred(plan, plan.centre, services)
+        gradients = _prepare(plan, services)
+    seconds, metrics = _descend(plan, gradients, services)
+    return Run(
+        _config(plan),
+        plan.start.model,
+        plan.start.mask,
+        plan.dataset.feature_map,
+        tuple(metrics),
+        report_on(plan, ledger.events, metrics[-1]["step"]),
+        ledger,
+        _behind(plan, ledger.events),
+        seconds,
+    )
+
+
+def planned_report(plan: TrainingPlan) -> PrivacyReport:
+    """What the report would be, were the plan carried out."""
+    return report_on(plan, (*plan.before, *plan.lineage, plan.event), plan.event.steps)
+
+
+def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> PrivacyReport:
+    """The report on the records that were trained on, from all that the ledger holds.
+
+    Args:
+        plan: of the training.
+        held: by the ledger.
+        taken: steps, of those that were paid for.
+    """
+    options, notes, events = plan.options, list(plan.notes), touching(held, plan.records)
+    trained = sum(isinstance(event, TrainingEvent) for event in events)
+    if trained > 1:
+        notes.append(
+            f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
+        )
+    if taken < plan.event.steps:
+        notes.append(
+            f"`stop_at` ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
+        )
+    if not plan.names_ledger:
+        notes.append(NO_NAMED_LEDGER)
+    if plan.evaluations:
+        notes.append(
+            f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
+        )
+    elif plan.dataset.test is not None:
+        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    if plan.centre is not None:
+        notes.append(
+            f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
+        )
+    if options.noise == "fast":
+        notes.append("`noise` fast draws noise from a generator that is not cryptographic")
+    if options.noise == "nominal":
+        notes.append(
+            "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
+        )
+    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit, held)
+
+
+def facts(plan: TrainingPlan) -> dict[str, Any]:
+    """The public facts of a training, known before it starts."""
+    tickets, event = plan.start.tickets, plan.event
+    return {
+        "ticket_set": None if tickets is None else tickets.label,
+        "round": plan.start.round,
+        "steps": event.steps,
+        "sampling_rate": event.sampling_rate,
+        "noise_multiplier": event.noise_multiplier,
+        "noise_std": plan.config.noise_std,
+        "filter": event.filter,
+        "sensitivity": event.sensitivity,
+        "live": event.live,
+        "density": plan.start.mask.density,
+        "optimizer": plan.config.optimizer,
+        "lr": plan.config.lr,
+        "schedule": plan.config.schedule,
+        "average": plan.config.average,
+        "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.noise_multiplier},
+        "augment": plan.options.augment,
+        "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
+    }
+
+
+def _config(plan: TrainingPlan) -> dict[str, Any]:
+    """What the run says of its settings."""
+    spec, tickets = plan.start.spec, plan.start.tickets
+    return {
+        "model": spec.text,
+        "features": spec.features,
+        "classes": spec.classes,
+        "bounds": list(plan.dataset.bounds),
+        "records": ref_to_json(plan.records),
+        "unit": plan.event.unit,
+        "ticket_set_id": None if tickets is None else tickets.id,
+        "round": plan.start.round,
+        "expected_batch": plan.config.expected_batch,
+        "options": asdict(plan.options),
+        "resolved": facts(plan),
+    }
+
+
+def _behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Events of the ledger on any records that the run depends on, and what they say of its settings and features."""
+    told = (plan.records, *plan.sources)
+    return tuple(
+        event
+        for event in held
+        if any(event.dataset.may_overlap(ref) for ref in told) or is_origin_event(event, plan.dataset.feature_map)
+    )
+
+
+def _prepare(plan: TrainingPlan, services: Services) -> NoisyGradients:
+    """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
+    options, dataset = plan.options, plan.dataset
+    model = plan.start.model.to(options.device)
+    if dataset.test is not None and not plan.evaluations:
+        network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
+    if plan.centre is not None:
+        network_inputs(dataset.train, dataset, services)
+    augment = cast(Augmentation, options.augment)
+    source = batched_records(dataset.train, dataset, services, options.device, augment)
+    loss = cross_entropy if augment == "none" else mean_cross_entropy
+    loss = loss if dataset.unit == "record" else user_cross_entropy
+    return NoisyGradients(
+        model, plan.start.mask, loss, source, plan.config, sampling=SecureSource(), noise=_noise(plan)
+    )
+
+
+def _noise(plan: TrainingPlan) -> RandomSource:
+    return FastSource() if plan.options.noise == "fast" else SecureSource()
+
+
+def _centred(plan: TrainingPlan, event: GaussianEvent, services: Services) -> TrainingPlan:
+    """The plan with features centred at their mean, which is released here. The event is on record already."""
+    dataset = plan.dataset
+    feature_map, x = dataset.feature_map, network_inputs(dataset.train, dataset, services)
+    assert feature_map is not None
+    rows = (torch.from_numpy(np.array(x[start : start + MEAN_ROWS])) for start in range(0, len(x), MEAN_ROWS))
+    std = event.noise_multiplier * event.sensitivity
+    centre = release_mean(rows, feature_map.features, dataset.records, std, _noise(plan))
+    return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
+
+
+def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) -> tuple[float, list[dict[str, Any]]]:
+    """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
+    options, steps, metrics = plan.options, plan.event.steps, list[dict[str, Any]]()
+    earlier = plan.ledger.touching(plan.records)[:-1]  # all but this training
+    score, error = _score(plan, services), _rating_error(plan, services)
+    odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
+    with services.progress.progress("training under DP", steps) as step:
+
+        def progress(done: int) -> bool:
+            spent = odometer.after(done)
+            note = f"epsilon so far {figure(spent)}"
+            measured = None
+            if done in odometer.steps:
+                measured = score(done == steps)
+                metrics.append({"step": done, "epsilon": json_figure(spent), "accuracy": measured})
+                note += "" if measured is None else f", accuracy {measured:.2%}"
+                if error is not None:
+                    off = error()
+                    metrics[-1]["rmse"] = json_figure(off)
+                    note += f", rmse {off:.4g}"
+            step(done, note)
+            return options.stop_at is not None and measured is not None and measured >= options.stop_at
+
+        began = time.perf_counter()
+        descend(gradients, progress)
+        plan.start.model.to("cpu")
+        return time.perf_counter() - began, metrics
+
+
+def _score(plan: TrainingPlan, services: Services) -> Callable[[bool], float | None]:
+    """What measures accuracy at a checkpoint; its argument says whether it is the last.
+
+    On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise of the
+    event that the plan made for it, which is on record, and of no other. None of them is left where none is paid for.
+    """
+    model, dataset, device = plan.start.model, plan.dataset, plan.options.device
+    if plan.evaluations:
+        x, y = tensors(dataset.train, dataset, services, device)
+        events = iter(plan.evaluations)
+
+        def release(last: bool) -> float | None:
+            if not last and len(plan.evaluations) == 1:
+                return None
+            event = next(events)
+            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.epsilon)
+            return min(max(count / dataset.records, 0.0), 1.0)
+
+        return release
+    if dataset.test is None:
+        return lambda _: None
+    test = tensors(dataset.test, dataset, services, device)
+    return lambda _: accuracy(model, *test)
+
+
+def _rating_error(plan: TrainingPlan, services: Services) -> Callable[[], float] | None:
+    """What measures by how many stars the network is wrong on the test split; None where there are no ratings there."""
+    dataset = plan.dataset
+    if not dataset.rated or dataset.test is None or plan.evaluations:
+        return None
+    test = tensors(dataset.test, dataset, services, plan.options.device)
+    return lambda: root_mean_squared_error(plan.start.model, *test)

@@ -1,0 +1,321 @@
+"""What a training is before it starts: its network, records, noise and events settled, and everything refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from dpltm.data import Augmentation, Dataset, by_user, copies_of, held_out_users
+from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.errors import InputError
+from dpltm.filters import Filter
+from dpltm.masks import Mask
+from dpltm.models import for_inputs
+from dpltm.options.sections import check_choices
+from dpltm.options.train import PER_USER, TrainOptions
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.event_json import ref_from_text
+from dpltm.privacy.events import (
+    SETTINGS,
+    Adjacency,
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    ProvenanceEvent,
+    TrainingEvent,
+    now,
+)
+from dpltm.privacy.ledger import Ledger, check_budgets, merge, touching
+from dpltm.privacy.lineage import (
+    check_never_private,
+    check_not_public,
+    check_test_apart,
+    draws_to_enter,
+    entered_on,
+    origin_events,
+    provenance_notes,
+    relation_notes,
+    to_enter,
+)
+from dpltm.registry import listed
+from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
+from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
+from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
+from dpltm.stages.services import Services
+from dpltm.stages.starting_point import StartingPoint
+from dpltm.stages.train_checks import check_filter, check_options
+from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
+
+LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
+"""Default step sizes, for clip norm 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A training, settled before any budget is spent.
+
+    Attributes:
+        options: as they were asked for.
+        start: network, weights, mask.
+        dataset, records: what is trained on.
+        lineage: what is entered before the training: events behind the ticket that the ledger does not hold yet (its
+            provenance, its draw), the release of a centre, and evaluations on the records themselves.
+        event: the training.
+        config: its settings.
+        notes: sentences for the report.
+        evaluations: the evaluations on the records that are paid for, in the order in which they are made; they are in
+            ``lineage``.
+        centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
+        sources: other records that the run depends on: those that its ticket, its draw or its features came from.
+        ledger: that all of it is entered in.
+        before: what it held when the plan was made.
+        names_ledger: whether the caller named it.
+    """
+
+    options: TrainOptions
+    start: StartingPoint
+    dataset: Dataset
+    records: DatasetRef
+    lineage: tuple[Event, ...]
+    event: TrainingEvent
+    config: TrainingConfig
+    notes: tuple[str, ...]
+    evaluations: tuple[GuaranteeEvent, ...]
+    centre: GaussianEvent | None
+    sources: tuple[DatasetRef, ...]
+    ledger: Ledger
+    before: tuple[Event, ...]
+    names_ledger: bool
+
+
+def plan(
+    start: StartingPoint,
+    dataset: Dataset,
+    options: TrainOptions,
+    ledger: Ledger,
+    services: Services,
+    *,
+    names_ledger: bool = True,
+) -> TrainingPlan:
+    """Everything about a training that is settled, and refused, before budget is spent.
+
+    Args:
+        start: what is trained; behind the map that its tickets remember, if it has any.
+        dataset: the private records.
+        options: of the training.
+        ledger: that it will be entered in. What it holds now counts; nothing is entered here.
+        services: told that noise is being calibrated.
+        names_ledger: whether the caller named the ledger. If not, the report says that other releases add up.
+
+    Raises:
+        DpltmError: bad input, records that may not be used so, or too small a budget.
+    """
+    check_choices(options)
+    check_options(options)
+    before = ledger.events
+    dataset = _protected(_in_front(start, dataset), options)
+    start = _without_held_out(start, dataset)
+    config, draft = _draft(start, dataset, options, ledger)
+    records = draft.dataset
+    lineage, notes = _lineage(options, start, dataset, records, ledger)
+    notes += relation_notes(dataset, options.adjacency)
+    if options.eval_private is None:
+        check_test_apart(dataset, (*before, *lineage), ledger.registry)
+    check_not_public(before, records, ledger.registry)
+    _check_augmented(options, start, dataset)
+    known = touching((*lineage, *before), records)
+    centre = centre_release(options, dataset, draft, known)
+    entered = () if centre is None else (centre,)
+    lineage, known = (*lineage, *entered), (*known, *entered)
+    evaluations = evaluation_releases(options, dataset, draft)
+    check_unit(options, dataset, known)
+    event = with_noise(options, draft, (*known, *evaluations), services.progress)
+    if event.steps < draft.steps:
+        notes.append(
+            f"`budget_stop` ends training after {event.steps} of {draft.steps} steps, before the one that would exceed"
+        )
+    lineage = (*lineage, *evaluations)
+    epsilon((*known, *evaluations, event), options.delta, unit=event.unit)  # refuses what the accountant cannot take
+    check_never_private(before, (*lineage, event))
+    check_budgets(before, (*lineage, event))
+    return TrainingPlan(
+        options=options,
+        start=start,
+        dataset=dataset,
+        records=records,
+        lineage=lineage,
+        event=event,
+        config=replace(config, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps),
+        notes=tuple(notes),
+        evaluations=evaluations,
+        centre=centre,
+        sources=_sources(start, dataset),
+        ledger=ledger,
+        before=before,
+        names_ledger=names_ledger,
+    )
+
+
+def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
+    """Sampling rate, steps, expected batch size, from public inputs only.
+
+    Raises:
+        InputError: they, or delta, do not suit so many records.
+    """
+    check_delta(options.delta, dataset)
+    batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
+    if not 0 < batch <= dataset.records:
+        raise InputError(
+            f"`batch_size`: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
+        )
+    rate = batch / dataset.records
+    epochs = 15.0 if options.epochs is None else options.epochs
+    steps = options.steps if options.steps is not None else steps_of(epochs, rate)
+    if steps > MAX_STEPS:
+        raise InputError(f"`epochs`, `steps`: more than {MAX_STEPS:,} steps; ask for fewer")
+    return rate, steps, batch
+
+
+def _in_front(start: StartingPoint, dataset: Dataset) -> Dataset:
+    """The records behind the map that the tickets remember; of a network of no set, behind the one that they have."""
+    if start.tickets is None:
+        return dataset
+    return take_over_map(dataset, start.tickets.feature_map, None, start.tickets.label)
+
+
+def _protected(dataset: Dataset, options: TrainOptions) -> Dataset:
+    """The records at the unit that is asked for; users may have been made of them already."""
+    if options.unit == "record" or dataset.unit == "user":
+        return dataset
+    return by_user(dataset, PER_USER if options.per_user is None else options.per_user)
+
+
+def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
+    """With users as the unit, what belongs to held-out users is pruned: nobody trains it, and it would be noise alone."""
+    if dataset.unit == "record":
+        return start
+    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.kind.user_parameters
+    live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
+    return replace(start, mask=Mask(live))
+
+
+def _draft(
+    start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger
+) -> tuple[TrainingConfig, TrainingEvent]:
+    """The training but for its noise, which is not settled yet."""
+    rate, steps, batch = sampling_of(options, dataset)
+    adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
+    filter = check_filter(options)
+    event = TrainingEvent(
+        entered_on(dataset, adjacency, ledger.registry),
+        now(),
+        adjacency,
+        dataset.unit,
+        rate,
+        steps,
+        1.0,
+        sensitivity(filter, live, adjacency),
+        nominal_sensitivity(filter, adjacency, options.noise == "nominal"),
+        str(filter),
+        live,
+    )
+    return _config(options, filter, rate, steps, batch), event
+
+
+def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batch: float) -> TrainingConfig:
+    """Its settings; there is no noise yet."""
+    return TrainingConfig(
+        filter,
+        rate,
+        steps,
+        batch,
+        0.0,
+        options.lr if options.lr is not None else LEARNING_RATES[options.optimizer],
+        options.optimizer,  # type: ignore[arg-type]
+        options.physical_batch,
+        options.compile,
+        options.precision,  # type: ignore[arg-type]
+        options.schedule,  # type: ignore[arg-type]
+        options.average,  # type: ignore[arg-type]
+    )
+
+
+def _lineage(
+    options: TrainOptions, start: StartingPoint, dataset: Dataset, records: DatasetRef, ledger: Ledger
+) -> tuple[tuple[Event, ...], list[str]]:
+    """What the ticket's origin means for these records; a fresh network comes from no data.
+
+    The draw of a winner is an input of the run, so it counts even where another ledger, or none any more, holds it. Where
+    the whole network of a set is trained, the mask keeps everything, but theta0 is the set's, so its provenance counts all
+    the same.
+    """
+    before, registry = ledger.events, ledger.registry
+    notes = [*public_input_notes(dataset), *unit_notes(dataset), *_rating_notes(options, dataset)]
+    features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
+    notes += feature_notes(dataset, records, options.delta, registry)
+    if start.tickets is None:
+        return to_enter(features, before), notes
+    check_same_network(start.tickets, dataset)
+    events = to_enter((*features, *origin_events(start.tickets, dataset, records, registry)), before)
+    draws = merge((start.tickets.draws, start.drawn))
+    for event in draws:
+        if not event.dataset.may_overlap(records):
+            notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
+    events = (*events, *draws_to_enter(draws, (*before, *events)))
+    return events, [*notes, *provenance_notes(start.tickets, dataset, registry)]
+
+
+def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tuple[Event, ...]:
+    """That settings were searched on records declared public, which are not these.
+
+    Raises:
+        InputError: they are these, or some of them; or the text is not what ``dpltm tune`` writes.
+    """
+    if options.tuned_on is None:
+        return ()
+    source = ledger.registry.resolve(ref_from_text("tuned_on", options.tuned_on))
+    if source.surely_overlaps(records):
+        raise InputError(
+            f"`tuned_on`: settings were searched on {source}, declared public, and {records} shares records with it; the"
+            " same records cannot be private here: take other settings, or another `subset` or `dataset`"
+        )
+    return (ProvenanceEvent(source, now(), "add-remove", "record", "public", f"{SETTINGS}of dpltm tune"),)
+
+
+def _rating_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
+    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
+    if not dataset.rated:
+        return []
+    if dataset.unit == "record":
+        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
+    slots = PER_USER if options.per_user is None else options.per_user
+    if options.unit == "record":  # whoever made users of them said how many ratings count
+        slots = dataset.train.x.shape[1]
+    return [
+        f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
+        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
+    ]
+
+
+def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
+    """Raises InputError for records, or a network, that copies of a record cannot go through."""
+    copies_of(dataset.train.x[:1], cast(Augmentation, options.augment))
+    if options.augment == "none":
+        return
+    check_kind(dataset, "image", "augment", "none")
+    if "vectors" not in start.spec.kind.inputs:
+        takers = listed(for_inputs("vectors"))
+        raise InputError(
+            f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
+        )
+
+
+def _sources(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
+    """The records that the ticket, its draws, and what stands in front of its network came from."""
+    tickets, feature_map = start.tickets, dataset.feature_map
+    behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
+    behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
+    return tuple(ref for ref in behind if ref is not None)

@@ -1,0 +1,360 @@
+"""The search for settings: every one is tried on public records, under the budget and the noise of the private run.
+
+No private record is read, so the search costs nothing; the records that it reads are declared public by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.data import Dataset
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import InputError
+from dpltm.filters import make_filter
+from dpltm.generation import accuracy
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.noise import FastSource
+from dpltm.options.parsing import parse_numbers
+from dpltm.options.sections import check_choices, check_required
+from dpltm.options.tune import TuneOptions, TuneRequest
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.event_json import ref_to_text
+from dpltm.privacy.events import DatasetRef, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.ledger import Ledger, PrivacyReport, report
+from dpltm.privacy.lineage import source_relation
+from dpltm.sampling import Records
+from dpltm.stages.checks import (
+    MAX_STEPS,
+    check_delta_alone,
+    check_epsilon,
+    check_same_network,
+    model_spec,
+    steps_of,
+)
+from dpltm.stages.front import take_over_map
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
+from dpltm.ticket_set import TicketSet
+from dpltm.training import TrainingConfig, train
+
+MAX_TRIALS = 10_000
+"""Most settings that a search tries."""
+
+HELD_OUT = 5
+"""Where the public dataset has no test split, a fifth of its records, drawn by ``seed``, is held out to score on."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One combination. ``round`` is None without a ticket set."""
+
+    round: int | None
+    lr: float
+    clip_norm: float
+    epochs: float
+    batch_size: float
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search, settled before the first training.
+
+    Attributes:
+        options: as they were asked for.
+        tickets: whose rounds are tried; None for a whole network.
+        spec: the network.
+        dataset: the public records, behind what stands in front of the network.
+        trainings: every setting with the private training as it would be, its noise calibrated.
+        registry: that tells which records these are.
+    """
+
+    options: TuneOptions
+    tickets: TicketSet | None
+    spec: ModelSpec
+    dataset: Dataset
+    trainings: tuple[tuple[Setting, TrainingEvent], ...]
+    registry: RecordRegistry = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one setting came to: its parameters, ``accuracies`` of its trainings and their mean."""
+
+    round: int | None
+    density: float
+    lr: float
+    clip_norm: float
+    epochs: float
+    batch_size: float
+    steps: int
+    noise_multiplier: float
+    accuracy: float
+    accuracies: list[float]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """All trials, best first, and what the search cost, which is nothing.
+
+    Attributes:
+        plan: of the search.
+        trials: best first.
+        privacy: the report.
+    """
+
+    plan: SearchPlan
+    trials: tuple[Trial, ...]
+    privacy: PrivacyReport
+
+    @property
+    def best(self) -> Trial:
+        """The one with the highest mean accuracy."""
+        return self.trials[0]
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The best setting as options of ``train``, with the records that it was searched on (``tuned_on``)."""
+        options, best = self.plan.options, self.best
+        found = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
+        fixed = {
+            name: getattr(options, name)
+            for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
+        }
+        records = self.plan.registry.reference(self.plan.dataset, public=True)
+        return {**found, **fixed, "tuned_on": ref_to_text(records)}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Public records that trials train on, and those that they are scored on."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+
+def check_request(request: TuneRequest) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    if request.set is not None and request.model is not None:
+        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+    _settings(request)
+    _named_rounds(request, of_set=request.set is not None)
+
+
+def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
+    """Everything about a search that is settled, and refused, before the first training.
+
+    Args:
+        target: the ticket set, or the name of a network, whose settings are searched.
+        dataset: public records; behind the map that the set remembers, if it has any.
+        options: of the search.
+        ledger: that tells which records are private; nothing is entered.
+
+    Raises:
+        InputError: bad input, or records that are known to be private.
+        CalibrationError: no noise reaches the budget.
+    """
+    check_required(options)
+    check_choices(options)
+    settings = _settings(options)
+    tickets = None if isinstance(target, str) else target
+    if tickets is not None:
+        dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
+        check_same_network(tickets, dataset)
+    _check_public(tickets, dataset, ledger)
+    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in settings]
+    if options.trials is not None:
+        tried = random.Random(options.seed).sample(tried, min(options.trials, len(tried)))
+    if len(tried) > MAX_TRIALS:
+        raise InputError(f"`trials`: {len(tried):,} combinations; try at most {MAX_TRIALS:,} of them")
+    spec = model_spec(target, dataset) if isinstance(target, str) else target.body.spec
+    trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
+    return SearchPlan(options, tickets, spec, dataset, trainings, ledger.registry)
+
+
+def tune(plan: SearchPlan, services: Services) -> SearchResult:
+    """Tries every setting of a plan.
+
+    Raises:
+        InputError: too few records to hold some out, before the first training.
+    """
+    options, rows, trials = plan.options, _public_rows(plan, services), list[Trial]()
+    total = len(plan.trainings) * options.repeats
+    with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
+        for setting, event in plan.trainings:
+            scores = []
+            for repeat in range(options.repeats):
+                scores.append(_try(plan, setting, event, rows, options.seed + repeat))
+                step(len(trials) * options.repeats + repeat + 1)
+            trials.append(_trial(plan, setting, event, scores))
+    trials.sort(key=lambda trial: -trial.accuracy)
+    return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
+
+
+def _settings(options: TuneOptions) -> list[Setting]:
+    """Every combination, of no round yet; everything about the options that can be refused is."""
+    check_epsilon("epsilon", options.epsilon)
+    check_delta_alone(options.delta)
+    for name in ("for_records", "repeats", "trials"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise InputError(f"`{name}`: {number} is not a positive whole number")
+    if not options.delta < 1 / (options.for_records or 1):
+        raise InputError(
+            f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
+        )
+    if not 0 <= options.seed < 2**62:
+        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
+    lists = {}
+    for name in ("lr", "clip_norm", "epochs", "batch_size"):
+        lists[name] = parse_numbers(name, getattr(options, name))
+        for value in lists[name]:
+            if not 0 < value < math.inf:
+                raise InputError(f"`{name}`: {value:g} is not a positive number")
+    for value in lists["clip_norm"]:
+        make_filter("clip", clip_norm=value)
+    if math.prod(map(len, lists.values())) > MAX_TRIALS:
+        raise InputError(
+            f"`lr`, `clip_norm`, `epochs`, `batch_size`: more than {MAX_TRIALS:,} combinations; name fewer"
+        )
+    largest = max(lists["batch_size"])
+    if largest > (options.for_records or 0):
+        raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} records of `for_records`")
+    return [Setting(None, *values) for values in itertools.product(*lists.values())]
+
+
+def _named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
+    """The rounds that were asked for; None where that is for the set to say."""
+    if options.rounds is None:
+        return None
+    if not of_set:
+        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
+    numbers = options.rounds.split(",")
+    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
+        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
+    return [int(number) for number in numbers]
+
+
+def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
+    named = _named_rounds(options, of_set=tickets is not None)
+    if tickets is None:
+        return [None]
+    if named is None:
+        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
+    return [tickets.ticket(number).round for number in named]
+
+
+def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -> None:
+    """Raises InputError if these records are known to be private: the search would declare them public."""
+    records = ledger.registry.look_at(dataset)
+    private = [
+        event
+        for event in ledger.touching(records)
+        if not (isinstance(event, ProvenanceEvent) and event.provenance == "public")
+    ]
+    made = (
+        tickets is not None
+        and tickets.provenance in ("private", "dp")
+        and source_relation(tickets, records, ledger.registry) == "same"
+    )
+    if made or private:
+        whose = "the ledger" if tickets is None else f"{tickets.label} (its ledger or its provenance says so)"
+        raise InputError(
+            f"`dataset`: {records} is private to {whose}, and a search declares its records public; take others"
+        )
+
+
+def _private_training(options: TuneOptions, setting: Setting) -> TrainingEvent:
+    """The private training as it would be, with its noise calibrated."""
+    rate = setting.batch_size / (options.for_records or 1)
+    steps = steps_of(setting.epochs, rate)
+    if steps > MAX_STEPS:
+        raise InputError(f"`epochs`: {setting.epochs:g} are {steps:,} steps, more than {MAX_STEPS:,}; ask for fewer")
+    private = DatasetRef("planned", "planned", "planned")
+    draft = TrainingEvent(private, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
+    return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
+
+
+def _public_rows(plan: SearchPlan, services: Services) -> _Rows:
+    dataset = plan.dataset
+    x, y = tensors(dataset.train, dataset, services)
+    if dataset.test is not None:
+        return _Rows((x, y), tensors(dataset.test, dataset, services))
+    count = len(y) // HELD_OUT
+    if not count:
+        raise InputError(
+            f"`dataset`: {dataset.name} has no test split and {len(y)} records, too few to hold some out; name a `test` file"
+        )
+    out = torch.zeros(len(y), dtype=torch.bool)
+    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(plan.options.seed))[:count]] = True
+    return _Rows((x[~out], y[~out]), (x[out], y[out]))
+
+
+def _try(plan: SearchPlan, setting: Setting, event: TrainingEvent, rows: _Rows, seed: int) -> float:
+    """Accuracy of one training on the public records, each step as noisy as the private one.
+
+    The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
+    part and the noise shrinks along, so that the mean gradient is as noisy all the same.
+    """
+    options, count = plan.options, len(rows.train[1])
+    batch = min(setting.batch_size, float(count))
+    filter = make_filter("clip", clip_norm=setting.clip_norm)
+    model, mask = _network(plan, setting, seed)
+    config = TrainingConfig(
+        filter,
+        batch / count,
+        event.steps,
+        batch,
+        event.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
+        setting.lr,
+        options.optimizer,  # type: ignore[arg-type]
+        schedule=options.schedule,  # type: ignore[arg-type]
+        average=options.average,  # type: ignore[arg-type]
+    )
+    train(model, mask, Records(*rows.train), config, sampling=FastSource(), noise=FastSource())
+    return accuracy(model, *rows.test)
+
+
+def _network(plan: SearchPlan, setting: Setting, seed: int) -> tuple[nn.Sequential, Mask]:
+    if plan.tickets is None or setting.round is None:
+        model = build(plan.spec, seed)
+        return model, Mask.dense(model)
+    model = build(plan.spec)
+    model.load_state_dict(plan.tickets.body.theta0)
+    return model, plan.tickets.ticket(setting.round).mask
+
+
+def _trial(plan: SearchPlan, setting: Setting, event: TrainingEvent, scores: list[float]) -> Trial:
+    tickets, density = plan.tickets, 1.0
+    if tickets is not None and setting.round is not None:
+        density = tickets.ticket(setting.round).mask.density
+    return Trial(
+        setting.round,
+        density,
+        setting.lr,
+        setting.clip_norm,
+        setting.epochs,
+        setting.batch_size,
+        event.steps,
+        event.noise_multiplier,
+        sum(scores) / len(scores),
+        scores,
+    )
+
+
+def _notes(plan: SearchPlan) -> list[str]:
+    notes = [
+        f"searched on {plan.dataset.name}, declared public: no private record was read, so the search costs nothing; its"
+        " scores say which setting is best, not how good it will be elsewhere"
+    ]
+    if plan.tickets is not None and plan.tickets.source is not None and plan.tickets.source.name == plan.dataset.name:
+        notes.append(f"the tickets were made from {plan.tickets.source.name} as well, which flatters them here")
+    return notes

@@ -1,0 +1,68 @@
+"""Options by keyword: what Python may hand in for each type, and how a slip is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpltm.errors import InputError
+from dpltm.options.arguments import Arguments
+from dpltm.options.features import FeatureOptions
+from dpltm.options.generate import GenerateOptions
+from dpltm.options.select import SelectOptions
+
+
+def generation(**given) -> GenerateOptions:
+    return Arguments(given, (GenerateOptions,)).take(GenerateOptions)
+
+
+def test_each_class_takes_its_own():
+    arguments = Arguments({"rounds": 3, "features": "unit", "lr": None}, (GenerateOptions, FeatureOptions))
+    assert arguments.take(GenerateOptions) == GenerateOptions(rounds=3)
+    assert arguments.take(FeatureOptions) == FeatureOptions(features="unit")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rounds": np.int64(3)}, {"rounds": 3}),
+        ({"lr": 1}, {"lr": 1.0}),
+        ({"lr": np.float32(0.5)}, {"lr": 0.5}),
+        ({"prune": [0.3, 0.2]}, {"prune": "0.3,0.2"}),
+        ({"prune": (0.3,)}, {"prune": "0.3"}),
+        ({"prune": 0.25}, {"prune": "0.25"}),
+        ({"reveal": True}, {"reveal": True}),
+        ({"iterations": None}, {}),
+    ],
+)
+def test_values_of_python(given, expected):
+    taken = generation(**given)
+    assert taken == GenerateOptions(**expected)
+    assert {name: type(getattr(taken, name)) for name in expected} == {n: type(v) for n, v in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epz1": 0.1}, "`epz1`: no such option; did you mean `eps1`?"),
+        ({"bound": (0, 1)}, "`bound`: no such option; did you mean `bounds`?"),
+        ({"eps1": "0.1"}, "`eps1`: '0.1' is of type str, not float"),
+        ({"eps1": True}, "`eps1`: True is of type bool, not float"),
+        ({"reveal": 1}, "`reveal`: 1 is of type int, not bool"),
+        ({"score": "products"}, "`score`: 'products' is not one of product, additive"),
+    ],
+)
+def test_refused(given, message):
+    with pytest.raises(InputError) as refused:
+        Arguments(given, (SelectOptions,), ("bounds",))
+    assert str(refused.value) == message
+
+
+def test_where_nothing_is_near_all_are_named():
+    with pytest.raises(InputError, match=r"^`zzz`: no such option; there are `components`, `features`, `public`$"):
+        Arguments({"zzz": 1}, (FeatureOptions,))
+
+
+def test_a_whole_number_is_not_cut_down_to_one():
+    with pytest.raises(InputError, match=r"^`rounds`: 2\.5 is of type float, not int$"):
+        generation(rounds=2.5)

@@ -1,0 +1,389 @@
+"""Phase 1 as a stage: what tickets depend on, what is entered before what, and what is refused with nothing spent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
+from dpltm import noise
+from dpltm.data import Dataset, from_arrays
+from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.options.generate import GenerateOptions
+from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.ledger import Ledger
+from dpltm.pruning import DATA_FREE, DP_CRITERIA
+from dpltm.stages import generate_dp
+from dpltm.stages.generate import generate, plan, planned_report
+from dpltm.stages.services import Services
+from dpltm.ticket_set import TicketSet
+
+QUIET = Services()
+# 48 and 24 weights: 14 and 7 go, then 10 and 5; 8 + 3 biases stay
+DENSITIES, LIVE = [1.0, 51 / 72, 36 / 72], [83, 62, 47]
+TINY = {"model": "mlp:8", "rounds": 2, "prune": "0.3", "iterations": 5, "batch_size": 32}
+BARE = {"model": "mlp:8", "rounds": 2, "prune": "0.3"}
+
+
+def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", **facts) -> Dataset:
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % 3
+    return from_arrays(x, y, name=name, **{"classes": 3, "records": count, **facts})
+
+
+PRIVATE, PUBLIC = records(0), records(1, name="theirs")
+TESTED = records(0, test=(PUBLIC.train.x, PUBLIC.train.y))
+
+
+def options_of(criterion: str, **more) -> GenerateOptions:
+    few = BARE if criterion in DATA_FREE and more.get("provenance") in (None, "data-free") else TINY
+    return GenerateOptions(criterion=criterion, **{**few, **more})
+
+
+def made(dataset: Dataset, options: GenerateOptions, ledger: Ledger | None = None) -> TicketSet:
+    return generate(plan(dataset, options, ledger or Ledger(), QUIET), QUIET)
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    return [
+        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
+    ]
+
+
+def certified(tickets: TicketSet) -> float:
+    return tickets.privacy.certified.epsilon
+
+
+def epsilon_of(event: TrainingEvent, delta: float = 1e-5) -> float:
+    """dp-accounting's own figure for one training event."""
+    step = dp_event.PoissonSampledDpEvent(event.sampling_rate, dp_event.GaussianDpEvent(event.noise_multiplier))
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    return accountant.compose(dp_event.SelfComposedDpEvent(step, event.steps)).get_epsilon(delta)
+
+
+# What the tickets depend on, and what is entered
+
+
+@pytest.mark.parametrize("criterion", DATA_FREE)
+def test_without_data(criterion):
+    ledger = Ledger()
+    tickets = made(PRIVATE, options_of(criterion), ledger)
+    assert ledger.events == ()
+    assert (tickets.provenance, tickets.source, certified(tickets)) == ("data-free", None, 0.0)
+    assert [ticket.mask.density for ticket in tickets.body.tickets] == DENSITIES
+    assert [(ticket.accuracy, ticket.predictor) for ticket in tickets.body.tickets] == [(None, None)] * 3
+    assert tickets.privacy.notes == (
+        "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round",
+    )
+    scope = "global" if criterion == "synflow" else "layer"
+    expected = {"rounds": 2, "prune": (0.3, 0.3), "criterion": criterion, "scope": scope, "seed": 0}
+    assert tickets.config == expected
+    assert made(PUBLIC, options_of(criterion, provenance="data-free")).id == tickets.id  # whatever the records
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("criterion", ["magnitude", "random", "init-magnitude", "synflow"])
+def test_on_public_records(criterion, scope):
+    ledger = Ledger()
+    tickets = made(PUBLIC, options_of(criterion, scope=scope, provenance="public"), ledger)
+    assert kinds(ledger) == ["public"]
+    assert (ledger.events[0].ticket_set, ledger.events[0].dataset) == (tickets.id, tickets.source)
+    assert (tickets.provenance, certified(tickets), tickets.is_scored) == ("public", 0.0, True)
+    assert all(0 <= ticket.accuracy <= 1 for ticket in tickets.body.tickets)
+    assert [ticket.mask.live for ticket in tickets.body.tickets] == LIVE
+    by_layer = [int(tickets.ticket(2).mask[f"fc{number}.weight"].sum()) for number in (1, 2)]
+    assert (by_layer == [24, 12]) == (scope == "layer")
+
+
+@pytest.mark.parametrize("reveal", [False, True])
+@pytest.mark.parametrize("criterion", ["magnitude", "random"])
+def test_on_private_records(criterion, reveal):
+    """Predictors were trained on them, whatever the masks look at."""
+    ledger = Ledger()
+    tickets = made(PRIVATE, options_of(criterion, provenance="private", reveal=reveal), ledger)
+    assert kinds(ledger) == ["private", *(["NonPrivateEvent"] if reveal else [])]
+    assert certified(tickets) == math.inf
+    withheld = [note for note in tickets.privacy.notes if note.startswith("accuracies are private and withheld")]
+    assert len(withheld) == (not reveal)
+    assert all(ticket.accuracy is not None for ticket in tickets.body.tickets)
+    told = f"{tickets!r} {tickets.body!r} {tickets.ticket(1)!r} {tickets.privacy!r} {tickets.config!r}"
+    assert not any(repr(ticket.accuracy) in told for ticket in tickets.body.tickets if ticket.accuracy not in (0, 1))
+
+
+@pytest.mark.parametrize("criterion", DP_CRITERIA)
+def test_under_dp(criterion):
+    ledger = Ledger()
+    tickets = made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
+    spent, said = ledger.events
+    assert (tickets.events, tickets.provenance) == ((spent,), "dp")
+    assert (said.provenance, said.ticket_set, said.dataset) == ("dp", tickets.id, spent.dataset)
+    assert 0.99 < certified(tickets) <= 1
+    assert (tickets.config["criterion"], tickets.config["epsilon"]) == (criterion, 1.0)
+    assert all(
+        ticket.accuracy is None for ticket in tickets.body.tickets
+    )  # there are no records that could be told of
+    if criterion == "dp-train":
+        assert (spent.steps, spent.sampling_rate) == (5, 32 / 200)
+        assert certified(tickets) == pytest.approx(epsilon_of(spent), rel=1e-3)
+    else:
+        assert isinstance(spent, GaussianEvent)
+
+
+@pytest.mark.parametrize("criterion", DP_CRITERIA)
+def test_accuracies_under_dp_are_those_on_the_test_split(criterion):
+    tickets = made(TESTED, options_of(criterion, epsilon=1.0))
+    assert all(0 <= ticket.accuracy <= 1 for ticket in tickets.body.tickets)
+    assert any(note.startswith("accuracy is measured on the test split") for note in tickets.privacy.notes)
+
+
+def test_late_rewinding():
+    early = made(PUBLIC, options_of("magnitude", provenance="public"))
+    late = made(PUBLIC, options_of("magnitude", provenance="public", rewind=4))
+    assert early.id != late.id
+    assert late.ticket(0).accuracy == early.ticket(0).accuracy  # the dense network is trained as before
+    assert early.ticket(1).mask.same_as(late.ticket(1).mask)
+    assert plan(PUBLIC, options_of("magnitude", provenance="public", rewind=4), Ledger(), QUIET).steps == 5 + 2 * 1
+
+
+def test_without_predictors():
+    tickets = made(PUBLIC, options_of("magnitude", provenance="public", no_predictors=True))
+    assert not tickets.is_scored
+    assert tickets.id == made(PUBLIC, options_of("magnitude", provenance="public")).id
+
+
+# Entered before it is used
+
+
+@pytest.mark.parametrize("criterion", DP_CRITERIA)
+def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monkeypatch):
+    drawn: list[list[str]] = []
+
+    class Watched(noise.SecureSource):
+        def random_bytes(self, count: int) -> bytes:
+            drawn.append(kinds(ledger))
+            return super().random_bytes(count)
+
+    ledger = Ledger()
+    monkeypatch.setattr(generate_dp, "SecureSource", Watched)
+    made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
+    release = "TrainingEvent" if criterion == "dp-train" else "GaussianEvent"
+    assert drawn
+    assert all(held == [release] for held in drawn)
+
+
+def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    ledger = Ledger()
+    with monkeypatch.context() as patch:
+        patch.setattr(generate_dp, "descend", stop)
+        with pytest.raises(KeyboardInterrupt):
+            made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
+    assert kinds(ledger) == ["TrainingEvent"]
+    with pytest.raises(BudgetError, match=r"so nothing is left of 0\.5"):
+        plan(PRIVATE, options_of("dp-train", epsilon=0.5), ledger, QUIET)
+    tickets = made(PRIVATE, options_of("dp-train", epsilon=2.0), ledger)
+    assert tickets.events == ledger.events[1:2]  # the first one is not what these tickets were made of
+    assert 1.9 < certified(tickets) <= 2
+
+
+def test_where_a_map_in_front_comes_from_is_entered_before_the_release():
+    front = make_feature_map("unit", (6,), PRIVATE.bounds)
+    ledger = Ledger()
+    made(replace(PRIVATE, feature_map=front), options_of("dp-train", epsilon=1.0), ledger)
+    assert kinds(ledger) == ["data-free", "TrainingEvent", "dp"]
+
+
+def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
+    ledger = Ledger()
+    settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+    assert ledger.events == ()
+    assert planned_report(settled).certified == generate(settled, QUIET).privacy.certified
+
+
+def test_a_plan_runs_once():
+    ledger = Ledger()
+    settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+    generate(settled, QUIET)
+    held = ledger.events
+    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
+        generate(settled, QUIET)
+    assert ledger.events == held
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.5])
+def test_a_budget_on_the_records_holds(epsilon):
+    ledger = Ledger()
+    ref = ledger.registry.reference(PRIVATE)
+    ledger.append(BudgetEvent(ref, now(), "add-remove", "record", 1.0, 1e-5))
+    if epsilon > 1:
+        with pytest.raises(BudgetError, match="above the budget of 1 set on"):
+            plan(PRIVATE, options_of("dp-train", epsilon=epsilon), ledger, QUIET)
+        assert len(ledger.events) == 1
+    else:
+        assert certified(made(PRIVATE, options_of("dp-train", epsilon=epsilon), ledger)) <= epsilon
+
+
+# Refused, with nothing entered
+
+NOT_FREE = (
+    "looks at weights trained on the records, so it is not data-free; take `criterion` random, init-magnitude, synflow"
+)
+NOT_DP = "spends nothing and is not DP; dp is for `criterion` dp-train and dp-synthetic"
+MISSING = (
+    "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can be"
+    " certified for them)"
+)
+REFUSED = [
+    ({"criterion": "magnitude"}, MISSING),
+    ({"criterion": "structured"}, MISSING),
+    ({"criterion": "magnitude", "provenance": "data-free"}, f"`provenance`: magnitude {NOT_FREE}"),
+    ({"criterion": "structured", "provenance": "data-free"}, f"`provenance`: structured {NOT_FREE}"),
+    ({"criterion": "magnitude", "provenance": "dp"}, f"`provenance`: magnitude {NOT_DP}"),
+    ({"criterion": "random", "provenance": "dp"}, f"`provenance`: random {NOT_DP}"),
+    ({"criterion": "synflow", "provenance": "dp", "epsilon": 1.0}, f"`provenance`: synflow {NOT_DP}"),
+    *(
+        (
+            {"criterion": criterion, "provenance": said, "epsilon": 1.0},
+            f"`provenance`: {criterion} makes tickets under DP; say dp, or leave it out",
+        )
+        for criterion, said in itertools.product(DP_CRITERIA, ("public", "private", "data-free"))
+    ),
+    *(
+        (
+            {"criterion": criterion, "provenance": said, "epsilon": 1.0},
+            f"`epsilon`: only for `criterion` dp-train and dp-synthetic; {criterion} spends none",
+        )
+        for criterion, said in (("magnitude", "private"), ("random", "data-free"), ("structured", "public"))
+    ),
+    *(
+        ({"criterion": each}, f"`epsilon` is missing: what {each} may spend on these records, such as 0.1")
+        for each in DP_CRITERIA
+    ),
+    *(
+        ({"criterion": "dp-train", "epsilon": value}, f"`epsilon`: {value:g} is not a positive number up to 10000")
+        for value in (0.0, -1.0, math.nan, math.inf, 1e5)
+    ),
+    *(
+        (
+            {"provenance": "public", "rewind": step},
+            f"`rewind`: {step} is not a step from 0 to 4, before the last of the first round",
+        )
+        for step in (5, -1)
+    ),
+    (
+        {"criterion": "random", "rewind": 3},
+        "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out",
+    ),
+    (
+        {"provenance": "public", "prune": "0.9", "rounds": 9},
+        "`rounds`: round 2 of 9 would empty layer 2 (of 24 weights); ask for at most 1 rounds or prune less",
+    ),
+    (
+        {"criterion": "random", "prune": "1.5"},
+        "`prune`: 1.5 is not between 0 and 1; a rate is the fraction of live weights dropped",
+    ),
+    ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
+    ({"provenance": "public", "batch_size": 201}, "`batch_size`: 201 is more than the 200 records of mine"),
+    ({"provenance": "public", "batch_size": 0}, "`batch_size`: 0 is not a positive whole number"),
+    ({"provenance": "public", "iterations": -3}, "`iterations`: -3 is not a positive whole number"),
+    ({"provenance": "public", "delta": 2.0}, "`delta`: 2 is not between 0 and 1"),
+    (
+        {"provenance": "private", "delta": 0.1},
+        "`delta`: 0.1 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
+    ),
+    *(
+        (
+            {"criterion": criterion, "provenance": said, name: value},
+            f"`{name}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public",
+        )
+        for criterion, (name, value), said in itertools.product(
+            DATA_FREE, (("iterations", 5), ("batch_size", 32), ("lr", 0.1)), (None, "data-free")
+        )
+    ),
+    *(
+        ({**way, "reveal": True}, f"`reveal`: only for private tickets; those of provenance {said} withhold nothing")
+        for way, said in (
+            ({"provenance": "public"}, "public"),
+            ({"criterion": "random"}, "data-free"),
+            ({"criterion": "dp-train", "epsilon": 1.0}, "dp"),
+            ({"criterion": "dp-synthetic", "epsilon": 1.0}, "dp"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_refused(given, message):
+    ledger = Ledger()
+    with pytest.raises(DpltmError) as refused:
+        plan(PRIVATE, options_of(**{"criterion": "magnitude", **given}), ledger, QUIET)
+    assert str(refused.value) == message
+    assert ledger.events == ()
+
+
+def test_a_batch_is_measured_against_the_records_that_there_are():
+    """Without a mechanism it is of exactly so many, and there may be fewer than the public number."""
+    fewer = records(0, records=300)
+    with pytest.raises(InputError, match="`batch_size`: 250 is more than there are records in mine"):
+        plan(fewer, options_of("magnitude", provenance="public", batch_size=250), Ledger(), QUIET)
+    assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
+
+
+def test_a_rewind_is_measured_against_the_steps_that_the_records_give():
+    """200 records in batches of 50 are 60 steps in 15 epochs, whatever other criteria take by default."""
+    late = GenerateOptions(criterion="dp-train", epsilon=1.0, rewind=60, **BARE)
+    with pytest.raises(InputError, match="`rewind`: 60 is not a step from 0 to 59"):
+        plan(PRIVATE, late, Ledger(), QUIET)
+    assert plan(PRIVATE, replace(late, rewind=59), Ledger(), QUIET).steps == 60
+
+
+def test_second_moments_of_too_many_features():
+    wide, way = records(0, 40, 8_193, records=40), options_of("dp-synthetic", epsilon=1.0, model="mlp:2", rounds=1)
+    with pytest.raises(InputError) as refused:
+        plan(wide, way, Ledger(), QUIET)
+    assert str(refused.value) == (
+        "`criterion`: dp-synthetic takes at most 8192 features, since it releases their number squared; mine has 8193: use"
+        " dp-train"
+    )
+    assert plan(records(0, 40, 8_192, records=40), way, Ledger(), QUIET).provenance == "dp"
+
+
+def test_records_that_something_was_spent_on_are_not_declared_public():
+    ledger = Ledger()
+    made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
+    held = ledger.events
+    with pytest.raises(InputError, match="`dataset`, `public`: the ledger holds what was spent on mine"):
+        plan(PRIVATE, options_of("magnitude", provenance="public"), ledger, QUIET)
+    assert ledger.events == held
+
+
+def test_records_that_were_declared_public_are_not_spent_on():
+    ledger = Ledger()
+    made(PRIVATE, options_of("magnitude", provenance="public"), ledger)
+    with pytest.raises(InputError, match=r"`dataset`: the ledger has .* down as public"):
+        plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+    assert kinds(ledger) == ["public"]
+
+
+def test_nothing_is_certified_after_an_unprotected_release():
+    ledger = Ledger()
+    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", "all of it"))
+    with pytest.raises(BudgetError):
+        plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+
+
+def test_a_test_split_of_records_that_are_protected():
+    ledger = Ledger()
+    made(PUBLIC, options_of("dp-train", epsilon=1.0), ledger)
+    with pytest.raises(
+        InputError, match="`dataset`, `test`: 200 of the 200 test records of mine are records of theirs"
+    ):
+        plan(TESTED, options_of("magnitude", provenance="private"), ledger, QUIET)

@@ -1,0 +1,376 @@
+"""Phase 2 as a stage: what a draw is entered on, what is entered before it, and what is refused with nothing spent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpltm.data import Dataset, from_arrays
+from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.options.generate import GenerateOptions
+from dpltm.options.select import SelectOptions
+from dpltm.privacy.events import BudgetEvent, NonPrivateEvent, ProvenanceEvent, SelectionEvent, now
+from dpltm.privacy.ledger import Ledger
+from dpltm.selection import SelectionPlan
+from dpltm.stages import generate as generate_stage
+from dpltm.stages import select as select_stage
+from dpltm.stages.select import plan, planned_report, select, select_public
+from dpltm.stages.services import Services
+from dpltm.ticket_set import TicketSet, Winner
+
+QUIET = Services()
+ASKED = SelectOptions(eps1=0.5, score="additive")
+
+
+def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", **facts) -> Dataset:
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % 3
+    return from_arrays(x, y, name=name, **{"classes": 3, "records": count, **facts})
+
+
+PRIVATE, PUBLIC = records(0), records(1, name="theirs")
+
+
+def tickets_of(dataset: Dataset, ledger: Ledger | None = None, **more) -> TicketSet:
+    few = {} if more.get("criterion") == "random" and "provenance" not in more else {"iterations": 5, "batch_size": 32}
+    options = GenerateOptions(model="mlp:8", rounds=2, prune="0.3", **few, **more)
+    return generate_stage.generate(generate_stage.plan(dataset, options, ledger or Ledger(), QUIET), QUIET)
+
+
+@pytest.fixture(scope="module")
+def public() -> TicketSet:
+    return tickets_of(PUBLIC, provenance="public")
+
+
+@pytest.fixture(scope="module")
+def private() -> TicketSet:
+    return tickets_of(PRIVATE, provenance="private")
+
+
+@pytest.fixture(scope="module")
+def released() -> TicketSet:
+    return tickets_of(PRIVATE, criterion="dp-synthetic", epsilon=1.0)
+
+
+def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions = ASKED, ledger=None) -> Winner:
+    return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET), QUIET)
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    return [
+        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
+    ]
+
+
+# What is entered
+
+
+def test_a_draw_from_public_tickets(public):
+    ledger = Ledger()
+    winner = drawn(public, ledger=ledger)
+    (event,) = ledger.events
+    assert isinstance(event, SelectionEvent)
+    assert (event.eps1, event.certified_epsilon, event.sensitivity, event.candidates) == (0.5, 0.5, 1 / 200, 2)
+    assert (event.ticket_set, event.adaptive) == (public.id, False)
+    assert (winner.events, winner.earlier, winner.revealed) == ((event,), (), ())
+    assert winner.round in (1, 2)
+    assert winner.ticket is public.ticket(winner.round)
+    assert winner.tickets.ledger is ledger
+    assert 0 < winner.privacy.certified.epsilon <= 0.5
+    assert winner.privacy.nominal.epsilon == 0.5
+
+
+def test_no_count_is_taken_before_the_draw_is_on_record(public, monkeypatch):
+    held: list[list[str]] = []
+    count = select_stage.count_correct
+
+    def watched(*given):
+        held.append(kinds(ledger))
+        return count(*given)
+
+    ledger = Ledger()
+    monkeypatch.setattr(select_stage, "count_correct", watched)
+    drawn(public, ledger=ledger)
+    assert held == [["SelectionEvent"]] * 2
+
+
+def test_only_the_winner_depends_on_the_counts(public, monkeypatch):
+    """With the draw fixed, whatever the records say changes nothing in what is returned."""
+    monkeypatch.setattr(select_stage, "draw", lambda *_: 1)
+    answers = []
+    for right in (0, 200):
+        monkeypatch.setattr(select_stage, "count_correct", lambda *_, right=right: right)
+        winner = drawn(public)
+        (event,) = winner.events
+        fixed = replace(event, time="", dataset=replace(event.dataset, id="", content=""))
+        answers.append((winner.round, fixed, winner.privacy, winner.revealed))
+    assert answers[0] == answers[1]
+
+
+def test_what_the_tickets_depend_on_comes_first(private, released):
+    ledger = Ledger()
+    winner = drawn(private, options=replace(ASKED, score="product", sensitivity="paper"), ledger=ledger)
+    assert kinds(ledger) == ["private", "SelectionEvent"]
+    assert winner.privacy.certified.epsilon == math.inf
+    ledger = Ledger()
+    winner = drawn(released, ledger=ledger)
+    assert kinds(ledger) == ["GaussianEvent", "dp", "SelectionEvent"]
+    assert ledger.events[2].adaptive
+    assert 1 < winner.privacy.certified.epsilon <= 1.5
+    again = drawn(released, ledger=ledger)  # the release is known by now
+    assert kinds(ledger)[3:] == ["SelectionEvent"]
+    assert any(note.startswith("2 draws on these records are in the ledger") for note in again.privacy.notes)
+
+
+def test_draws_that_the_tickets_come_from_are_entered_as_well(public):
+    first = drawn(public)
+    of_winner = replace(public, draws=first.events)
+    ledger = Ledger()
+    winner = drawn(of_winner, ledger=ledger)
+    assert ledger.events == (*first.events, *winner.events)
+    assert winner.events[0].adaptive
+    assert winner.privacy.certified.epsilon > first.privacy.certified.epsilon
+
+
+def test_a_draw_under_replace_one_is_entered_for_that_relation(public):
+    winner = drawn(public, options=replace(ASKED, adjacency="replace-one"))
+    assert winner.events[0].adjacency == winner.privacy.certified.adjacency == "replace-one"
+
+
+def test_an_unprotected_look_is_entered_and_returned(public):
+    ledger = Ledger()
+    winner = drawn(public, options=replace(ASKED, reveal=True), ledger=ledger)
+    assert kinds(ledger) == ["SelectionEvent", "NonPrivateEvent"]
+    assert winner.events == ledger.events
+    assert winner.privacy.certified.epsilon == math.inf
+    assert [row.round for row in winner.revealed] == [1, 2]
+    assert sum(row.probability for row in winner.revealed) == pytest.approx(1)
+    for row in winner.revealed:
+        assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
+
+
+def test_earlier_draws_go_along(public):
+    ledger = Ledger()
+    one = drawn(public, ledger=ledger)
+    two = select(plan(public, PRIVATE, ASKED, ledger, QUIET, earlier=((one.round, one.events),)), QUIET)
+    assert two.behind(two.round) == ledger.events
+    assert (two.events[0].adaptive, one.events[0].adaptive) == (True, False)
+
+
+def test_records_behind_the_map_that_the_tickets_were_made_with():
+    """Another set of records is scored behind the same map, and where that comes from is entered first."""
+    front = make_feature_map("unit", (6,), PUBLIC.bounds)
+    ledger = Ledger()
+    drawn(tickets_of(replace(PUBLIC, feature_map=front), provenance="public"), ledger=ledger)
+    assert kinds(ledger) == ["data-free", "SelectionEvent"]
+
+
+# A plan
+
+
+def test_a_plan_spends_nothing_and_reports_what_would_be_spent(released):
+    ledger = Ledger()
+    settled = plan(released, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
+    assert ledger.events == ()
+    assert planned_report(settled).certified.epsilon == math.inf
+    settled = plan(released, PRIVATE, ASKED, ledger, QUIET)
+    assert planned_report(settled).certified == select(settled, QUIET).privacy.certified
+
+
+def test_a_plan_runs_once(public):
+    ledger = Ledger()
+    settled = plan(public, PRIVATE, ASKED, ledger, QUIET)
+    select(settled, QUIET)
+    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
+        select(settled, QUIET)
+    assert kinds(ledger) == ["SelectionEvent"]
+
+
+def test_it_is_said_what_the_draw_brings_the_total_to(public):
+    said: list[str] = []
+
+    class Heard(type(QUIET.progress)):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    plan(public, PRIVATE, replace(ASKED, score="product", nu=0.0), Ledger(), Services(Heard()))
+    (line,) = said
+    assert line.startswith("this draw spends eps1 = 0.5 on mine")
+    assert line.endswith(": certified epsilon goes from 0 to 0.4961")
+
+
+# Which sensitivity holds
+
+
+@pytest.mark.parametrize("score", ["product", "additive"])
+@pytest.mark.parametrize("provenance", ["public", "private", "dp"])
+def test_exact_only_where_the_predictors_are_fixed(public, private, released, provenance, score):
+    tickets = {"public": public, "private": private, "dp": released}[provenance]
+    options = SelectOptions(eps1=0.5, score=score)
+    if (provenance, score) == ("private", "additive"):
+        with pytest.raises(
+            InputError, match="`sensitivity`: exact does not hold, since these tickets' predictors were"
+        ):
+            plan(tickets, PRIVATE, options, Ledger(), QUIET)
+        return
+    settled = plan(tickets, PRIVATE, options, Ledger(), QUIET)
+    assert settled.draw.rule == ("paper" if provenance == "private" else "exact")
+    assert plan(tickets, records(7), options, Ledger(), QUIET).draw.rule == "exact"  # whoever these records are
+
+
+# Refused, with nothing entered
+
+REFUSED = [
+    ({}, "`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1"),
+    *(
+        ({"eps1": value}, f"`eps1`: {value} is not a positive number; 0.1 is DPLTM's")
+        for value in (0.0, -1.0, math.inf)
+    ),
+    ({"eps1": 1e7}, "`eps1`: 1e+07 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
+    ({"eps1": 1.0, "nu": -1.0}, "`nu`: -1.0 is not a number >= 0; 50 is DPLTM's"),
+    ({"eps1": 1.0, "lam": -1.0}, "`lam`: -1.0 is not a number >= 0"),
+    (
+        {"eps1": 1.0, "score": "additive", "sensitivity": "paper"},
+        "`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact",
+    ),
+    (
+        {"eps1": 1.0, "delta": 0.1},
+        "`delta`: 0.1 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_refused(public, given, message):
+    ledger = Ledger()
+    with pytest.raises(DpltmError) as refused:
+        plan(public, PRIVATE, SelectOptions(**given), ledger, QUIET)
+    assert str(refused.value) == message
+    assert ledger.events == ()
+
+
+def test_tickets_with_nothing_to_score():
+    bare, rule = tickets_of(PUBLIC, criterion="random"), SelectOptions(rule="smallest-within")
+    for ask in (lambda: plan(bare, PRIVATE, ASKED, Ledger(), QUIET), lambda: select_public(bare, rule)):
+        with pytest.raises(InputError) as refused:
+            ask()
+        assert str(refused.value) == (
+            "theirs: its tickets have no predictors to score; train one by its round, as in theirs@2"
+        )
+
+
+def test_records_of_another_shape_or_with_other_classes(public):
+    for other, what in ((records(0, features=7), "takes 6 features"), (records(0, classes=4), "has 3 classes")):
+        with pytest.raises(InputError, match=f"theirs: its network {what}, but mine has"):
+            plan(public, other, ASKED, Ledger(), QUIET)
+
+
+def test_records_that_the_tickets_declared_public(public):
+    with pytest.raises(InputError, match=r"theirs: its tickets were made from .*, declared public, and .* shares"):
+        plan(public, PUBLIC, ASKED, Ledger(), QUIET)
+
+
+def test_records_that_the_ledger_has_down_as_public(public):
+    ledger = Ledger()
+    other = tickets_of(PRIVATE, ledger, provenance="public")
+    assert other.provenance == "public"
+    with pytest.raises(InputError, match=r"`dataset`: the ledger has .* down as public"):
+        plan(public, PRIVATE, ASKED, ledger, QUIET)
+    assert kinds(ledger) == ["public"]
+
+
+@pytest.mark.parametrize("reveal", [False, True])
+def test_a_budget_on_the_records_holds(public, reveal):
+    ledger = Ledger()
+    ledger.append(BudgetEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", 1.0, 1e-5))
+    if reveal:
+        with pytest.raises(BudgetError, match="above the budget of 1 set on"):
+            plan(public, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
+        assert kinds(ledger) == ["BudgetEvent"]
+    else:
+        drawn(public, ledger=ledger)
+        drawn(public, ledger=ledger)
+        with pytest.raises(BudgetError, match="above the budget of 1 set on"):
+            plan(public, PRIVATE, ASKED, ledger, QUIET)
+        assert kinds(ledger) == ["BudgetEvent", "SelectionEvent", "SelectionEvent"]
+
+
+# The paper's rule on public accuracies
+
+
+def with_accuracies(tickets: TicketSet, *accuracies: float | None) -> TicketSet:
+    measured = tuple(
+        replace(ticket, accuracy=accuracy)
+        for ticket, accuracy in itertools.zip_longest(tickets.body.tickets, accuracies)
+    )
+    return replace(tickets, body=replace(tickets.body, tickets=measured))
+
+
+def test_the_sparsest_within_the_tolerance(public):
+    rule = SelectOptions(rule="smallest-within", tolerance=0.05, max_density=0.8)
+    for accuracies, chosen in (((0.9, 0.86, 0.86), 2), ((0.9, 0.86, 0.84), 1)):
+        winner = select_public(with_accuracies(public, *accuracies), rule)
+        assert (winner.round, winner.events) == (chosen, ())
+        assert winner.privacy.certified.epsilon == 0
+        assert winner.privacy.notes == (f"chosen on {public.source}, declared public: no private record was used",)
+    with pytest.raises(DpltmError) as refused:
+        select_public(with_accuracies(public, 0.9, 0.8, 0.8), rule)
+    assert str(refused.value) == (
+        "`rule`: no ticket of at most 80% density is within 0.05 of the dense accuracy 0.9000; raise `tolerance` or"
+        " `max_density`"
+    )
+
+
+def test_the_rule_takes_public_accuracies_alone(private, released, public):
+    rule = SelectOptions(rule="smallest-within")
+    for tickets, provenance in ((private, "private"), (released, "dp")):
+        with pytest.raises(InputError) as refused:
+            select_public(with_accuracies(tickets, 0.9, 0.9, 0.9), rule)
+        assert str(refused.value) == (
+            f"`rule`: smallest-within looks at accuracies unprotected, so it needs public ones, and mine has provenance"
+            f" {provenance}; use `rule` mechanism `eps1` 0.1"
+        )
+    with pytest.raises(InputError, match="`rule`: theirs holds no accuracies to compare; use `rule` mechanism `eps1`"):
+        select_public(with_accuracies(public, 0.9, None, 0.9), rule)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eps1": 0.1}, "`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out"),
+        (
+            {"reveal": True},
+            "`reveal`: smallest-within reads the public accuracies in the set and no records; leave it out",
+        ),
+        ({"tolerance": 2.0}, "`tolerance`, `max_density`: must be between 0 and 1"),
+        ({"max_density": 0.0}, "`tolerance`, `max_density`: must be between 0 and 1"),
+    ],
+)
+def test_the_rule_refuses(public, given, message):
+    with pytest.raises(InputError) as refused:
+        select_public(public, SelectOptions(rule="smallest-within", **given))
+    assert str(refused.value) == message
+
+
+def test_a_draw_is_what_its_event_says(public):
+    """The plan of the mechanism and the event are one: epsilon, sensitivity, candidates."""
+    settled = plan(public, PRIVATE, SelectOptions(eps1=0.25, nu=3.0, mechanism="permute-and-flip"), Ledger(), QUIET)
+    densities = tuple(ticket.mask.density for ticket in public.body.tickets[1:])
+    assert settled.draw == SelectionPlan(0.25, densities, 200, nu=3.0, mechanism="permute-and-flip")
+    event = settled.event
+    assert (event.mechanism, event.sensitivity, event.certified_epsilon) == (
+        "permute-and-flip",
+        settled.draw.sensitivity,
+        0.25,
+    )
+
+
+def test_an_unprotected_release_before_is_no_obstacle_to_a_draw_but_certifies_nothing(public):
+    ledger = Ledger()
+    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", "all of it"))
+    assert drawn(public, ledger=ledger).privacy.certified.epsilon == math.inf

@@ -1,0 +1,337 @@
+"""A training as a stage: the order of entries, what comes out, what stays when it is interrupted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm import noise
+from dpltm.data import from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import ArtifactError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.generation import accuracy
+from dpltm.models import ModelSpec
+from dpltm.noise import SecureSource
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.run import Run
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
+from dpltm.stages.starting_point import fresh, from_round, from_winner
+from dpltm.stages.train import planned_report, train
+from dpltm.ticket_set import Winner
+from stage_cases import CLASSES, FEATURES, a_draw, body, planned, records, ticket_set
+
+LINEAR = ModelSpec("mlp", FEATURES, CLASSES)
+
+
+def trained(**options: Any) -> Run:
+    return train(planned(**options), Services())
+
+
+def behind_unit(seed: int = 0, test: int = 0):
+    dataset = records(seed, test=test)
+    return replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
+
+
+class Log:
+    """What happened, in order: entries of a ledger, and bytes that were drawn."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.entries: list[str] = []
+        inner = SecureSource.random_bytes
+
+        def draw(source: SecureSource, count: int) -> bytes:
+            if self.entries[-1:] != ["drawn"]:
+                self.entries.append("drawn")
+            return inner(source, count)
+
+        monkeypatch.setattr(SecureSource, "random_bytes", draw)
+        self.ledger = Ledger(
+            persist=lambda event: self.entries.append(type(event).__name__), registry=RecordRegistry()
+        )
+
+
+@pytest.fixture
+def log(monkeypatch):
+    return Log(monkeypatch)
+
+
+# --- the order of entries ---
+
+
+def test_everything_is_entered_before_anything_is_drawn(log):
+    tickets = ticket_set(log.ledger.registry, "private", records(2))
+    drawn = a_draw(log.ledger.registry.reference(records(0)), tickets)
+    start = from_winner(Winner(2, (drawn,), (), tickets))
+    plan = planned(ledger=log.ledger, start=start, noise_multiplier=5.0, eval_private=0.5)
+    assert log.entries == []
+    train(plan, Services())
+    assert log.entries == ["ProvenanceEvent", "SelectionEvent", "GuaranteeEvent", "TrainingEvent", "drawn"]
+
+
+def test_the_centre_is_entered_before_it_is_drawn(log):
+    plan = planned(ledger=log.ledger, start=fresh(LINEAR, 0), dataset=behind_unit(), epsilon=3.0, centre=0.2)
+    run = train(plan, Services())
+    assert log.entries == ["ProvenanceEvent", "GaussianEvent", "TrainingEvent", "drawn"]
+    assert run.feature_map is not None
+    assert run.feature_map.centre is not None
+
+
+def test_an_event_that_cannot_be_written_pays_for_nothing(monkeypatch):
+    """The disk is full: nothing is drawn."""
+
+    def full(_):
+        raise ArtifactError("no space")
+
+    monkeypatch.setattr(SecureSource, "random_bytes", lambda *_: pytest.fail("drawn"))
+    plan = planned(ledger=Ledger(persist=full, registry=RecordRegistry()), noise_multiplier=5.0)
+    with pytest.raises(ArtifactError, match="no space"):
+        train(plan, Services())
+
+
+def test_an_interrupted_training_stays_spent(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    ledger = Ledger(registry=RecordRegistry())
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    monkeypatch.setattr("dpltm.stages.train.descend", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, Services())
+    assert ledger.events == (plan.event,)
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_entered(monkeypatch):
+    def refuse(*_, **__):
+        raise InputError("no such layer")
+
+    ledger = Ledger(registry=RecordRegistry())
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    monkeypatch.setattr("dpltm.stages.train.NoisyGradients", refuse)
+    with pytest.raises(InputError, match="no such layer"):
+        train(plan, Services())
+    assert ledger.events == ()
+
+
+def test_a_plan_runs_once():
+    ledger = Ledger(registry=RecordRegistry())
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    train(plan, Services())
+    with pytest.raises(InputError, match=r"^`ledger`: something was entered since this was planned; plan again$"):
+        train(plan, Services())
+    assert ledger.events == (plan.event,)
+
+
+# --- what comes out ---
+
+
+def test_the_run():
+    plan = planned(noise_multiplier=2.0, dataset=records(0, test=60), steps=3)
+    run = train(plan, Services())
+    mask = body().tickets[2].mask
+    assert run.mask.live == mask.live == plan.event.live
+    for name, value in run.model.named_parameters():
+        assert not value[~mask[name]].any()  # pruned weights are exactly zero
+        assert value[mask[name]].all()  # and every live one has had noise
+    assert [line["step"] for line in run.metrics] == [1, 2, 3]
+    spent = [line["epsilon"] for line in run.metrics]
+    assert spent == sorted(spent)
+    assert run.privacy is not None
+    assert spent[-1] == run.privacy.certified.epsilon
+    assert run.privacy == planned_report(plan)
+    assert plan.dataset.test is not None
+    assert run.metrics[-1]["accuracy"] == accuracy(run.model, *tensors(plan.dataset.test, plan.dataset, Services()))
+    assert (run.ledger, run.events) == (plan.ledger, plan.ledger.events)
+    assert epsilon(run.events, 1e-5) == run.privacy.certified.epsilon
+    config = run.config
+    assert (config["model"], config["round"], config["expected_batch"]) == ("mlp:8", 2, 50)
+    assert (config["options"]["noise_multiplier"], config["options"]["batch_size"]) == (2.0, None)
+    assert config["ticket_set_id"] == plan.start.tickets.id
+    assert (run.spec, run.bounds) == (plan.start.spec, (0.0, 255.0))
+
+
+def test_without_a_test_split_nothing_is_measured():
+    run = trained(noise_multiplier=2.0)
+    assert [line["accuracy"] for line in run.metrics] == [None, None]
+
+
+def test_it_starts_from_theta0():
+    """With a step size of nothing much, what comes out is theta0 under the mask."""
+    run, tickets = trained(noise_multiplier=1.0, lr=1e-12), body()
+    for name, value in run.model.named_parameters():
+        expected = tickets.theta0[name] * tickets.tickets[2].mask[name]
+        torch.testing.assert_close(value.detach(), expected, rtol=0, atol=1e-8)
+
+
+def test_the_ticket_is_not_changed_by_its_training():
+    tickets = ticket_set(RecordRegistry())
+    before = {name: value.clone() for name, value in tickets.body.theta0.items()}
+    train(planned(start=from_round(tickets, 1), noise_multiplier=1.0), Services())
+    assert all(torch.equal(before[name], value) for name, value in tickets.body.theta0.items())
+
+
+def test_training_differs_each_time():
+    """Sampling and noise come from the system, never from the seed."""
+    one, two = (trained(noise_multiplier=3.0, seed=5).model[0].weight for _ in range(2))
+    assert not torch.equal(one, two)
+
+
+def test_it_learns():
+    """Without noise, a few steps are enough to be right more often than chance."""
+    dataset = records(0, count=600, test=300)
+    run = trained(
+        start=fresh(LINEAR, 0), dataset=dataset, noise_multiplier=0.0, steps=60, batch_size=300.0, optimizer="momentum"
+    )
+    assert run.metrics[-1]["accuracy"] > 0.7
+    assert run.privacy is not None
+    assert run.privacy.certified.epsilon == math.inf
+
+
+def test_the_run_holds_what_its_ledger_says_of_its_own_records():
+    """Not of others, in the same ledger; of those that its ticket comes from."""
+    registry = RecordRegistry()
+    ledger = Ledger(registry=registry)
+    other = train(planned(ledger=ledger, start=fresh(LINEAR, 0), dataset=records(3), noise_multiplier=4.0), Services())
+    tickets = ticket_set(registry, "private", records(2))
+    run = train(planned(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0), Services())
+    assert len(ledger.events) == 3
+    assert run.events == ledger.events[1:]
+    assert other.events == ledger.events[:1]
+    again = train(planned(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0), Services())
+    note = "2 training runs on these records are in the ledger; epsilon covers all of them together"
+    assert again.privacy is not None
+    assert note in again.privacy.notes
+
+
+def test_centred_features():
+    dataset = behind_unit(test=30)
+    run = trained(start=fresh(LINEAR, 0), dataset=dataset, epsilon=5.0, centre=0.5)
+    feature_map, mean = run.feature_map, next(event for event in run.events if isinstance(event, GaussianEvent))
+    assert feature_map is not None
+    assert feature_map.centre is not None
+    assert dataset.feature_map is not None
+    exact = dataset.feature_map(dataset.train.x).mean(0)
+    std = mean.noise_multiplier * mean.sensitivity / dataset.records
+    distance = float((feature_map.centre - exact).norm())
+    assert 0.2 * std * math.sqrt(FEATURES) < distance < 3 * std * math.sqrt(FEATURES)
+
+
+# --- evaluations on the records, and stopping early ---
+
+
+@pytest.fixture
+def released(monkeypatch):
+    """The epsilon of every count that is released, in order."""
+    found: list[float] = []
+
+    def draw(source, given):
+        found.append(given)
+        return noise.two_sided_geometric(source, given)
+
+    monkeypatch.setattr("dpltm.stages.train.two_sided_geometric", draw)
+    return found
+
+
+def test_an_evaluation_is_made_at_the_end_alone(released):
+    run = trained(noise_multiplier=5.0, steps=20, eval_private=0.5)
+    assert released == [0.5]
+    assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
+    assert 0 <= run.metrics[-1]["accuracy"] <= 1
+
+
+def test_every_look_has_an_event_and_no_two_are_equal(released):
+    run = trained(noise_multiplier=5.0, steps=40, eval_private=0.5, stop_at=1.0)
+    counts = [event for event in run.events if isinstance(event, GuaranteeEvent)]
+    assert len(counts) == 10
+    assert len(released) == len(run.metrics) == run.metrics[-1]["step"] // 4
+    assert released == [event.epsilon for event in counts][: len(released)] == [0.05] * len(released)
+    assert len({event.time for event in run.events}) == len(run.events) == 11
+
+
+def test_stopping_early_pays_for_all_steps():
+    plan = planned(dataset=records(0, test=30), noise_multiplier=5.0, steps=20, stop_at=0.01)
+    run = train(plan, Services())
+    assert run.privacy is not None
+    assert run.metrics[-1]["step"] == 2
+    assert run.privacy.certified == planned_report(plan).certified
+    assert "`stop_at` ended training after 2 of 20 steps; the ledger keeps all of them" in run.privacy.notes
+    assert next(event for event in run.events if isinstance(event, TrainingEvent)).steps == 20
+
+
+# --- how sums are computed ---
+
+
+def test_a_physical_batch_changes_no_weight_but_for_rounding(monkeypatch):
+    """Without noise and with every record in every step nothing else is left to chance; the rows are counted."""
+    from dpltm.gradients import RecordGradients
+
+    rows: list[int] = []
+    inner = RecordGradients.filtered_sum
+
+    def count(self: RecordGradients, x: Any, *rest: Any) -> Any:
+        rows.append(len(x))
+        return inner(self, x, *rest)
+
+    monkeypatch.setattr(RecordGradients, "filtered_sum", count)
+    weights = []
+    for physical in (None, 7, 100_000):
+        run = trained(
+            start=fresh(ModelSpec("mlp:4", FEATURES, CLASSES), 0), dataset=records(0, count=60), noise_multiplier=0.0,
+            steps=2, batch_size=60.0, optimizer="adam", lr=0.01, physical_batch=physical,
+        )  # fmt: skip
+        assert run.config["resolved"]["sampling_rate"] == 1
+        assert run.config["options"]["physical_batch"] == physical
+        weights.append(dict(run.model.named_parameters()))
+    assert rows == [60] * 2 + ([7] * 8 + [4]) * 2 + [60] * 2
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-5)
+        assert torch.equal(weights[2][name], value)
+
+
+def test_bfloat16_is_used_and_costs_the_same(monkeypatch):
+    from torch import nn
+
+    outputs = set()
+    inner = nn.Linear.forward
+
+    def note(self: nn.Linear, x: Any) -> Any:
+        out = inner(self, x)
+        outputs.add(out.dtype)
+        return out
+
+    plain = trained(noise_multiplier=4.0)
+    monkeypatch.setattr(nn.Linear, "forward", note)
+    trained(noise_multiplier=4.0)
+    assert outputs == {torch.float32}
+    run = trained(noise_multiplier=4.0, precision="bfloat16")
+    assert torch.bfloat16 in outputs
+    assert run.privacy is not None
+    assert plain.privacy is not None
+    assert run.privacy.certified == plain.privacy.certified
+    for key in ("sensitivity", "noise_std"):
+        assert run.config["resolved"][key] == plain.config["resolved"][key]
+    assert {value.dtype for value in run.model.parameters()} == {torch.float32}
+
+
+def test_copies_cost_nothing():
+    """The mean over copies of an image, before the filter."""
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (60, 6, 6), dtype=np.uint8), draw.integers(0, CLASSES, 60)
+    images = from_arrays(x, y, classes=CLASSES, name="images")
+    made = [
+        trained(start=fresh(ModelSpec("mlp", 36, CLASSES), 0), dataset=images, noise_multiplier=2.0, augment=augment)
+        for augment in ("none", "shift-flip")
+    ]
+    plain, copies = (run.privacy for run in made)
+    assert plain is not None
+    assert copies is not None
+    assert plain.certified == copies.certified
+    assert [run.config["resolved"]["augment"] for run in made] == ["none", "shift-flip"]

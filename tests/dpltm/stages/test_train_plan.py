@@ -1,0 +1,506 @@
+"""A training before it starts: what is refused, what is entered for whom, and how the budget is divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpltm.data import from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.models import ModelSpec
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.event_json import ref_to_text
+from dpltm.privacy.events import (
+    SETTINGS,
+    BudgetEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    SelectionEvent,
+    TrainingEvent,
+    now,
+)
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.words import describe
+from dpltm.stages.services import Services
+from dpltm.stages.starting_point import fresh, from_round, from_winner, starting_point
+from dpltm.stages.train import NO_NAMED_LEDGER, facts, planned_report
+from dpltm.stages.train_checks import check_options
+from dpltm.stages.train_plan import plan
+from dpltm.ticket_set import Winner
+from stage_cases import CLASSES, FEATURES, SPEC, a_draw, planned, records, ticket_set
+
+DENSE = ModelSpec("mlp", FEATURES, CLASSES)
+
+
+@pytest.fixture
+def registry():
+    return RecordRegistry()
+
+
+@pytest.fixture
+def ledger(registry):
+    return Ledger(registry=registry)
+
+
+def refusal(error: type[Exception] = InputError, **options) -> str:
+    with pytest.raises(error) as caught:
+        planned(**options)
+    return str(caught.value)
+
+
+def kinds(events) -> list[str]:
+    return [type(event).__name__.removesuffix("Event").lower() for event in events]
+
+
+# --- what is refused of the options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1"),
+        (
+            {"epsilon": 1.0, "noise_multiplier": 1.0},
+            "`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1",
+        ),
+        ({"epsilon": 0.0}, "`epsilon`: 0 is not a positive number up to 10000"),
+        ({"epsilon": math.nan}, "`epsilon`: nan is not a positive number up to 10000"),
+        ({"noise_multiplier": -1.0}, "`noise_multiplier`: -1 is not a number from 0 to 1e+06"),
+        ({"noise_multiplier": math.nan}, "`noise_multiplier`: nan is not a number from 0 to 1e+06"),
+        ({"noise_multiplier": math.inf}, "`noise_multiplier`: inf is not a number from 0 to 1e+06"),
+        ({"noise_multiplier": 1e200}, "`noise_multiplier`: 1e+200 is not a number from 0 to 1e+06"),
+        ({"epsilon": 1.0, "epochs": 2.0, "steps": 2}, "`epochs`, `steps`: give one of them"),
+        ({"epsilon": 1.0, "epochs": 0.0}, "`epochs`: 0 is not a positive number"),
+        ({"epsilon": 1.0, "epochs": -1.0}, "`epochs`: -1 is not a positive number"),
+        ({"epsilon": 1.0, "epochs": math.nan}, "`epochs`: nan is not a positive number"),
+        ({"epsilon": 1.0, "epochs": math.inf}, "`epochs`: inf is not a positive number"),
+        ({"epsilon": 1.0, "steps": 0}, "`steps`: 0 is not a positive whole number"),
+        ({"epsilon": 1.0, "steps": 10**8 + 1}, "`epochs`, `steps`: more than 100,000,000 steps; ask for fewer"),
+        ({"epsilon": 1.0, "batch_size": 201.0}, "`batch_size`: 201 is not between 0 and the 200 records of records0"),
+        ({"epsilon": 1.0, "batch_size": 0.0}, "`batch_size`: 0 is not between 0 and the 200 records of records0"),
+        ({"epsilon": 1.0, "batch_size": math.nan}, "`batch_size`: nan is not between 0 and the 200 records of records0"),
+        ({"epsilon": 1.0, "clip_norm": 0.0}, "`clip_norm`: 0.0 is not a number between 1e-06 and 1e+06"),
+        (
+            {"epsilon": 1.0, "filter": "tanh", "tanh_range": 0.0},
+            "`tanh_range`: 0.0 is not a number between 1e-06 and 1e+06",
+        ),
+        (
+            {"epsilon": 1.0, "filter": "tanh", "tanh_scale": -1.0},
+            "`tanh_scale`: -1.0 is not a number between 1e-06 and 1e+06",
+        ),
+        ({"epsilon": 1.0, "no_pre_clip": True}, "`no_pre_clip`: only for `filter` tanh, not clip"),
+        (
+            {"epsilon": 1.0, "noise": "nominal"},
+            "`noise`: nominal is the tanh paper's calibration, only for `filter` tanh or sigmoid, not clip",
+        ),
+        ({"epsilon": 1.0, "lr": -1.0}, "`lr`: -1.0 is not a positive number"),
+        ({"epsilon": 1.0, "optimizer": "lion"}, "`optimizer`: 'lion' is not one of sgd, momentum, adam, adagrad"),
+        ({"epsilon": 1.0, "adjacency": "other"}, "`adjacency`: 'other' is not one of add-remove, replace-one"),
+        ({"epsilon": 1.0, "noise": "none"}, "`noise`: 'none' is not one of secure, fast, nominal"),
+        ({"epsilon": 1.0, "physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+        ({"epsilon": 1.0, "seed": -1}, "`seed`: -1 is not between 0 and 2^63 - 1"),
+        ({"epsilon": 1.0, "eval_private": 0.0}, "`eval_private`: 0 is not a positive number up to 10000"),
+        ({"epsilon": 1.0, "stop_at": 1.5}, "`stop_at`: 1.5 is not an accuracy above 0 and at most 1"),
+        (
+            {"epsilon": 1.0, "accountant": "clt"},
+            "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma",
+        ),
+        (
+            {"epsilon": 1.0, "budget_stop": True},
+            "`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent",
+        ),
+        (
+            {"epsilon": 1.0, "noise_multiplier": 1.0, "filter": "tanh", "noise": "nominal", "budget_stop": True},
+            "`budget_stop`: holds for certified noise only; leave `noise` nominal out",
+        ),
+        ({"epsilon": 1.0, "centre": 1.0}, "`centre`: 1 is not a part between 0 and 1, such as 0.05"),
+        ({"epsilon": 1.0, "centre": math.nan}, "`centre`: nan is not a part between 0 and 1, such as 0.05"),
+        (
+            {"noise_multiplier": 2.0, "centre": 0.1},
+            "`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget",
+        ),
+        (
+            {"epsilon": 1.0, "centre": 0.1},
+            "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records",
+        ),
+        (
+            {"epsilon": 1.0, "per_user": 5},
+            "`per_user`: bounds what a user gives, so it goes with `unit` user; leave it out, or add that",
+        ),
+        (
+            {"epsilon": 1.0, "delta": 0.01},
+            "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
+        ),
+        (
+            {"epsilon": 1.0, "delta": 1e-16},
+            "`delta`: 1e-16 is below 1e-15, which the accountant does not resolve; take a larger one",
+        ),
+        ({"epsilon": 1.0, "tuned_on": "nothing"}, "`tuned_on`: not as dpltm tune writes it: NAME ID KEY CUT START STOP"),
+    ],
+)  # fmt: skip
+def test_options(options, message, ledger):
+    assert refusal(ledger=ledger, **options) == message
+    assert ledger.events == ()
+
+
+@pytest.mark.parametrize("name", ["clip", "per-layer", "radial-tanh", "auto", "normalize"])
+def test_there_is_nothing_to_compile_in_a_radial_filter(name):
+    with pytest.raises(InputError) as caught:
+        check_options(TrainOptions(epsilon=1.0, compile=True, filter=name))
+    assert str(caught.value) == (
+        f"`compile`: only for element-wise filters (tanh, tanh-clip, sigmoid); {name} has nothing to compile"
+    )
+
+
+# --- what is refused of tickets and records ---
+
+
+def test_a_round_that_is_not_there(ledger):
+    with pytest.raises(ArtifactError, match=r"^tickets@3: no such round; it has rounds 0 to 2$"):
+        from_round(ticket_set(ledger.registry), 3)
+
+
+def test_a_set_without_a_round(ledger):
+    tickets, dataset = ticket_set(ledger.registry), records(0)
+    with pytest.raises(InputError, match=r"^`round` is missing: say which ticket of the set"):
+        starting_point(tickets, dataset)
+    with pytest.raises(InputError, match=r"^`round`, `dense`: the whole network is no ticket"):
+        starting_point(tickets, dataset, round=1, dense=True)
+    with pytest.raises(InputError, match=r"^`round`: mlp:4 is a network, which has none"):
+        starting_point("mlp:4", dataset, round=1)
+    with pytest.raises(InputError, match=r"^`ticket`: a winner without its ticket set"):
+        starting_point(Winner(1, ()), dataset)
+    whole = starting_point(tickets, dataset, dense=True)
+    assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "what"),
+    [
+        (np.zeros((60, FEATURES + 1), np.uint8), np.arange(60) % CLASSES, "6 features, but these has 7"),
+        (np.zeros((60, FEATURES), np.uint8), np.arange(60) % 2, "3 classes, but these has 2"),
+    ],
+)
+def test_records_of_another_shape(x, y, what):
+    message = refusal(dataset=from_arrays(x, y, name="these"), epsilon=1.0)
+    assert message.startswith(f"tickets: its network {'takes' if 'features' in what else 'has'} {what}")
+
+
+def test_copies_of_what_is_no_image_or_for_another_network():
+    assert refusal(epsilon=1.0, augment="flip").startswith("`augment`: flip takes images")
+    x = np.zeros((60, 14, 14), np.uint8)
+    images = from_arrays(x, np.arange(60) % CLASSES, name="images")
+    cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
+    assert refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip") == (
+        "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
+    )
+
+
+def test_a_relation_that_the_ledger_does_not_have(ledger):
+    ledger.append(planned(ledger=ledger, noise_multiplier=9.0).event)
+    assert refusal(ledger=ledger, noise_multiplier=9.0, adjacency="replace-one") == (
+        "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee; use one"
+        " relation throughout, or separate ledgers"
+    )
+
+
+# --- what is entered, and on whose records ---
+
+
+def test_a_public_ticket_costs_nothing(ledger):
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    assert (plan.lineage, plan.sources) == ((), (plan.start.tickets.source,))
+    assert plan.event.dataset == plan.records
+    assert planned_report(plan).certified.epsilon == epsilon([plan.event], 1e-5)
+
+
+def test_a_ticket_made_with_no_mechanism_is_said_on_its_own_records(ledger):
+    mine, theirs = records(0), records(1)
+    for source, certified in ((mine, math.inf), (theirs, None)):
+        tickets = ticket_set(ledger.registry, "private", source)
+        plan = planned(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
+        (said,) = plan.lineage
+        assert (kinds([said]), said.dataset, said.provenance) == (["provenance"], tickets.source, "private")
+        report = planned_report(plan)
+        assert report.certified.epsilon == (epsilon([plan.event], 1e-5) if certified is None else certified)
+        assert any("with no mechanism" in note for note in report.notes)
+
+
+def test_where_tickets_come_from_is_said_once(ledger):
+    tickets = ticket_set(ledger.registry, "private", records(0))
+    for number, expected in ((1, ["provenance"]), (2, [])):
+        plan = planned(ledger=ledger, start=from_round(tickets, number), noise_multiplier=5.0)
+        assert kinds(plan.lineage) == expected
+        for event in (*plan.lineage, plan.event):
+            ledger.append(event)
+
+
+def test_what_a_dp_ticket_spent_is_entered_on_its_records(ledger):
+    theirs = ledger.registry.reference(records(1))
+    made = planned(ledger=ledger, dataset=records(1), start=fresh(DENSE, 0), noise_multiplier=3.0).event
+    tickets = replace(ticket_set(ledger.registry, "dp", records(1)), events=(made,))
+    plan = planned(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
+    assert kinds(plan.lineage) == ["training", "provenance"]
+    assert all(event.dataset.surely_overlaps(theirs) for event in plan.lineage)
+    assert planned_report(plan).certified.epsilon == epsilon([plan.event], 1e-5)
+    again = planned(ledger=Ledger(plan.lineage, registry=ledger.registry), start=plan.start, noise_multiplier=5.0)
+    assert again.lineage == ()
+
+
+def test_public_records_cannot_be_private(ledger):
+    assert refusal(ledger=ledger, dataset=records(1), epsilon=1.0) == (
+        "tickets: its tickets were made from records1, declared public, and records1 shares records with it; the same"
+        " records cannot be private here: take another `subset` or `dataset`, or generate with `provenance` private"
+    )
+    told = ProvenanceEvent(
+        ledger.registry.reference(records(0), public=True), now(), "add-remove", "record", "public", "x"
+    )
+    ledger.append(told)
+    assert refusal(ledger=ledger, epsilon=1.0).startswith("`dataset`: the ledger has records0 down as public")
+
+
+def test_private_records_cannot_become_public(ledger):
+    """The ledger holds a release from the records that settings are said to have been searched on in public."""
+    theirs = planned(ledger=ledger, dataset=records(2), start=fresh(DENSE, 0), noise_multiplier=5.0).event
+    ledger.append(theirs)
+    searched = ref_to_text(ledger.registry.reference(records(2), public=True))
+    assert refusal(ledger=ledger, noise_multiplier=5.0, tuned_on=searched).startswith(
+        "`dataset`, `public`: the ledger holds what was spent on records2, so they are private"
+    )
+
+
+def test_settings_that_were_searched_on_public_records(ledger):
+    searched = ref_to_text(ledger.registry.reference(records(2), public=True))
+    plan = planned(ledger=ledger, noise_multiplier=5.0, tuned_on=searched)
+    (said,) = plan.lineage
+    assert (said.provenance, said.ticket_set) == ("public", f"{SETTINGS}of dpltm tune")
+    assert said.dataset.surely_overlaps(ledger.registry.look_at(records(2)))
+    mine = ref_to_text(ledger.registry.reference(records(0), public=True))
+    assert refusal(ledger=ledger, noise_multiplier=5.0, tuned_on=mine).startswith(
+        "`tuned_on`: settings were searched on records0, declared public, and records0 shares records with it"
+    )
+
+
+def test_a_draw_is_entered_where_the_ledger_lacks_it(ledger):
+    tickets = ticket_set(ledger.registry)
+    drawn = a_draw(ledger.registry.reference(records(0)), tickets, adaptive=False)
+    winner = Winner(2, (drawn,), (), tickets)
+    plan = planned(ledger=ledger, start=from_winner(winner), noise_multiplier=5.0)
+    assert (plan.start.round, plan.lineage) == (2, (drawn,))
+    held = planned(ledger=Ledger((drawn,), registry=ledger.registry), start=from_winner(winner), noise_multiplier=5.0)
+    assert held.lineage == ()
+    assert planned_report(held).certified == planned_report(plan).certified
+    other = planned(ledger=ledger, start=from_winner(winner, 1), noise_multiplier=5.0)  # a round that never won
+    assert (other.start.round, other.lineage) == (1, ())
+
+
+def test_a_draw_that_enters_after_other_releases_counts_as_a_later_one(ledger):
+    tickets = ticket_set(ledger.registry)
+    drawn = a_draw(ledger.registry.reference(records(0)), tickets, adaptive=False)
+    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)
+    plan = planned(ledger=ledger, start=from_winner(Winner(2, (drawn,), (), tickets)), noise_multiplier=5.0)
+    assert plan.lineage == (replace(drawn, adaptive=True),)
+
+
+def test_a_draw_on_other_records_is_entered_on_them(ledger):
+    tickets = ticket_set(ledger.registry)
+    theirs = ledger.registry.reference(records(2))
+    plan = planned(
+        ledger=ledger, start=from_winner(Winner(2, (a_draw(theirs, tickets),), (), tickets)), noise_multiplier=5.0
+    )
+    assert [event.dataset for event in plan.lineage] == [theirs]
+    assert theirs in plan.sources
+    report = planned_report(plan)
+    assert report.certified.epsilon == epsilon([plan.event], 1e-5)
+    assert "the winner was drawn on other records, records2, and depends on them" in report.notes
+
+
+def test_a_round_taken_by_hand_brings_the_draws_of_the_ledger_of_its_set(ledger):
+    """Which round won is not on record in memory: a draw may be behind any choice."""
+    tickets = ticket_set(ledger.registry)
+    drawn = a_draw(ledger.registry.reference(records(0)), tickets)
+    kept = replace(tickets, ledger=Ledger((drawn,), registry=ledger.registry))
+    plan = planned(ledger=ledger, start=starting_point(kept, records(0), round=1), noise_multiplier=5.0)
+    assert plan.lineage == (drawn,)
+    assert starting_point(kept, records(0), dense=True).drawn == ()
+
+
+def test_test_records_that_the_ledger_protects(ledger):
+    theirs = records(2)
+    ledger.append(planned(ledger=ledger, dataset=theirs, start=fresh(DENSE, 0), noise_multiplier=5.0).event)
+    x, y = theirs.train.x[:30], theirs.train.y[:30]
+    mine = records(0).train
+    shown = from_arrays(mine.x, mine.y, test=(x, y), classes=CLASSES, name="mine")
+    assert refusal(ledger=ledger, dataset=shown, noise_multiplier=5.0) == (
+        "`dataset`, `test`: 30 of the 30 test records of mine are records of records2, which the ledger protects, so"
+        " accuracy there would show them; take them out"
+    )
+    assert planned(ledger=ledger, dataset=shown, noise_multiplier=5.0, eval_private=1.0).evaluations
+
+
+def test_who_has_named_a_ledger_is_not_told_to_name_one(ledger):
+    start, options = from_round(ticket_set(ledger.registry), 1), TrainOptions(steps=2, noise_multiplier=5.0)
+    for named in (True, False):
+        made = plan(start, records(0), options, ledger, Services(), names_ledger=named)
+        assert (NO_NAMED_LEDGER in planned_report(made).notes) is not named
+
+
+# --- how the budget is divided ---
+
+
+def test_the_budget_covers_what_the_ledger_holds(ledger):
+    tickets = ticket_set(ledger.registry)
+    ledger.append(a_draw(ledger.registry.reference(records(0)), tickets, 0.5))
+    plan = planned(ledger=ledger, start=from_round(tickets, 2), epsilon=1.0)
+    certified = planned_report(plan).certified.epsilon
+    assert 0.998 < certified <= 1
+    assert epsilon([plan.event], 1e-5) < 0.85
+    assert certified == epsilon([*ledger.events, plan.event], 1e-5)
+
+
+REMEDY = (
+    "; set a larger `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with"
+    " this one"
+)
+
+
+@pytest.mark.parametrize("budget", [0.3, 3.0, 30.0])
+def test_a_spent_budget(ledger, budget):
+    spent = planned(ledger=ledger, steps=30, epsilon=budget).event
+    ledger.append(spent)
+    assert refusal(BudgetError, ledger=ledger, steps=30, epsilon=budget) == (
+        f"budget: on these records epsilon {epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}), which"
+        f" leaves less than 2 % of {budget:g}, nothing but noise{REMEDY}"
+    )
+    assert planned(ledger=ledger, steps=30, epsilon=2 * budget).event.steps == 30  # as the message says
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_multiplier": 3.0, "budget_stop": True},
+        {"noise_multiplier": 3000.0, "budget_stop": True},  # all of it fits the crumb
+        {"eval_private": 1e-4},
+        {"accountant": "rdp"},
+        {"centre": 0.05},
+    ],
+    ids=["budget-stop", "budget-stop-noise", "eval-private", "rdp", "centre"],
+)
+def test_whatever_else_takes_part_of_a_spent_budget(ledger, options):
+    mapped = records(0)
+    mapped = replace(mapped, feature_map=make_feature_map("unit:1", mapped.train.x.shape[1:], mapped.bounds))
+    given = {"ledger": ledger, "start": fresh(DENSE, 0), "dataset": mapped, "steps": 30, "epsilon": 1.0}
+    ledger.append(planned(**given).event)
+    message = refusal(BudgetError, **given, **options)
+    assert message.startswith("budget: on these records epsilon ")
+    assert "goes to 30 steps of training" in message
+    assert message.endswith(REMEDY)
+
+
+def test_what_is_planned_is_named_as_well():
+    assert refusal(BudgetError, steps=30, epsilon=1.0, eval_private=0.99).startswith(
+        "budget: on these records epsilon 0.99 goes to count of right answers on the training records"
+    )
+
+
+def test_a_paper_s_budget_that_draws_have_taken(ledger):
+    """Tickets made from the very records: eps1 and eps2 add up nominally, and 0.005 of 1 is left for the training."""
+    tickets = ticket_set(ledger.registry, "private", records(0))
+    for eps1 in (0.5, 0.495):
+        ledger.append(a_draw(ledger.registry.reference(records(0)), tickets, eps1))
+    message = refusal(BudgetError, ledger=ledger, start=from_round(tickets, 1), steps=30, epsilon=1.0)
+    assert message.startswith("budget: on these records nominal epsilon 0.995 goes to a winner drawn from 2 tick")
+    assert " and 1 other release, which leaves less than 2 % of 1" in message
+
+
+def test_a_paper_s_budget_is_divided_nominally(ledger):
+    """As DPLTM's Theorem 3 has it: eps1 + eps2; nothing is certified."""
+    tickets = ticket_set(ledger.registry, "private", records(0))
+    ledger.append(a_draw(ledger.registry.reference(records(0)), tickets, 0.4))
+    report = planned_report(planned(ledger=ledger, start=from_round(tickets, 1), steps=30, epsilon=1.0))
+    assert report.certified.epsilon == math.inf
+    assert report.nominal is not None
+    assert 0.998 < report.nominal.epsilon <= 1
+
+
+def test_nothing_is_left_where_a_release_had_no_protection(ledger):
+    ref = ledger.registry.reference(records(0))
+    ledger.append(NonPrivateEvent(ref, now(), "add-remove", "record", "scores"))
+    assert refusal(BudgetError, ledger=ledger, epsilon=1.0) == (
+        "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state"
+        " the noise with `noise_multiplier` instead of `epsilon`"
+    )
+    assert planned_report(planned(ledger=ledger, noise_multiplier=5.0)).certified.epsilon == math.inf
+
+
+def test_a_budget_that_is_set_on_the_records(ledger):
+    ref = ledger.registry.reference(records(0))
+    ledger.append(BudgetEvent(ref, now(), "add-remove", "record", 1.0, 1e-5))
+    assert refusal(BudgetError, ledger=ledger, epsilon=2.0).startswith("budget: this would bring records0 to epsilon ")
+    assert planned(ledger=ledger, epsilon=1.0).event.steps == 2
+
+
+def test_the_run_stops_where_the_budget_ends():
+    plan = planned(steps=40, epsilon=1.0, noise_multiplier=2.0, budget_stop=True)
+    taken = plan.event.steps
+    assert 0 < taken < 40
+    assert (plan.config.steps, facts(plan)["steps"]) == (taken, taken)
+    assert f"`budget_stop` ends training after {taken} of 40 steps, before the one that would exceed" in plan.notes
+    assert planned_report(plan).certified.epsilon <= 1
+    more = planned(steps=taken + 1, noise_multiplier=2.0)
+    assert planned_report(more).certified.epsilon > 1
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
+    dataset = records(0)
+    dataset = replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
+    plan = planned(
+        start=fresh(DENSE, 0), dataset=dataset, steps=6, epsilon=2.0, centre=0.2, adjacency=adjacency, batch_size=50.0
+    )
+    told, mean = plan.lineage
+    assert (kinds([told, mean]), mean) == (["provenance", "gaussian"], plan.centre)
+    assert mean.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
+    certified = epsilon([mean, plan.event], 1e-5)
+    assert planned_report(plan).certified.epsilon == certified
+    assert 1.99 < certified <= 2
+    # a fifth of the budget, where noise adds up by its inverse square
+    alone = replace(mean, noise_multiplier=mean.noise_multiplier * math.sqrt(0.2))
+    assert epsilon([alone], 1e-5) == pytest.approx(2, rel=5e-3)
+    assert any("20 % of the budget" in note for note in planned_report(plan).notes)
+
+
+@pytest.mark.parametrize(("stop_at", "count"), [(None, 1), (0.9, 10)])
+def test_evaluations_on_the_records_are_paid_for_one_by_one(stop_at, count):
+    plan = planned(steps=40, noise_multiplier=5.0, eval_private=0.5, stop_at=stop_at)
+    assert plan.lineage == plan.evaluations
+    assert [event.epsilon for event in plan.evaluations] == [0.5 / count] * count
+    assert len({event.time for event in (*plan.evaluations, plan.event)}) == count + 1
+    note = "accuracy is that on the training records, with noise; its epsilon of 0.5 is included"
+    assert note in planned_report(plan).notes
+
+
+def test_stopping_on_private_records_must_be_paid_for():
+    assert refusal(noise_multiplier=5.0, stop_at=0.9).startswith(
+        "`stop_at`: records0 has no test split, and stopping on the private records is a release that nothing pays for"
+    )
+    assert planned(dataset=records(0, test=20), noise_multiplier=5.0, stop_at=0.9).lineage == ()
+    assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith(
+        "`eval_private`: 1e-09 over 1 evaluations is noth"
+    )
+
+
+def test_nothing_is_entered_by_a_plan(ledger):
+    before = ledger.events
+    plan = planned(ledger=ledger, epsilon=1.0)
+    assert ledger.events == before == ()
+    assert isinstance(plan.event, TrainingEvent)
+    assert plan.config.noise_std == facts(plan)["noise_multiplier"] * facts(plan)["sensitivity"]
+    assert not any(isinstance(event, SelectionEvent) for event in plan.lineage)
+    assert plan.start.spec == SPEC

@@ -1,0 +1,325 @@
+"""The search for settings: every one is tried under the noise that the private run will have, on public records alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm.data import from_arrays
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import ArtifactError, CalibrationError, InputError
+from dpltm.models import ModelSpec, build
+from dpltm.options.tune import TuneOptions
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.ledger import Ledger
+from dpltm.stages import tune as stage
+from dpltm.stages.services import Services
+from dpltm.stages.starting_point import fresh
+from dpltm.stages.train import facts
+from stage_cases import CLASSES, FEATURES, SPEC, body, planned, records, ticket_set
+
+QUICK = {"for_records": 700, "epsilon": 2.0, "epochs": "1", "batch_size": "100", "lr": "1"}
+"""Seven steps at a sampling rate of a seventh."""
+
+
+def plan(target: Any = "mlp", dataset: Any = None, ledger: Ledger | None = None, **options: Any) -> stage.SearchPlan:
+    ledger = Ledger(registry=RecordRegistry()) if ledger is None else ledger
+    target = ticket_set(ledger.registry) if target == "tickets" else target
+    dataset = records(1) if dataset is None else dataset
+    return stage.plan(target, dataset, TuneOptions(**{**QUICK, **options}), ledger)
+
+
+def search(*given: Any, **options: Any) -> stage.SearchResult:
+    return stage.tune(plan(*given, **options), Services())
+
+
+def refusal(*given: Any, error: type[Exception] = InputError, **options: Any) -> str:
+    with pytest.raises(error) as caught:
+        plan(*given, **options)
+    return str(caught.value)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The networks that are scored, in order: a list that fills."""
+    networks, judge = [], stage.accuracy
+
+    def listening(model, x, y):
+        networks.append({name: value.detach().clone() for name, value in model.named_parameters()})
+        return judge(model, x, y)
+
+    monkeypatch.setattr(stage, "accuracy", listening)
+    return networks
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    """Makes the search see these scores, one a training, and train nothing."""
+    left: list[float] = []
+    monkeypatch.setattr(stage, "accuracy", lambda *_: left.pop(0))
+    monkeypatch.setattr(stage, "train", lambda *_, **__: None)
+    return left
+
+
+# --- the noise ---
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_every_setting_has_the_noise_of_the_private_run(accountant):
+    """Each combination is calibrated for itself, to all of the budget and no more."""
+    lists = {"epochs": "1,4", "batch_size": "50,100", "clip_norm": "0.5", "delta": 1e-4}
+    found = plan(accountant=accountant, **lists).trainings
+    assert {(setting.epochs, setting.batch_size, event.steps) for setting, event in found} == {
+        (1, 50, 14), (1, 100, 7), (4, 50, 56), (4, 100, 28),
+    }  # fmt: skip
+    for setting, event in found:
+        assert event.sampling_rate == setting.batch_size / 700
+        assert 2 * (1 - 1e-3) <= epsilon([event], 1e-4, accountant) <= 2
+    assert len({event.noise_multiplier for _, event in found}) == 4
+
+
+def test_it_is_what_a_training_calibrates():
+    """Of as many private records as ``for_records`` says."""
+    ((_, event),) = plan("mlp:8", for_records=200, batch_size="50").trainings
+    private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
+    assert (event.noise_multiplier, event.steps) == (facts(private)["noise_multiplier"], facts(private)["steps"])
+
+
+@pytest.mark.parametrize("public", [60, 4000])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_mean_gradients_are_as_noisy_as_the_private_ones(trained, public, optimizer):
+    """One step on records of zeros: no gradient but that of the biases, so the weights move by noise alone.
+
+    The private batch is of 1,000 records: more than the smaller public set has, whose mean gradient is full all the same.
+    """
+    inputs, classes, batch, lr, clip = 700, 10, 1000, 3.0, 0.95
+    labels = np.arange(public) % classes
+    labels[: public // 2] = 0
+    test = (np.ones((10, inputs), np.uint8), np.arange(10))
+    zeros = from_arrays(np.zeros((public, inputs), np.uint8), labels, test=test, name="zeros")
+    budget = {"for_records": 5000, "epsilon": 1.0, "epochs": "0.2", "batch_size": str(batch)}
+    best = search("mlp", zeros, **budget, lr=str(lr), clip_norm=str(clip), optimizer=optimizer, seed=3).best
+    assert best.steps == 1
+    start = dict(build(ModelSpec("mlp", inputs, classes), 3).named_parameters())
+    (end,) = trained
+    (weight,) = (name for name in start if name.endswith("weight"))
+    (bias,) = (name for name in start if name.endswith("bias"))
+    expected = best.noise_multiplier * clip / batch
+    moves = ((end[weight] - start[weight]) / lr).detach().double().flatten().numpy()
+    count = len(moves)
+    assert abs(moves.mean()) < 5 * expected / math.sqrt(count)
+    assert abs((moves**2).mean() / expected**2 - 1) < 5 * math.sqrt(2 / count)  # 6 % for 7,000 weights
+    # the gradient of the biases: a tenth less how frequent the class is; no record's norm, sqrt(0.9), is clipped
+    gradient = 0.1 - np.bincount(labels, minlength=classes) / public
+    spread = 0 if public < batch else 0.95 / math.sqrt(batch)  # who was drawn
+    moved = -(end[bias] - start[bias]).detach().numpy() / lr
+    np.testing.assert_allclose(moved, gradient, atol=6 * math.hypot(expected, spread))
+    assert abs(gradient[0]) > 0.4
+
+
+# --- what is tried ---
+
+
+def test_all_combinations_the_best_first(scores):
+    scores += [0.1, 0.4, 0.3, 0.2]
+    found = search(lr="1,2", clip_norm="0.5,1")
+    assert [(trial.lr, trial.clip_norm, trial.accuracy) for trial in found.trials] == [
+        (1, 1, 0.4), (2, 0.5, 0.3), (2, 1, 0.2), (1, 0.5, 0.1),
+    ]  # fmt: skip
+    assert found.best is found.trials[0]
+    assert all((trial.round, trial.density) == (None, 1) for trial in found.trials)
+
+
+def test_the_mean_of_repeats_decides(scores):
+    scores += [0.9, 0.1, 0.3, 0.6, 0.4, 0.5]
+    trials = search(lr="1,2", repeats=3).trials
+    assert [trial.lr for trial in trials] == [2, 1]
+    assert [trial.accuracies for trial in trials] == [[0.6, 0.4, 0.5], [0.9, 0.1, 0.3]]
+    assert [trial.accuracy for trial in trials] == pytest.approx([0.5, 1.3 / 3])
+
+
+def test_repeats_start_from_other_weights(trained):
+    """Of a fresh network; a step size of next to nothing leaves them as they were drawn."""
+    search("mlp:8", lr="1e-9", repeats=2, seed=5)
+    for seed, end in zip((5, 6), trained, strict=True):
+        for name, value in build(SPEC, seed).named_parameters():
+            torch.testing.assert_close(end[name], value.detach(), rtol=0, atol=1e-6)
+
+
+def test_some_combinations_by_seed():
+    """As many as asked for, none twice, the same for the same seed; all of them where there are fewer."""
+    tried = []
+    for seed in (1, 1, 2, 3, 4):
+        found = plan(lr="1,2,3,4,5,6", clip_norm="1,2", trials=3, seed=seed).trainings
+        tried.append({(setting.lr, setting.clip_norm) for setting, _ in found})
+        assert len(found) == len(tried[-1]) == 3
+    assert tried[0] == tried[1]
+    assert len({frozenset(some) for some in tried}) > 1
+    assert len(plan(lr="1,2", trials=9).trainings) == 2
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(None, {1, 2}), ("2,0", {0, 2})])
+def test_rounds_of_a_set(trained, rounds, expected):
+    """Every ticket starts from the weights of the set, and what its mask prunes stays zero."""
+    found, made = search("tickets", records(3), rounds=rounds, lr="1e-9"), body()
+    assert {trial.round for trial in found.trials} == expected
+    for trial in found.trials:
+        assert trial.density == made.tickets[trial.round].mask.density
+    in_order = [made.tickets[setting.round] for setting, _ in found.plan.trainings]
+    for end, ticket in zip(trained, in_order, strict=True):
+        for name, value in end.items():
+            torch.testing.assert_close(value, made.theta0[name] * ticket.mask[name], rtol=0, atol=1e-6)
+
+
+def test_it_finds_what_trains():
+    """A step size of next to nothing leaves a network at chance; a usual one does not."""
+    best, worst = search("mlp:16", records(1, count=700, test=300), lr="1e-6,1", epochs="20", epsilon=100.0).trials
+    assert (best.lr, worst.lr) == (1, 1e-6)
+    assert best.accuracy > 0.6 > 0.5 > worst.accuracy
+
+
+def test_without_a_test_split_a_fifth_of_the_records_is_held_out(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (53, 6), dtype=np.uint8), rng.integers(0, 3, 53)
+    seen = {}
+
+    def train(model, mask, records, config, **_):
+        del model, mask, config
+        seen["train"] = records.take(np.arange(len(records)))
+
+    def accuracy(model, *test):
+        del model
+        seen["test"] = test
+        return 0.5
+
+    monkeypatch.setattr(stage, "train", train)
+    monkeypatch.setattr(stage, "accuracy", accuracy)
+    assert search("mlp", from_arrays(x, y, classes=3)).best.accuracy == 0.5
+    # which fifth is drawn; no record is on both sides, and none is missing
+    parts = {name: (found_x.numpy(), found_y.numpy()) for name, (found_x, found_y) in seen.items()}
+    assert {name: len(part[1]) for name, part in parts.items()} == {"test": 10, "train": 43}
+    found = np.vstack([np.column_stack(part) for part in parts.values()])
+    wanted = np.column_stack([(x / 255).astype(np.float32), y])
+    np.testing.assert_allclose(found[np.lexsort(found.T)], wanted[np.lexsort(wanted.T)], atol=1e-6)
+
+
+def test_options_reach_the_training(monkeypatch):
+    configs = []
+    monkeypatch.setattr(stage, "train", lambda *arguments, **_: configs.append(arguments[3]))
+    monkeypatch.setattr(stage, "accuracy", lambda *_: 0.5)
+    best = search(optimizer="adam", schedule="cosine", average="poly", clip_norm="0.25").best
+    (config,) = configs
+    assert (config.optimizer, config.schedule, config.average, config.lr) == ("adam", "cosine", "poly", 1)
+    assert (config.filter.clip_norm, config.steps, config.expected_batch) == (0.25, 7, 100)
+    assert config.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
+
+
+def test_nothing_is_spent(scores):
+    scores += [0.5, 0.5]
+    ledger = Ledger(registry=RecordRegistry())
+    found = search("tickets", records(1), ledger)
+    assert ledger.events == ()
+    assert (found.privacy.certified.epsilon, found.privacy.nominal) == (0, None)
+    searched, flattered = found.privacy.notes
+    assert searched.startswith("searched on records1, declared public: no private record was read")
+    assert flattered == "the tickets were made from records1 as well, which flatters them here"
+    assert set(asdict(found.best)) == {
+        "round", "density", "lr", "clip_norm", "epochs", "batch_size", "steps", "noise_multiplier", "accuracy",
+        "accuracies",
+    }  # fmt: skip
+
+
+# --- refusals ---
+
+REFUSED = {
+    "budget": ({"epsilon": 0.0}, "`epsilon`: 0 is not a positive number up to 10000"),
+    "delta": ({"delta": 1.0}, "`delta`: 1 is not between 1e-15 and 1"),
+    "delta of so many": ({"delta": 0.002}, "`delta`: 0.002 is not below 1/n for 700 records; take a smaller one"),
+    "records": ({"for_records": 0}, "`for_records`: 0 is not a positive whole number"),
+    "no records": (
+        {"for_records": None},
+        "`for_records` is missing: Public number of private records that the settings are for.",
+    ),
+    "no budget": ({"epsilon": None}, "`epsilon` is missing: Budget of the private training."),
+    "repeats": ({"repeats": 0}, "`repeats`: 0 is not a positive whole number"),
+    "trials": ({"trials": -1}, "`trials`: -1 is not a positive whole number"),
+    "seed": ({"seed": -1}, "`seed`: -1 is not between 0 and 2^62 - 1"),
+    "accountant": ({"accountant": "clt"}, "`accountant`: 'clt' is not one of pld, rdp, ma"),
+    "optimizer": ({"optimizer": "lion"}, "`optimizer`: 'lion' is not one of sgd, momentum, adam, adagrad"),
+    "lr": ({"lr": "1,0"}, "`lr`: 0 is not a positive number"),
+    "lr of no end": ({"lr": "inf"}, "`lr`: inf is not a positive number"),
+    "clip norm": ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
+    "a clip norm that no filter takes": (
+        {"clip_norm": "1,1e9"},
+        "`clip_norm`: 1000000000.0 is not a number between 1e-06 and 1e+06",
+    ),
+    "epochs": ({"epochs": "-2"}, "`epochs`: -2 is not a positive number"),
+    "list": ({"lr": "1,,2"}, "`lr`: '1,,2' is not a list of numbers separated by commas"),
+    "batch": ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 records of `for_records`"),
+    "combinations": (
+        {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
+        "`lr`, `clip_norm`, `epochs`, `batch_size`: more than 10,000 combinations; name fewer",
+    ),
+    "rounds without a set": ({"rounds": "1"}, "`rounds`: only for a ticket set; name SET, or leave it out"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_options(case):
+    options, message = REFUSED[case]
+    assert refusal(**options) == message
+
+
+def test_too_small_a_budget():
+    assert refusal(error=CalibrationError, epsilon=1e-6, delta=1e-12) == (
+        "`epsilon`: 1e-06 is too small to calibrate: even noise multiplier 16384 over 7 steps at sampling rate 0.143 spends"
+        " more; raise `epsilon` or take fewer steps"
+    )
+
+
+def test_more_steps_than_a_training_takes(monkeypatch):
+    monkeypatch.setattr(stage, "calibrate_noise", lambda *_: pytest.fail("calibrates for minutes"))
+    assert refusal(epochs="1e12").startswith("`epochs`: 1e+12 are ")
+
+
+def test_rounds_that_are_none():
+    assert refusal("tickets", records(3), rounds="1,x") == "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
+    assert refusal("tickets", records(3), rounds="1,7", error=ArtifactError) == (
+        "tickets@7: no such round; it has rounds 0 to 2"
+    )
+
+
+def test_a_set_for_other_records():
+    thin = from_arrays(np.zeros((40, FEATURES + 1), np.uint8), np.arange(40) % CLASSES, name="thin")
+    assert refusal("tickets", thin).startswith("tickets: its network takes 6 features, but thin has 7")
+
+
+def test_too_few_records_to_hold_some_out():
+    four = from_arrays(np.zeros((4, 3), np.uint8), np.array([0, 1, 0, 1]), name="four")
+    with pytest.raises(
+        InputError, match=r"^`dataset`: four has no test split and 4 records, too few to hold some out"
+    ):
+        search("mlp", four)
+
+
+@pytest.mark.parametrize("provenance", ["private", "dp"])
+def test_the_private_records_of_a_set_are_not_public(provenance):
+    registry = RecordRegistry()
+    tickets = ticket_set(registry, provenance, records(2))
+    assert refusal(tickets, records(2), Ledger(registry=registry)) == (
+        "`dataset`: records2 is private to tickets (its ledger or its provenance says so), and a search declares its records"
+        " public; take others"
+    )
+    assert plan(tickets, records(3), Ledger(registry=registry)).trainings
+
+
+def test_records_that_a_ledger_has_a_release_from_are_not_public():
+    ledger = Ledger(registry=RecordRegistry())
+    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)
+    assert refusal("mlp", records(0), ledger).startswith("`dataset`: records0 is private to the ledger, and a search")
+    assert plan("mlp", records(3), ledger).trainings

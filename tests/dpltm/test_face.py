@@ -1,0 +1,155 @@
+"""The public face: arrays in, values out, one ledger; nothing heavy before a name is asked for, and no file at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import dpltm
+from dpltm import data
+from dpltm.errors import DpltmError
+from dpltm.privacy.events import ProvenanceEvent
+
+TINY = {"model": "mlp:8", "rounds": 2, "prune": (0.3,), "iterations": 5, "batch_size": 32}
+DRAW = {"eps1": 0.5, "score": "additive"}
+
+
+def arrays(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return draw.integers(0, 256, (count, 6), dtype=np.uint8), np.arange(count) % 3
+
+
+@pytest.fixture(scope="module")
+def tickets():
+    return dpltm.generate(*arrays(1), provenance="public", **TINY)
+
+
+def kinds(ledger: dpltm.Ledger) -> list[str]:
+    return [
+        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
+    ]
+
+
+def test_names_are_imported_when_they_are_asked_for():
+    script = """
+import sys, dpltm
+heavy = {"torch", "sklearn", "scipy", "dp_accounting"}
+assert {"generate", "select", "Ledger", "PrivateLoop"} <= set(dir(dpltm))
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert dpltm.generate.__module__ == "dpltm.face"
+assert "torch" in sys.modules
+try:
+    dpltm.genrate
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("module 'dpltm' has no attribute 'genrate'\n", 0), done.stderr
+
+
+def test_the_ledger_goes_along():
+    tickets = dpltm.generate(*arrays(1), provenance="public", **TINY)
+    winner = dpltm.select(tickets, *arrays(0), **DRAW)
+    assert winner.tickets.ledger is tickets.ledger
+    assert kinds(tickets.ledger) == ["public", "SelectionEvent"]
+    again = dpltm.select(winner, *arrays(0), **DRAW)
+    assert kinds(tickets.ledger) == ["public", "SelectionEvent", "SelectionEvent"]
+    assert again.behind(again.round) == tickets.ledger.events[1:]
+    assert again.privacy.certified.epsilon > winner.privacy.certified.epsilon
+
+
+def test_a_ledger_that_is_named_is_the_one(tickets):
+    held, ledger = tickets.ledger.events, dpltm.Ledger()
+    winner = dpltm.select(tickets, *arrays(0), ledger=ledger, **DRAW)
+    assert (tickets.ledger.events, kinds(ledger)) == (held, ["SelectionEvent"])
+    assert winner.tickets.ledger is ledger
+
+
+def test_records_in_whatever_form_are_the_same(tmp_path):
+    x, y = arrays(1)
+    mapped = np.memmap(tmp_path / "x", dtype=x.dtype, mode="w+", shape=x.shape)
+    mapped[:] = x
+    forms = [
+        (x, y),
+        (torch.from_numpy(x), torch.from_numpy(y)),
+        (mapped, y.tolist()),
+        (data.from_arrays(x, y),),
+    ]
+    assert len({dpltm.generate(*form, provenance="public", **TINY).id for form in forms}) == 1
+
+
+def test_public_facts_of_arrays():
+    x, y = arrays(0)
+    facts = {"bounds": (0.0, 1.0), "classes": 4, "records": 190, "test": (arrays(2)[0] / 255.0, y)}
+    tickets = dpltm.generate(x / 255.0, y, provenance="private", reveal=True, **facts, **TINY)
+    assert tickets.body.spec.classes == 4
+    assert not any("is treated as public" in note for note in tickets.privacy.notes)
+
+
+def test_features_in_front():
+    ledger = dpltm.Ledger()
+    tickets = dpltm.generate(*arrays(1), provenance="public", features="unit:2", ledger=ledger, **TINY)
+    assert tickets.feature_map.text == "unit:2"
+    dpltm.select(tickets, *arrays(0), **DRAW)
+    assert kinds(ledger) == ["public", "data-free", "SelectionEvent"]
+
+
+def test_the_rule_for_public_accuracies_takes_no_records():
+    tickets = dpltm.generate(*arrays(1), provenance="public", **TINY)
+    winner = dpltm.select(tickets, rule="smallest-within", tolerance=1, max_density=1)
+    assert (winner.round, kinds(tickets.ledger)) == (2, ["public"])
+    with pytest.raises(DpltmError, match="`x`: smallest-within reads the public accuracies in the set and no records"):
+        dpltm.select(tickets, *arrays(0), rule="smallest-within")
+
+
+def test_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dpltm.select(dpltm.generate(*arrays(1), provenance="public", features="unit", **TINY), *arrays(0), **DRAW)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"provenence": "public"}, "`provenence`: no such option; did you mean `provenance`?"),
+        ({"provenance": "public", "dataset": "digits"}, "`dataset`: no such option; there are "),
+        ({"provenance": "nobody"}, "`provenance`: 'nobody' is not one of public, private, data-free, dp"),
+        ({}, "`provenance` is missing: say public if these records are public, or private"),
+        ({"provenance": "public", "test": 3}, "`test`: not a pair of features and labels"),
+        ({"criterion": "dp-train"}, "`epsilon` is missing: what dp-train may spend on these records, such as 0.1"),
+    ],
+)
+def test_what_generate_refuses(given, message):
+    ledger = dpltm.Ledger()
+    with pytest.raises(DpltmError) as refused:
+        dpltm.generate(*arrays(0), ledger=ledger, **{**TINY, **given})
+    assert str(refused.value).startswith(message)
+    assert ledger.events == ()
+
+
+def test_records_that_are_refused(tickets):
+    x, y = arrays(0)
+    for given, message in (
+        ((x,), "`y` is missing: the labels that go with `x`"),
+        ((data.from_arrays(x, y), y), "`y`: records is a dataset, which says so itself; leave `y` out"),
+        ((x / 255.0, y), "records: x is float64, which has no public range; pass `bounds` LO,HI"),
+        ((x[:, :5], y), "records: its network takes 6 features, but records has 5"),
+        ((), "`x` is missing: the private records to draw on"),
+    ):
+        held = tickets.ledger.events
+        with pytest.raises(DpltmError) as refused:
+            dpltm.select(tickets, *given, **DRAW)
+        assert str(refused.value).startswith(message)
+        assert tickets.ledger.events == held
+
+
+def test_the_records_of_public_tickets_are_not_private(tickets):
+    with pytest.raises(DpltmError, match=r"declared public, and .* shares records with it"):
+        dpltm.select(tickets, *arrays(1), **DRAW)

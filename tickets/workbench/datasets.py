@@ -1,0 +1,53 @@
+"""``dpltm datasets``: what data is at hand, and the public facts about some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.data import Description, catalogue, data_home
+from dpltm.data.rating_sets import at_hand
+from dpltm.options.datasets import InfoRequest, ListRequest
+from dpltm.stages.progress import Progress
+from dpltm.tickets.workbench.opening import open_dataset
+
+
+def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:
+    """The datasets that are known by name, and files of the user's own in the data home."""
+    del request, progress
+    home, known = data_home(), catalogue()
+    files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
+    rows = [
+        {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, home, files)}
+        for name, one in known.items()
+        if one.refusal is None
+    ]
+    own = "a file of yours; needs --bounds unless it holds bytes"
+    rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(known))]
+    return {"home": str(home), "datasets": rows}
+
+
+def _available(known: Description, home: Path, files: set[str]) -> str:
+    if known.kind == "ratings":
+        return "yes" if at_hand(known, home) else "no"
+    if known.name == "digits" or known.name in files:
+        return "yes"
+    return "download" if known.openml else "no"
+
+
+def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
+    """The public facts about a dataset."""
+    del progress
+    dataset = open_dataset(request)
+    return {
+        "name": dataset.name,
+        "records": dataset.records,
+        "records_origin": dataset.records_origin,
+        "test_records": None if dataset.test is None else len(dataset.test),
+        "shape": "x".join(str(size) for size in dataset.train.x.shape[1:]),
+        "features": dataset.features,
+        "classes": dataset.classes,
+        "classes_origin": dataset.classes_origin,
+        "bounds": None if dataset.tables else list(dataset.bounds),
+        "tables": list(dataset.tables) or None,
+    }

@@ -1,0 +1,104 @@
+"""A training on files: its ticket, its records and its ledger are opened, and the run is kept in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpltm.data import Dataset
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import as_flags
+from dpltm.options.train import TrainRequest
+from dpltm.privacy.events import Event
+from dpltm.stages import train as stage
+from dpltm.stages.checks import model_spec
+from dpltm.stages.front import take_over_map
+from dpltm.stages.progress import Progress
+from dpltm.stages.starting_point import DEFAULT_NETWORK, StartingPoint, fresh, from_round
+from dpltm.stages.train_checks import check_request
+from dpltm.ticket_set import TicketSet
+from dpltm.tickets.files import check_free, new_folder
+from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.published import recorded
+from dpltm.tickets.run import answer, save_run
+from dpltm.tickets.store import find_set, is_bundled, split_round
+from dpltm.tickets.ticket_set import folder_of, ledger_path
+from dpltm.tickets.winner import drawn_from, load_winner
+from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
+
+
+def train(request: TrainRequest, progress: Progress) -> dict[str, Any]:
+    """Plans, enters the event, trains, writes the run; returns what ``dpltm train`` prints as JSON.
+
+    Raises:
+        DpltmError: bad input or too small a budget, before any budget is spent.
+    """
+    check_request(request)
+    tickets, start, dataset = _open_start(request, UserRegistry(remember=not request.dry_run), progress)
+    out = Path(request.out) if request.out else _default_out(request, tickets, start)
+    check_free(out)
+    shared = _shared_ledger(request, tickets)
+    own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
+    # read once: what it holds now is what is planned on
+    ledger = open_ledger(
+        own if shared is None else shared,
+        links=shared is None or request.ledger is not None,
+        remember=not request.dry_run,
+    )
+    dataset = _open_records(request, start) if dataset is None else dataset
+    plan = stage.plan(start, dataset, request, ledger, services(progress), names_ledger=request.ledger is not None)
+    if request.dry_run:
+        report = stage.planned_report(plan)
+        return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
+    with new_folder(out) as folder:
+        run = stage.train(plan, services(progress))
+        run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
+        save_run(folder, run)
+    if shared is None:
+        own.unlink()  # the run holds its copy now
+    progress.say(f"wrote {out}")
+    return as_flags(answer(run))
+
+
+def _open_start(
+    request: TrainRequest, registry: RecordRegistry, progress: Progress
+) -> tuple[TicketSet | None, StartingPoint, Dataset | None]:
+    """The set that is named, what is trained, and the records where the network's shape had to be read off them."""
+    if request.ticket is None:
+        dataset = open_features(open_dataset(request), request, registry, progress)
+        return None, fresh(model_spec(request.model or DEFAULT_NETWORK, dataset), request.seed), dataset
+    name, number = split_round(request.ticket)
+    tickets = find_set(name)
+    if request.dense:
+        return tickets, from_round(tickets, 0), None
+    drawn: tuple[Event, ...] = ()
+    if number is None or drawn_from(tickets):
+        winner = load_winner(tickets)
+        number = winner.round if number is None else number
+        drawn = winner.behind(number)
+    return tickets, from_round(tickets, number, drawn), None
+
+
+def _open_records(request: TrainRequest, start: StartingPoint) -> Dataset:
+    """The records of a ticket, which remembers what stands in front of its network."""
+    assert start.tickets is not None
+    return take_over_map(open_dataset(request), None, request, start.tickets.label)
+
+
+def _shared_ledger(request: TrainRequest, tickets: TicketSet | None) -> Path | None:
+    """The ledger that outlives the run: the one that was named, or the ticket set's; None for the run's own."""
+    if request.ledger is not None:
+        return Path(request.ledger)
+    if tickets is None or request.dense or is_bundled(folder_of(tickets)):
+        return None
+    return ledger_path(folder_of(tickets))
+
+
+def _default_out(request: TrainRequest, tickets: TicketSet | None, start: StartingPoint) -> Path:
+    name = "dense" if request.dense else f"round{start.round}"
+    stem = Path(request.dataset or "data").stem
+    if tickets is not None:
+        stem = Path(tickets.label).name.removesuffix(".tickets")
+    return free_name(f"{stem}-{name}", ".run")

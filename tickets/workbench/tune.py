@@ -1,0 +1,94 @@
+"""A search on files: its public records and ticket set are opened, and the best setting becomes a configuration file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dpltm.data import Dataset
+from dpltm.errors import InputError, as_flags
+from dpltm.options.tune import TuneRequest
+from dpltm.privacy.ledger import Ledger
+from dpltm.stages import tune as stage
+from dpltm.stages.front import take_over_map
+from dpltm.stages.progress import Progress
+from dpltm.stages.starting_point import DEFAULT_NETWORK
+from dpltm.ticket_set import TicketSet
+from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.published import recorded
+from dpltm.tickets.store import find_set
+from dpltm.tickets.ticket_set import folder_of, ledger_path
+from dpltm.tickets.workbench.opening import open_dataset, open_features, services
+
+
+def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) -> dict[str, Any]:
+    """Tries every setting and writes the best; returns what ``dpltm tune`` prints as JSON.
+
+    Args:
+        request: what to try.
+        progress: told how far it is.
+        portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
+            file for ``--config``.
+
+    Raises:
+        DpltmError: bad input, before the first training.
+    """
+    stage.check_request(request)
+    out = None if request.out is None else Path(request.out)
+    if out is not None:
+        if out.suffix != ".toml":
+            raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
+        check_free(out)
+        check_writable(out)
+    dataset, tickets, ledger = _open(request, progress)
+    target = request.model or DEFAULT_NETWORK if tickets is None else tickets
+    result = stage.tune(stage.plan(target, dataset, request, ledger), services(progress))
+    if out is not None:
+        named = recorded(request) if portable else asdict(request)
+        with new_file(out) as staging:
+            staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
+    return as_flags(_answer(request, dataset, tickets, result))
+
+
+def _open(request: TuneRequest, progress: Progress) -> tuple[Dataset, TicketSet | None, Ledger]:
+    """The public records, the set, and the ledger that says which records are private to it."""
+    dataset = open_dataset(request)
+    if request.set is None:
+        registry = UserRegistry()
+        return open_features(dataset, request, registry, progress), None, Ledger(registry=registry)
+    tickets = find_set(request.set)
+    dataset = take_over_map(dataset, None, request, tickets.label)
+    return dataset, tickets, open_ledger(ledger_path(folder_of(tickets)))
+
+
+def _lines(named: dict[str, Any], result: stage.SearchResult) -> Iterator[str]:
+    """The best setting as a configuration file of ``dpltm train``."""
+    accuracy = result.best.accuracy
+    yield f"# best of dpltm tune, {accuracy:.4f} right on public records: dpltm train --dataset NAME --config FILE"
+    yield "[train]"
+    start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}"}
+    if named["set"] is None:
+        start = {"dense": True, **{key: named[key] for key in ("model", "features", "public", "components")}}
+    for key, value in {**start, **result.settings}.items():
+        if value is not None:
+            yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
+
+
+def _answer(
+    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: stage.SearchResult
+) -> dict[str, Any]:
+    return {
+        "dataset": dataset.name,
+        "ticket_set": None if tickets is None else tickets.label,
+        "for_records": request.for_records,
+        "epsilon": request.epsilon,
+        "best": asdict(result.best),
+        "trials": [asdict(trial) for trial in result.trials],
+        "config": request.out,
+        "privacy": result.privacy.to_json(),
+    }
