@@ -20,8 +20,8 @@ from dpltm.privacy.figures import figure
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.commands import BENCH
 from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
+from dpltm.tickets.workbench.opening import open_dataset
 from dpltm.tickets.workbench.results import finish, plan
 from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -51,13 +51,13 @@ def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
             raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
     check_jobs(options.jobs)
     document = read_toml(path)
-    recipe, problems = recipe_and_problems(document, path, BENCH.commands, seeds=options.seeds, quick=options.quick)
+    recipe, problems = recipe_and_problems(document, path, seeds=options.seeds, quick=options.quick)
     dataset_cache = DatasetCache()
-    load = partial(BENCH.load, dataset_cache=dataset_cache)
-    records = check_ready(recipe, BENCH.commands, load, UserRegistry(remember=False), problems)
+    load = partial(open_dataset, dataset_cache=dataset_cache)
+    records = check_ready(recipe, load, UserRegistry(remember=False), problems)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
-        body = plan(recipe, root, BENCH, dataset_cache, console)
+        body = plan(recipe, root, dataset_cache, console)
         console.result(body, lambda rich: _show_plan(rich, body))
         return
     with contextlib.ExitStack() as opened:
@@ -66,7 +66,7 @@ def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
         check_same_records(recipe, folder, records)
         sweep(
             recipe,
-            TrialRunner(folder, BENCH, dataset_cache),
+            TrialRunner(folder, dataset_cache),
             cluster or local_engine(recipe, folder, options.jobs),
             console,
         )

@@ -22,8 +22,7 @@ from dpltm.stages.progress import Progress
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import Engine, Processes
 from dpltm.tickets.workbench.sweep import new_session, sweep
-from dpltm.tickets.workbench.trial import Bench, TrialRunner
-from recipes import COMMANDS
+from dpltm.tickets.workbench.trial import TrialRunner
 from sets import store_set
 
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
@@ -78,7 +77,7 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
 def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
     """The folder of a sweep that has come to its end."""
     folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, BENCH, DatasetCache()), engine or Processes(1, folder.session))
+    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1, folder.session))
     return folder
 
 
@@ -87,9 +86,4 @@ def _note(root: Path, what: str) -> None:
         stream.write(f"{what}\n")
 
 
-def _load(options: Any, *, dataset_cache: DatasetCache) -> Any:
-    del dataset_cache
-    raise AssertionError(f"{options}: no trial of these reads its records")
-
-
-BENCH = Bench(COMMANDS, {"train": train, "generate": make_set, "transfer": make_set}, _load)
+STAGES = {"train": train, "generate": make_set, "transfer": make_set}

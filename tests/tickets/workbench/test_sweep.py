@@ -74,7 +74,7 @@ def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypat
         del options, progress
         raise InputError("`rounds`: are too many")
 
-    monkeypatch.setitem(stub_trials.BENCH.stages, "generate", refuse)  # type: ignore[misc]
+    monkeypatch.setitem(stub_trials.STAGES, "generate", refuse)
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
     folder = made(recipe, tmp_path / "s")
     assert finished(recipe, folder) == {"z"}
