@@ -37,6 +37,7 @@ from dpltm.stages.generate_settings import check_options as check_generation
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
+from dpltm.stages.tune import SearchResult
 from dpltm.ticket_set import TicketSet, Winner
 
 __all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "train", "transfer", "tune"]
@@ -354,105 +355,6 @@ def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-<<<<<<< HEAD
-def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
-    """The records and the options that a caller means by keyword arguments.
-
-    Args:
-        x, y: as :func:`as_dataset` takes them.
-        given: keyword arguments: facts about the records, and fields of ``classes``.
-        classes: of options.
-
-    Returns:
-        The dataset, and options by class: ``arguments.take(TrainOptions)``.
-
-    Raises:
-        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
-    """
-    facts = {name: given[name] for name in FACTS if name in given}
-    rest = {name: value for name, value in given.items() if name not in facts}
-    options = Arguments(rest, classes, FACTS)
-    return as_dataset(x, y, facts), options
-
-
-def train(
-    ticket: Winner | TicketSet | str,
-    x: Records,
-    y: Labels = None,
-    *,
-    round: int | None = None,
-    dense: bool = False,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-    **options: Any,
-) -> Run:
-    """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
-
-    Args:
-        ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
-            such as ``mlp:300,100``, which is trained whole.
-        x: the private records, ``(n, ...)``, or a dataset.
-        y: labels ``(n,)``; None with a dataset.
-        round: the ticket to take of a set; of a winner, another than the one that won.
-        dense: take the whole network of a set, with its starting weights.
-        ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
-        progress: told how far it is.
-        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
-            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``).
-
-    Returns:
-        The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
-
-    Raises:
-        DpltmError: whatever ``dpltm train`` refuses, before anything is spent.
-
-    Guarantees:
-        Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
-        for these records stays within it.
-    """
-    dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings, services = given.take(TrainOptions), Services(progress)
-    entered = _ledger_of(ticket) if ledger is None else ledger
-    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
-    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
-    plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
-    return train_stage.train(plan, services)
-
-
-def tune(
-    target: TicketSet | str,
-    x: Records,
-    y: Labels = None,
-    *,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-    **options: Any,
-) -> tune_stage.SearchResult:
-    """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
-
-    Args:
-        target: the ticket set, or the name of a network, whose settings are searched.
-        x: public records: the search declares them so.
-        y: labels; None with a dataset.
-        ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
-        progress: told how far it is.
-        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
-
-    Returns:
-        All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
-
-    Raises:
-        DpltmError: whatever ``dpltm tune`` refuses, before the first training.
-    """
-    dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
-    known = _ledger_of(target) if ledger is None else ledger
-    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, progress)
-    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), Services(progress))
-
-
-=======
->>>>>>> main
 def _ledger_of(ticket: Winner | TicketSet | str) -> Ledger:
     """The ledger that goes with a ticket; a new one in memory where there is none."""
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
@@ -473,70 +375,6 @@ def _in_front(
     return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
 
 
-<<<<<<< HEAD
-def transfer(
-    tickets: TicketSet | Winner,
-    x: Records,
-    y: Labels = None,
-    *,
-    round: int | None = None,
-    **options: Any,
-) -> TicketSet:
-    """Tickets for other records: another input width, image size, number of channels or of classes.
-
-    Args:
-        tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
-        x, y: the other records, of which only the shape is looked at.
-        round: the ticket that is taken; None for all of a set.
-        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``dpltm.options.transfer.TransferOptions``.
-
-    Returns:
-        The new set, which depends on whatever the old one depends on, and goes on in its ledger.
-
-    Raises:
-        InputError: an option that there is none of; records that the network cannot take, or no layer in common.
-    """
-    dataset, arguments = records_and_options(x, y, options, TransferOptions)
-    winner = tickets if isinstance(tickets, Winner) else None
-    if winner is not None:
-        round = winner.round if round is None else round
-    source = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if source is None:
-        raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
-    taken = arguments.take(TransferOptions)
-    plan = transferring.plan_transfer(source, dataset, taken, round=round, winner=winner)
-    return transferring.transfer(plan).tickets
-
-
-def evaluate(
-    run: Run,
-    x: Records,
-    y: Labels = None,
-    *,
-    bounds: tuple[float, float] | None = None,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-) -> evaluation.Evaluation:
-    """Accuracy of a run's network on records that were held out, at no cost.
-
-    Args:
-        run: with its network.
-        x, y: records that no release was made from; or a dataset, whose test split is taken.
-        bounds: of arrays; by default those of the run.
-        ledger: that the run was entered in; by default the one that it has.
-        progress: told how far it is.
-
-    Raises:
-        InputError: records that the network does not take, or that a release was made from: accuracy there is private.
-    """
-    dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
-    if isinstance(x, Dataset):
-        as_dataset(x, y, {"bounds": bounds})  # which refuses both beside it
-    return evaluation.evaluate(run, dataset, ledger, Services(progress))
-
-
-=======
->>>>>>> main
 def _held_out(run: Run, x: np.ndarray, y: object, bounds: tuple[float, float] | None) -> Dataset:
     """A dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if y is None:

@@ -1,14 +1,16 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
 import hashlib
+import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.data import DatasetCache, load
 from dpltm.data import data_home as default_home
-from dpltm.data import kept, load
+from dpltm.data.cache import MAX_DATASETS
 from dpltm.data.subset import WHOLE, Part
 from dpltm.errors import DataError
 from dpltm.privacy.events import HASHES
@@ -524,33 +526,48 @@ def test_parquet_with_bytes_needs_nothing_more(tmp_path):
 # --- read once ---
 
 
-def test_kept_reads_a_file_once_and_nobody_can_write_to_it(write):
-    path = write(x_test=X + 100, y_test=Y)
-    with kept():
-        first, part = load(path), load(path, subset="0.4:0.9")
-        assert np.shares_memory(first.test.x, load(path).test.x)
-        assert part.rows is first.rows  # hashed once
-        for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
-            with pytest.raises(ValueError, match="read-only"):
-                array[:1] = 0
-        assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30)).train.x)  # another question
-        assert load(path, subset="0.4:0.9").fingerprint(b"k") == part.fingerprint(b"k")
+def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
+    path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
+    first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
+    assert np.shares_memory(first.test.x, load(path, dataset_cache=cache).test.x)
+    assert part.rows is first.rows  # hashed once
+    for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:1] = 0
+    assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30), dataset_cache=cache).train.x)
+    assert load(path, subset="0.4:0.9", dataset_cache=cache).fingerprint(b"k") == part.fingerprint(b"k")
     again = load(path)
     assert not np.shares_memory(first.train.x, again.train.x)
     again.train.x[:1] = 0
 
 
-def test_kept_asks_again_for_what_was_refused(write, tmp_path):
-    with kept():
-        refused(str(tmp_path / "late.npz"))
-        assert len(load(write("late")).train) == 6
+def test_a_cache_asks_again_for_what_was_refused(write, tmp_path):
+    cache = DatasetCache()
+    with pytest.raises(DataError):
+        load(str(tmp_path / "late.npz"), dataset_cache=cache)
+    assert len(load(write("late"), dataset_cache=cache).train) == 6
 
 
-def test_kept_sees_that_a_file_has_changed(write):
-    path = write()
-    with kept():
-        before = load(path)
-        write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
-        assert len(load(path).train) == 12
-        assert len(before.train) == 6
-        assert np.array_equal(before.train.x, X)
+def test_a_cache_sees_that_a_file_has_changed(write):
+    path, cache = write(), DatasetCache()
+    before = load(path, dataset_cache=cache)
+    write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
+    assert len(load(path, dataset_cache=cache).train) == 12
+    assert len(before.train) == 6
+    assert np.array_equal(before.train.x, X)
+
+
+def test_a_cache_holds_a_few_datasets(write):
+    cache, paths = DatasetCache(), [write(str(number)) for number in range(MAX_DATASETS + 1)]
+    first = load(paths[0], dataset_cache=cache)
+    for path in paths[1:]:
+        load(path, dataset_cache=cache)
+    assert not np.shares_memory(first.train.x, load(paths[0], dataset_cache=cache).train.x)
+
+
+def test_a_cache_that_is_handed_to_another_process_stays_there():
+    handed = pickle.dumps(DatasetCache())
+    first, second = pickle.loads(handed), pickle.loads(handed)
+    assert first is second
+    assert np.shares_memory(load("digits", dataset_cache=first).train.x, load("digits", dataset_cache=second).train.x)
+    assert pickle.loads(pickle.dumps(DatasetCache())) is not first
