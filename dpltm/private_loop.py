@@ -12,9 +12,11 @@ the same rate, bound and number of steps: they cannot disagree.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -60,14 +62,11 @@ class Step:
         self._loop = None
 
 
-class PrivateLoop:
-    """A private training loop over ``(x, y)``, iterated once: every step gives one noisy gradient.
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """What a loop is to be, all of it public.
 
-    Args:
-        model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
-        loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
-        y: labels ``(n, ...)``; private.
+    Attributes:
         batch_size: expected records a step; each enters with probability ``batch_size / records``.
         steps: number of gradients, T, at most.
         delta: of the guarantee; below 1 / records.
@@ -77,13 +76,83 @@ class PrivateLoop:
         filter: what every record's gradient goes through.
         mask: live coordinates; None for all. One that was made from the records is not covered.
         records: public number of records, where ``len(x)`` is not.
-        ledger: where the event is entered when the loop begins; None for one of its own.
-        dataset: which records these are, so that a shared ledger can tell them from others.
         adjacency: neighbouring relation.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         physical_batch: most records in the network at once; None takes what fits some memory.
         compile, precision: see ``TrainingConfig``.
         sampling, noise: random bits; anything but the default is for tests.
+    """
+
+    batch_size: float
+    steps: int
+    delta: float
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
+    mask: Mask | None = None
+    records: int | None = None
+    adjacency: Adjacency = "add-remove"
+    prepare: Callable[[Tensor], Tensor] | None = None
+    physical_batch: int | None = None
+    compile: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
+    sampling: RandomSource | None = None
+    noise: RandomSource | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> LoopSettings:
+        """Settings by name.
+
+        Raises:
+            InputError: a name that there is none of, with the nearest that there is, or one that is needed is missing.
+        """
+        known = {item.name: item for item in fields(cls)}
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, list(known), n=1)
+                raise InputError(f"`{name}`: no such setting" + (f"; did you mean `{near[0]}`?" if near else ""))
+        for name, item in known.items():
+            if name not in given and item.default is MISSING:
+                raise InputError(f"`{name}` is missing: a loop needs it")
+        return cls(**given)
+
+    def check(self, found: int, count: int) -> None:
+        """Raises InputError for what is out of range.
+
+        Args:
+            found: records that there are.
+            count: their public number.
+        """
+        if (self.noise_multiplier is None) == (self.epsilon is None):
+            raise InputError("`noise_multiplier`, `epsilon`: give one of them")
+        if self.adjacency not in ("add-remove", "replace-one"):
+            raise InputError(f"`adjacency`: unknown {self.adjacency!r}; known: add-remove, replace-one")
+        if not 0 < self.batch_size <= count:
+            raise InputError(f"`batch_size`: {self.batch_size} is not between 0 and the {count} records")
+        most = max(count, found)
+        if not 0 < self.delta < 1 / most:
+            raise InputError(
+                f"`delta`: {self.delta} is not between 0 and 1/{most}: it must be below one over the records"
+            )
+        noise = self.noise_multiplier
+        if noise is not None and not (noise >= 0 and math.isfinite(noise)):
+            raise InputError(f"`noise_multiplier`: {noise} is not a finite number from 0 up")
+        if self.epsilon is not None and not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise InputError(f"`epsilon`: {self.epsilon} is not a positive number")
+
+
+class PrivateLoop:
+    """A private training loop over ``(x, y)``, iterated once: every step gives one noisy gradient.
+
+    Args:
+        model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
+        loss: from outputs and labels to one value a record (``reduction="none"``).
+        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
+        y: labels ``(n, ...)``; private.
+        ledger: where the event is entered when the loop begins; None for one of its own.
+        dataset: which records these are, so that a shared ledger can tell them from others.
+        settings: fields of :class:`LoopSettings`; ``batch_size``, ``steps``, ``delta``, and ``epsilon`` or
+            ``noise_multiplier`` are needed.
 
     Raises:
         InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read
@@ -102,70 +171,54 @@ class PrivateLoop:
         x: Tensor | np.ndarray,
         y: Tensor | np.ndarray,
         *,
-        batch_size: float,
-        steps: int,
-        delta: float,
-        noise_multiplier: float | None = None,
-        epsilon: float | None = None,
-        filter: Filter = Clip(1.0),  # noqa: B008  (a frozen value)
-        mask: Mask | None = None,
-        records: int | None = None,
         ledger: Ledger | None = None,
         dataset: DatasetRef = UNKNOWN_RECORDS,
-        adjacency: Adjacency = "add-remove",
-        prepare: Callable[[Tensor], Tensor] | None = None,
-        physical_batch: int | None = None,
-        compile: bool = False,
-        precision: Literal["float32", "bfloat16"] = "float32",
-        sampling: RandomSource | None = None,
-        noise: RandomSource | None = None,
+        **settings: Any,
     ) -> None:
-        count = len(x) if records is None else records
-        if (noise_multiplier is None) == (epsilon is None):
-            raise InputError("noise_multiplier, epsilon: give one of them")
-        if adjacency not in ("add-remove", "replace-one"):
-            raise InputError(f"adjacency: unknown {adjacency!r}; known: add-remove, replace-one")
-        if not 0 < batch_size <= count:
-            raise InputError(f"batch_size: {batch_size} is not between 0 and the {count} records")
-        most = max(count, len(x))
-        if not 0 < delta < 1 / most:
-            raise InputError(f"delta: {delta} is not between 0 and 1/{most}: it must be below one over the records")
-        if noise_multiplier is not None and not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
-            raise InputError(f"noise_multiplier: {noise_multiplier} is not a finite number from 0 up")
-        if epsilon is not None and not (epsilon > 0 and math.isfinite(epsilon)):
-            raise InputError(f"epsilon: {epsilon} is not a positive number")
+        given = LoopSettings.of(settings)
+        count = len(x) if given.records is None else given.records
+        given.check(len(x), count)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
-        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=prepare)
-        rate = batch_size / count
+        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
+        rate = given.batch_size / count
         config = TrainingConfig(
-            filter, rate, steps, batch_size, 0.0, 1.0, "sgd", physical_batch, compile, precision
+            given.filter,
+            rate,
+            given.steps,
+            given.batch_size,
+            0.0,
+            1.0,
+            "sgd",
+            given.physical_batch,
+            given.compile,
+            given.precision,
         )  # the optimizer is the caller's
-        whole = Mask.dense(model) if mask is None else mask
-        draw = {"sampling": sampling or SecureSource(), "noise": noise or SecureSource()}
+        whole = Mask.dense(model) if given.mask is None else given.mask
+        draw = {"sampling": given.sampling or SecureSource(), "noise": given.noise or SecureSource()}
         self._gradients = NoisyGradients(model, whole, loss, source, config, **draw)
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         mechanism = NoisySgd(
             rate,
-            steps,
-            noise_multiplier or 0.0,
-            sensitivity(filter, live, adjacency),
-            nominal_sensitivity(filter, adjacency),
-            adjacency=adjacency,
+            given.steps,
+            given.noise_multiplier or 0.0,
+            sensitivity(given.filter, live, given.adjacency),
+            nominal_sensitivity(given.filter, given.adjacency),
+            adjacency=given.adjacency,
         )
         self.ledger = Ledger() if ledger is None else ledger
         before = self.ledger.touching(dataset)
-        if epsilon is not None:
-            mechanism = calibrate_noise(epsilon, delta, mechanism, OnRecord(dataset, before))
-        event = TrainingEvent(dataset, mechanism, str(filter), live)
-        total_epsilon((*before, event), delta, unit=mechanism.unit)  # refuses what the accountant cannot take
+        if given.epsilon is not None:
+            mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
+        event = TrainingEvent(dataset, mechanism, str(given.filter), live)
+        total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
         check_budgets(self.ledger.events, (event,))
         self._gradients.noise_std = mechanism.noise_std
-        self._budget = epsilon
-        self.event, self.delta, self._counted, self._begun = event, delta, records is None, False
+        self._budget = given.epsilon
+        self.event, self.delta, self._counted, self._begun = event, given.delta, given.records is None, False
 
     def __len__(self) -> int:
         return self.event.mechanism.steps

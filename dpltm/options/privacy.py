@@ -44,9 +44,7 @@ class NoiseOptions(SettingOptions):
     """
 
     epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", metavar="E")
-    accountant: str = option(
-        "pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS.keys()
-    )
+    accountant: str = option("pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class LedgerOptions:
     delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
     accountant: str = option(
         "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
-        choices=ACCOUNTANTS.keys(),
+        choices=ACCOUNTANTS,
     )  # fmt: skip
 
 

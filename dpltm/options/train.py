@@ -81,7 +81,7 @@ class StoppingOptions:
     accountant: str = option(
         "pld",
         "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
-        choices=ACCOUNTANTS.keys(),
+        choices=ACCOUNTANTS,
     )
     budget_stop: bool = option(
         False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."

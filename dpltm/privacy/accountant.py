@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from dpltm.errors import InputError
 from dpltm.privacy import gdp, pld, renyi
-from dpltm.privacy.accountants import CERTIFIED, Accountant, find_accountant
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant
 from dpltm.privacy.composition import Composition, bounded_epsilon, compose
 from dpltm.privacy.mechanisms import Mechanism, Unit
 from dpltm.privacy.pld import FINE, Profile, Resolution
@@ -57,7 +57,7 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    return _price(compose(mechanisms, unit), delta, CERTIFIED[accountant], resolution)
+    return _price(compose(mechanisms, unit), delta, ACCOUNTANTS[accountant], resolution)
 
 
 def approximate(
@@ -69,7 +69,7 @@ def approximate(
         InputError: delta out of range, no such accountant, or mechanisms stated for different neighbouring relations.
     """
     check_delta(delta)
-    return _price(compose(mechanisms, unit), delta, find_accountant(accountant), FINE)
+    return _price(compose(mechanisms, unit), delta, ACCOUNTANTS.find(accountant), FINE)
 
 
 def check_delta(delta: float) -> None:

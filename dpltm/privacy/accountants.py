@@ -2,18 +2,17 @@
 
 Light: their arithmetic is imported when one is first asked. Another accountant is registered in one line::
 
-    register(Accountant("mine", certifies=True, help="certified: ...", source="...", function=my_function))
+    ACCOUNTANTS.register(Accountant("mine", certifies=True, help="certified: ...", source="...", function=my_function))
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
+from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
     from dpltm.privacy.composition import Composition
@@ -43,40 +42,43 @@ class Accountant:
     function: Function
 
 
-ACCOUNTANTS: dict[str, Accountant] = {}
+PLD = Accountant(
+    "pld",
+    True,
+    "certified: privacy loss distributions",
+    "dp-accounting, pessimistic discretisation",
+    Deferred("dpltm.privacy.accountant:by_privacy_loss"),
+)
+RDP = Accountant(
+    "rdp",
+    True,
+    "certified, looser: Renyi divergences",
+    "Mironov 2017; Balle et al. 2020, Theorem 21",
+    Deferred("dpltm.privacy.accountant:by_renyi"),
+)
+MA = Accountant(
+    "ma",
+    True,
+    "certified, loosest: the moments accountant, as in the papers",
+    "Abadi et al. 2016",
+    Deferred("dpltm.privacy.accountant:by_moments"),
+)
+CLT = Accountant(
+    "clt",
+    False,
+    "nominal: central limit theorem",
+    "GDP central limit theorem",
+    Deferred("dpltm.privacy.accountant:by_central_limit"),
+)
+
+ACCOUNTANTS = Registry[Accountant]("accountant", (PLD, RDP, MA, CLT))
 """All of them by name, in the order in which they are shown."""
 
-CERTIFIED: dict[str, Accountant] = {}
+CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)
 """Those whose figure may be promised, tightest first."""
 
 DEFAULT = "pld"
 """The accountant of every certified figure, unless another is asked for."""
-
-
-def register(accountant: Accountant) -> None:
-    """Adds an accountant to those that there are.
-
-    Raises:
-        InputError: there is one of that name.
-    """
-    if accountant.name in ACCOUNTANTS:
-        raise InputError(f"accountant {accountant.name}: there is one of that name already; take another")
-    ACCOUNTANTS[accountant.name] = accountant
-    if accountant.certifies:
-        CERTIFIED[accountant.name] = accountant
-
-
-def find_accountant(name: str) -> Accountant:
-    """The accountant of that name.
-
-    Raises:
-        InputError: there is none; names the nearest.
-    """
-    if name not in ACCOUNTANTS:
-        near = difflib.get_close_matches(name, list(ACCOUNTANTS), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"`accountant`: unknown {name!r}; known are {', '.join(ACCOUNTANTS)}{hint}")
-    return ACCOUNTANTS[name]
 
 
 def check_certifies(name: str) -> None:
@@ -85,7 +87,7 @@ def check_certifies(name: str) -> None:
     Raises:
         InputError: it is an approximation, or there is none of that name.
     """
-    if not find_accountant(name).certifies:
+    if not ACCOUNTANTS.find(name).certifies:
         *most, last = CERTIFIED
         raise InputError(
             f"`accountant`: {name} is an approximation and can neither calibrate noise nor satisfy a budget; use"
@@ -95,39 +97,4 @@ def check_certifies(name: str) -> None:
 
 def certified_by(name: str) -> str:
     """The accountant of the certified figure where ``name`` was asked for: the default stands in for an approximation."""
-    return name if find_accountant(name).certifies else DEFAULT
-
-
-def _imported(name: str) -> Function:
-    """A function of ``accountant``, imported when it is first called: scipy and dp-accounting take seconds."""
-
-    def function(composition: Composition, delta: float, resolution: Resolution) -> float:
-        imported: Function = getattr(importlib.import_module("dpltm.privacy.accountant"), name)
-        return imported(composition, delta, resolution)
-
-    return function
-
-
-register(
-    Accountant(
-        "pld", True, "certified: privacy loss distributions", "dp-accounting, pessimistic discretisation",
-        _imported("by_privacy_loss"),
-    )
-)  # fmt: skip
-register(
-    Accountant(
-        "rdp", True, "certified, looser: Renyi divergences", "Mironov 2017; Balle et al. 2020, Theorem 21",
-        _imported("by_renyi"),
-    )
-)  # fmt: skip
-register(
-    Accountant(
-        "ma", True, "certified, loosest: the moments accountant, as in the papers", "Abadi et al. 2016",
-        _imported("by_moments"),
-    )
-)  # fmt: skip
-register(
-    Accountant(
-        "clt", False, "nominal: central limit theorem", "GDP central limit theorem", _imported("by_central_limit")
-    )
-)
+    return name if ACCOUNTANTS.find(name).certifies else DEFAULT

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import approximate
-from dpltm.privacy.accountants import certified_by, find_accountant
+from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
 from dpltm.privacy.composition import MIN_NOISE
 from dpltm.privacy.events import (
     UNKNOWN,
@@ -146,7 +146,7 @@ def report(
     """
     events = tuple(events)
     unit = unit_of(mechanisms_of(events)) if unit is None else unit
-    method, certifies = certified_by(accountant), find_accountant(accountant).certifies
+    method, certifies = certified_by(accountant), ACCOUNTANTS.find(accountant).certifies
     pieces = [part for _, part in parts(events)] or [()]
     value, place = max((total_epsilon(part, delta, method, unit=unit), -place) for place, part in enumerate(pieces))
     stated = stated_relations(events)
@@ -198,7 +198,7 @@ def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str
 
 def _approximated(events: tuple[Event, ...], delta: float, unit: Unit, accountant: str) -> Nominal:
     claimed = _all_claimed(events)
-    sources = [f"{find_accountant(accountant).source}, an approximation"]
+    sources = [f"{ACCOUNTANTS.find(accountant).source}, an approximation"]
     if claimed != events:
         sources.append("tanh paper's sensitivity")
     return Nominal(approximate(mechanisms_of(claimed), delta, accountant, unit=unit), delta, "; ".join(sources))

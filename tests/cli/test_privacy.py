@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, register
+from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 RATE = "256/60000"
@@ -84,9 +84,9 @@ def test_noise_keeps_to_the_budget_and_uses_it(cli, accountant):
 @pytest.fixture
 def loose():
     """Another accountant, for one test."""
-    register(Accountant("loose", True, "certified, absurdly loose", "this test", lambda *_: 7.0))
+    ACCOUNTANTS.register(Accountant("loose", True, "certified, absurdly loose", "this test", lambda *_: 7.0))
     yield
-    del ACCOUNTANTS["loose"], CERTIFIED["loose"]
+    ACCOUNTANTS.unregister("loose")
 
 
 @pytest.mark.usefixtures("loose")

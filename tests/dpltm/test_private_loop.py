@@ -655,30 +655,33 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"mask": Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})},
         "mask: prunes every parameter that is not frozen, so there is nothing to train",
     ),
-    "batch above the records": ({"batch_size": 41}, "batch_size: 41 is not between 0 and the 40 records"),
+    "batch above the records": ({"batch_size": 41}, "`batch_size`: 41 is not between 0 and the 40 records"),
     "batch above those declared": (
         {"batch_size": 21, "records": 20},
-        "batch_size: 21 is not between 0 and the 20 records",
+        "`batch_size`: 21 is not between 0 and the 20 records",
     ),
-    "no batch": ({"batch_size": 0}, "batch_size: 0 is not between 0 and the 40 records"),
-    "negative batch": ({"batch_size": -3.5}, "batch_size: -3.5 is not between 0 and the 40 records"),
-    "batch that is none": ({"batch_size": math.nan}, "batch_size: nan is not between 0 and the 40 records"),
-    "no delta": ({"delta": 0.0}, f"delta: 0.0 {DELTA}"),
-    "delta of one record": ({"delta": 1 / 40}, f"delta: 0.025 {DELTA}"),
-    "delta of one": ({"delta": 1.0}, f"delta: 1.0 {DELTA}"),
-    "negative delta": ({"delta": -1e-5}, f"delta: -1e-05 {DELTA}"),
-    "delta that is none": ({"delta": math.nan}, f"delta: nan {DELTA}"),
-    "noise and epsilon": ({"epsilon": 1.0}, "noise_multiplier, epsilon: give one of them"),
-    "neither": ({"noise_multiplier": None}, "noise_multiplier, epsilon: give one of them"),
+    "no batch": ({"batch_size": 0}, "`batch_size`: 0 is not between 0 and the 40 records"),
+    "negative batch": ({"batch_size": -3.5}, "`batch_size`: -3.5 is not between 0 and the 40 records"),
+    "batch that is none": ({"batch_size": math.nan}, "`batch_size`: nan is not between 0 and the 40 records"),
+    "no delta": ({"delta": 0.0}, f"`delta`: 0.0 {DELTA}"),
+    "delta of one record": ({"delta": 1 / 40}, f"`delta`: 0.025 {DELTA}"),
+    "delta of one": ({"delta": 1.0}, f"`delta`: 1.0 {DELTA}"),
+    "negative delta": ({"delta": -1e-5}, f"`delta`: -1e-05 {DELTA}"),
+    "delta that is none": ({"delta": math.nan}, f"`delta`: nan {DELTA}"),
+    "noise and epsilon": ({"epsilon": 1.0}, "`noise_multiplier`, `epsilon`: give one of them"),
+    "neither": ({"noise_multiplier": None}, "`noise_multiplier`, `epsilon`: give one of them"),
     **{
         f"epsilon {value}": (
             {"noise_multiplier": None, "epsilon": value},
-            f"epsilon: {value} is not a positive number",
+            f"`epsilon`: {value} is not a positive number",
         )
         for value in (0.0, -1.0, math.nan, math.inf)
     },
     **{
-        f"noise {value}": ({"noise_multiplier": value}, f"noise_multiplier: {value} is not a finite number from 0 up")
+        f"noise {value}": (
+            {"noise_multiplier": value},
+            f"`noise_multiplier`: {value} is not a finite number from 0 up",
+        )
         for value in (-1.0, math.nan, math.inf)
     },
     "labels missing": (
@@ -687,7 +690,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown relation": (
         {"adjacency": "substitution"},
-        "adjacency: unknown 'substitution'; known: add-remove, replace-one",
+        "`adjacency`: unknown 'substitution'; known: add-remove, replace-one",
     ),
     "no steps": ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
     "nothing at once": ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),

@@ -8,7 +8,7 @@ import pytest
 
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import approximate, epsilon
-from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certified_by, check_certifies, register
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certified_by, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise
 from dpltm.privacy.mechanisms import Guarantee, LaplaceRelease, NoisySgd, Unprotected
 from dpltm.privacy.odometer import Odometer
@@ -24,9 +24,9 @@ def loose(composition, *_):
 @pytest.fixture
 def added():
     """Another accountant, for one test."""
-    register(Accountant("loose", True, "certified, absurdly loose", "this test", loose))
+    ACCOUNTANTS.register(Accountant("loose", True, "certified, absurdly loose", "this test", loose))
     yield ACCOUNTANTS["loose"]
-    del ACCOUNTANTS["loose"], CERTIFIED["loose"]
+    ACCOUNTANTS.unregister("loose")
 
 
 def test_the_registry_is_light():
@@ -63,13 +63,13 @@ def test_another_accountant_is_one_object():
 
 def test_a_name_is_taken_once(added):
     with pytest.raises(InputError) as caught:
-        register(added)
-    assert str(caught.value) == "accountant loose: there is one of that name already; take another"
+        ACCOUNTANTS.register(added)
+    assert str(caught.value) == "`accountant`: there is one named 'loose' already; take another name"
 
 
 @pytest.mark.usefixtures("added")
 def test_refusals_are_read_from_the_registry():
     with pytest.raises(InputError, match=r"use pld, rdp, ma or loose$"):
         check_certifies("clt")
-    with pytest.raises(InputError, match=r"known are pld, rdp, ma, clt, loose; did you mean loose\?$"):
+    with pytest.raises(InputError, match=r"known: pld, rdp, ma, clt, loose$"):
         approximate([SGD], 1e-5, "loos")
