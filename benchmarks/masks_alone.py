@@ -17,11 +17,12 @@ import json
 
 from torch import Tensor
 
-from dpltm.cli.common import tensors
 from dpltm.data import Dataset, load
 from dpltm.generation import Tickets, accuracy
 from dpltm.models import build
 from dpltm.replicates import summary
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
 from dpltm.ticket_transfer import Mode, transfer
 from dpltm.tickets.store import find_set
 
@@ -41,7 +42,7 @@ def untrained(tickets: Tickets, number: int, test: tuple[Tensor, Tensor]) -> flo
 def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     """A row a round."""
     assert dataset.test is not None
-    test, rows = tensors(dataset.test, dataset), []
+    test, rows = tensors(dataset.test, dataset, Services()), []
     looked_at = {"ticket": sets}
     for control in CONTROLS:
         looked_at[control] = [

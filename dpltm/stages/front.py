@@ -179,7 +179,7 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
     if trained.ticket_set is not None:
         raise InputError(
             f"`features`: {name} was trained from a ticket set, and a run does not keep what its masks and starting weights"
-            " depend on; take one of dpltm train --dense without SET"
+            " depend on; take one of dpltm train `dense` without SET"
         )
     if not trained.spec.text.partition(":")[2]:
         raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")

@@ -12,6 +12,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.generation import Ticket, count_correct
 from dpltm.models import build
 from dpltm.noise import SecureSource
+from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.figures import figure
@@ -231,6 +232,7 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 
 def check_options(options: SelectOptions) -> None:
     """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    check_choices(options)
     if options.rule == "mechanism":
         if options.eps1 is None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")

@@ -115,7 +115,7 @@ def plan(
     check_choices(options)
     check_options(options)
     before = ledger.events
-    dataset = _protected(_in_front(start, dataset), options)
+    dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
     config, draft = _draft(start, dataset, options)
     records = entered_on(dataset, draft.adjacency, ledger.registry)
@@ -187,7 +187,7 @@ def _in_front(start: StartingPoint, dataset: Dataset) -> Dataset:
     return take_over_map(dataset, start.tickets.feature_map, None, start.tickets.label)
 
 
-def _protected(dataset: Dataset, options: TrainOptions) -> Dataset:
+def protected_units(dataset: Dataset, options: TrainOptions) -> Dataset:
     """The records at the unit that is asked for; users may have been made of them already."""
     if options.unit == "record" or dataset.unit == "user":
         return dataset

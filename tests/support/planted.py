@@ -18,7 +18,6 @@ import torch
 import adversary_cases as cases
 from adversary import Case
 from dpltm import data, models, sampling, selection, synthetic, training
-from dpltm.cli import tune
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
@@ -26,6 +25,7 @@ from dpltm.noise import FastSource
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.stages import train as train_stage
+from dpltm.tickets.workbench import tune
 from entries import having
 from neighbours import LABELLED, LOUD
 

@@ -293,6 +293,12 @@ REFUSED = [
         {"criterion": "random", "prune": "1.5"},
         "`prune`: 1.5 is not between 0 and 1; a rate is the fraction of live weights dropped",
     ),
+    (
+        {"criterion": "foresight"},
+        "`criterion`: 'foresight' is not one of magnitude, inputs, random, init-magnitude, synflow, structured, dp-train,"
+        " dp-synthetic",
+    ),
+    ({"provenance": "public", "scope": "net"}, "`scope`: 'net' is not one of layer, global"),
     ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
     ({"provenance": "public", "batch_size": 201}, "`batch_size`: 201 is more than the 200 records of mine"),
     ({"provenance": "public", "batch_size": 0}, "`batch_size`: 0 is not a positive whole number"),

@@ -238,6 +238,8 @@ REFUSED = [
         ({"eps1": value}, f"`eps1`: {value} is not a positive number; 0.1 is DPLTM's")
         for value in (0.0, -1.0, math.inf)
     ),
+    ({"eps1": 1.0, "score": "sum"}, "`score`: 'sum' is not one of product, additive"),
+    ({"eps1": 1.0, "adjacency": "swap"}, "`adjacency`: 'swap' is not one of add-remove, replace-one"),
     ({"eps1": 1e7}, "`eps1`: 1e+07 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
     ({"eps1": 1.0, "nu": -1.0}, "`nu`: -1.0 is not a number >= 0; 50 is DPLTM's"),
     ({"eps1": 1.0, "lam": -1.0}, "`lam`: -1.0 is not a number >= 0"),

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpltm.cli.common import draws_to_enter, not_held
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.lineage import draws_to_enter, to_enter
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection
 from entries import having
 
@@ -23,13 +23,13 @@ LATER = having(FIRST, adaptive=True)
 def test_as_many_of_equal_releases_are_missing_as_the_ledger_lacks(held):
     """Ten looks of one old run are ten equal events."""
     events = (*[COUNT] * 10, TRAINING)
-    assert not_held(events, (COUNT,) * held) == (*[COUNT] * max(0, 10 - held), TRAINING)
-    assert not_held(events, (*[COUNT] * held, TRAINING)) == (COUNT,) * max(0, 10 - held)
+    assert to_enter(events, (COUNT,) * held) == (*[COUNT] * max(0, 10 - held), TRAINING)
+    assert to_enter(events, (*[COUNT] * held, TRAINING)) == (COUNT,) * max(0, 10 - held)
 
 
 def test_where_tickets_come_from_is_said_once_whenever_it_was():
-    assert not_held((COUNT, TOLD), (replace(TOLD, time="earlier"),)) == (COUNT,)
-    assert not_held((COUNT, TOLD), (replace(TOLD, ticket_set="other"),)) == (COUNT, TOLD)
+    assert to_enter((COUNT, TOLD), (replace(TOLD, time="earlier"),)) == (COUNT,)
+    assert to_enter((COUNT, TOLD), (replace(TOLD, ticket_set="other"),)) == (COUNT, TOLD)
 
 
 def test_equal_draws_are_as_many_draws():
