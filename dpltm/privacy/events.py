@@ -196,7 +196,7 @@ class Event:
     """
 
     dataset: DatasetRef
-    time: str = field(default_factory=now, kw_only=True)
+    time: str = field(default_factory=lambda: now(), kw_only=True)  # by name, so that another clock may stand in
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def test_its_events_count_wherever_a_set_behind_it_goes(cli, events):
         assert theirs[0] in trainings(entered)
         costs = [from_json(event) for event in entered if event["kind"] != "provenance"]
         assert certified(body) == total_epsilon(costs, 1e-5) > total_epsilon(trainings(entered), 1e-5)
-        assert next(event for event in costs if not isinstance(event, TrainingEvent)).adaptive
+        assert next(event for event in costs if not isinstance(event, TrainingEvent)).mechanism.adaptive
 
 
 @pytest.mark.usefixtures("work")

@@ -216,9 +216,13 @@ def test_the_event_says_what_is_done():
     loop = make(model, mask=mask, records=50, steps=7, filter=Clip(0.5), noise_multiplier=2.5, dataset=MINE)
     event = loop.event
     assert isinstance(event, TrainingEvent)
-    assert (event.sampling_rate, event.steps, event.noise_multiplier) == (0.2, 7, 2.5)
-    assert (event.sensitivity, event.nominal_sensitivity, event.filter) == (0.5, None, "clip(C=0.5)")
-    assert (event.live, event.dataset, event.adjacency) == (mask.live, MINE, "add-remove")
+    assert (event.mechanism.sampling_rate, event.mechanism.steps, event.mechanism.noise_multiplier) == (0.2, 7, 2.5)
+    assert (event.mechanism.sensitivity, event.mechanism.nominal_sensitivity, event.filter) == (
+        0.5,
+        None,
+        "clip(C=0.5)",
+    )
+    assert (event.live, event.dataset, event.mechanism.adjacency) == (mask.live, MINE, "add-remove")
 
 
 SECRET = 8675309.0
@@ -279,7 +283,7 @@ def test_the_report_is_the_accountants_on_that_event(records):
 
 def test_replace_one_doubles_the_sensitivity_and_is_accounted_as_such():
     one, two = make(), make(adjacency="replace-one")
-    assert (one.event.sensitivity, two.event.sensitivity) == (1.0, 2.0)
+    assert (one.event.mechanism.sensitivity, two.event.mechanism.sensitivity) == (1.0, 2.0)
     assert two.report().certified.adjacency == "replace-one"
     assert two.report().certified.epsilon == total_epsilon([two.event], 1e-3)
     model = nn.Linear(300, 30, bias=False)
@@ -303,8 +307,8 @@ def test_replace_one_doubles_the_sensitivity_and_is_accounted_as_such():
 def test_the_papers_figure_is_shown_beside_where_there_is_one(filter, nominal, adjacency):
     loop = make(filter=filter, noise_multiplier=20.0, adjacency=adjacency)
     double = 2 if adjacency == "replace-one" else 1
-    assert loop.event.nominal_sensitivity == (None if nominal is None else nominal * double)
-    assert loop.event.sensitivity == filter.certified_bound(75) * double
+    assert loop.event.mechanism.nominal_sensitivity == (None if nominal is None else nominal * double)
+    assert loop.event.mechanism.sensitivity == filter.certified_bound(75) * double
     report = loop.report()
     if nominal is None:
         assert report.nominal is None
@@ -328,8 +332,8 @@ def test_calibrated_noise_is_the_noise_that_is_added():
     model = nn.Linear(300, 30, bias=False)
     data = torch.zeros(40, 300), torch.zeros(40, dtype=torch.long)
     loop = make(model, data=data, noise_multiplier=None, epsilon=1.0, filter=Clip(0.5), steps=1)
-    std = loop.event.noise_multiplier * 0.5 / 10
-    assert loop.event.noise_multiplier > 0.5
+    std = loop.event.mechanism.noise_multiplier * 0.5 / 10
+    assert loop.event.mechanism.noise_multiplier > 0.5
     assert float(gradients(loop, model)[0].std()) == pytest.approx(std, rel=0.04)
 
 
@@ -339,7 +343,10 @@ def test_what_the_ledger_holds_is_part_of_the_budget():
     assert 0.3 < spent < 0.9
     loop = make(noise_multiplier=None, epsilon=1.0, ledger=ledger)
     assert 0.998 < loop.report().certified.epsilon <= 1
-    assert loop.event.noise_multiplier > 1.1 * make(noise_multiplier=None, epsilon=1.0).event.noise_multiplier
+    assert (
+        loop.event.mechanism.noise_multiplier
+        > 1.1 * make(noise_multiplier=None, epsilon=1.0).event.mechanism.noise_multiplier
+    )
     for _ in loop:
         pass
     assert loop.report().certified.epsilon == total_epsilon(ledger.events, 1e-3)
@@ -362,7 +369,10 @@ def test_a_spent_budget_trains_no_noise():
         error.value
     )
     assert ledger.events == (spent,)
-    assert make(noise_multiplier=None, epsilon=2.0, ledger=ledger).event.noise_multiplier < 3 * spent.noise_multiplier
+    assert (
+        make(noise_multiplier=None, epsilon=2.0, ledger=ledger).event.mechanism.noise_multiplier
+        < 3 * spent.mechanism.noise_multiplier
+    )
 
 
 def test_other_records_in_the_ledger_do_not_count():
@@ -370,9 +380,9 @@ def test_other_records_in_the_ledger_do_not_count():
     ledger = Ledger([other_release(dataset=elsewhere)])
     apart = make(noise_multiplier=None, epsilon=1.0, ledger=ledger, dataset=MINE)
     alone = make(noise_multiplier=None, epsilon=1.0, dataset=MINE)
-    assert apart.event.noise_multiplier == alone.event.noise_multiplier
+    assert apart.event.mechanism.noise_multiplier == alone.event.mechanism.noise_multiplier
     unknown = make(noise_multiplier=None, epsilon=1.0, ledger=ledger)  # records of which nothing is said may be those
-    assert unknown.event.noise_multiplier > alone.event.noise_multiplier
+    assert unknown.event.mechanism.noise_multiplier > alone.event.mechanism.noise_multiplier
 
 
 @pytest.mark.parametrize("limit", [0.2, 100.0])
@@ -592,7 +602,7 @@ def test_noise_has_the_stated_deviation_on_live_coordinates_and_is_zero_elsewher
     found = torch.stack(gradients(loop, model)).double()
     assert found[:, ~live].count_nonzero() == 0
     std = 1.5 * filter.certified_bound(mask.live) / (40 * rate)
-    assert loop.event.sensitivity == filter.certified_bound(mask.live)
+    assert loop.event.mechanism.sensitivity == filter.certified_bound(mask.live)
     noise = found[:, live].numpy()
     assert noise.size > 11_000
     statistic = float((noise**2).sum() / std**2)

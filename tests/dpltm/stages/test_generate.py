@@ -63,9 +63,11 @@ def certified(tickets: TicketSet) -> float:
 
 def epsilon_of(event: TrainingEvent, delta: float = 1e-5) -> float:
     """dp-accounting's own figure for one training event."""
-    step = dp_event.PoissonSampledDpEvent(event.sampling_rate, dp_event.GaussianDpEvent(event.noise_multiplier))
+    step = dp_event.PoissonSampledDpEvent(
+        event.mechanism.sampling_rate, dp_event.GaussianDpEvent(event.mechanism.noise_multiplier)
+    )
     accountant = PLDAccountant(value_discretization_interval=1e-4)
-    return accountant.compose(dp_event.SelfComposedDpEvent(step, event.steps)).get_epsilon(delta)
+    return accountant.compose(dp_event.SelfComposedDpEvent(step, event.mechanism.steps)).get_epsilon(delta)
 
 
 # What the tickets depend on, and what is entered
@@ -130,7 +132,7 @@ def test_under_dp(criterion):
         ticket.accuracy is None for ticket in tickets.body.tickets
     )  # there are no records that could be told of
     if criterion == "dp-train":
-        assert (spent.steps, spent.sampling_rate) == (5, 32 / 200)
+        assert (spent.mechanism.steps, spent.mechanism.sampling_rate) == (5, 32 / 200)
         assert certified(tickets) == pytest.approx(epsilon_of(spent), rel=1e-3)
     else:
         assert isinstance(spent, GaussianEvent)

@@ -16,9 +16,9 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.privacy.events import BudgetEvent, Event, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import BudgetEvent, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
 
@@ -135,8 +135,9 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     rows = sent(plan)
     assert rows.shape == (897, 10)
     (event,) = ledger.events
-    assert (event.adjacency, event.unit, event.delta) == ("replace-one", "record", 0.0)  # type: ignore[attr-defined]
-    assert event.epsilon == scheme.answer.certified == pytest.approx(132)  # type: ignore[attr-defined]
+    assert isinstance(event, GuaranteeEvent)
+    assert event.mechanism == Guarantee(scheme.answer.certified, adjacency="replace-one")
+    assert scheme.answer.certified == pytest.approx(132)
     assert certified(plan) == pytest.approx(132)
     assert (plan.privacy.certified.adjacency, plan.privacy.certified.sampling) == ("replace-one", "none")
     assert plan.privacy.nominal is not None

@@ -77,8 +77,13 @@ def test_a_draw_from_public_tickets(public):
     winner = drawn(public, ledger=ledger)
     (event,) = ledger.events
     assert isinstance(event, SelectionEvent)
-    assert (event.eps1, event.certified_epsilon, event.sensitivity, event.candidates) == (0.5, 0.5, 1 / 200, 2)
-    assert (event.ticket_set, event.adaptive) == (public.id, False)
+    assert (event.mechanism.eps1, event.mechanism.certified_epsilon, event.sensitivity, event.candidates) == (
+        0.5,
+        0.5,
+        1 / 200,
+        2,
+    )
+    assert (event.ticket_set, event.mechanism.adaptive) == (public.id, False)
     assert (winner.events, winner.earlier, winner.revealed) == ((event,), (), ())
     assert winner.round in (1, 2)
     assert winner.ticket is public.ticket(winner.round)
@@ -367,7 +372,7 @@ def test_a_draw_is_what_its_event_says(public):
     densities = tuple(ticket.mask.density for ticket in public.body.tickets[1:])
     assert settled.draw == SelectionPlan(0.25, densities, 200, nu=3.0, mechanism="permute-and-flip")
     event = settled.event
-    assert (event.mechanism, event.sensitivity, event.certified_epsilon) == (
+    assert (event.mechanism.draw, event.sensitivity, event.mechanism.certified_epsilon) == (
         "permute-and-flip",
         settled.draw.sensitivity,
         0.25,

@@ -219,7 +219,7 @@ def test_centred_features():
     assert feature_map.centre is not None
     assert dataset.feature_map is not None
     exact = dataset.feature_map(dataset.train.x).mean(0)
-    std = mean.noise_multiplier * mean.sensitivity / dataset.records
+    std = mean.mechanism.noise_multiplier * mean.mechanism.sensitivity / dataset.records
     distance = float((feature_map.centre - exact).norm())
     assert 0.2 * std * math.sqrt(FEATURES) < distance < 3 * std * math.sqrt(FEATURES)
 
@@ -252,7 +252,7 @@ def test_every_look_has_an_event_and_no_two_are_equal(released):
     counts = [event for event in run.events if isinstance(event, GuaranteeEvent)]
     assert len(counts) == 10
     assert len(released) == len(run.metrics) == run.metrics[-1]["step"] // 4
-    assert released == [event.epsilon for event in counts][: len(released)] == [0.05] * len(released)
+    assert released == [event.mechanism.epsilon for event in counts][: len(released)] == [0.05] * len(released)
     assert len({event.time for event in run.events}) == len(run.events) == 11
 
 

@@ -146,5 +146,5 @@ def test_every_filter_has_its_own_bound(name, options, bound, nominal):
     assert sensitivity == pytest.approx(bound, rel=2e-6)
     assert sensitivity >= bound
     assert plan.config.noise_std == 2 * sensitivity
-    assert plan.event.nominal_sensitivity == nominal
+    assert plan.event.mechanism.nominal_sensitivity == nominal
     assert (planned_report(plan).nominal is None) == (nominal is None)

@@ -377,7 +377,7 @@ def test_a_spent_budget(ledger, budget):
         f"budget: on these records epsilon {total_epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}),"
         f" which leaves less than 2 % of {budget:g}, nothing but noise{REMEDY}"
     )
-    assert planned(ledger=ledger, steps=30, epsilon=2 * budget).event.steps == 30  # as the message says
+    assert planned(ledger=ledger, steps=30, epsilon=2 * budget).event.mechanism.steps == 30  # as the message says
 
 
 @pytest.mark.parametrize(
@@ -442,12 +442,12 @@ def test_a_budget_that_is_set_on_the_records(ledger):
     ref = ledger.registry.reference(records(0))
     ledger.append(BudgetEvent(ref, 1.0, 1e-5))
     assert refusal(BudgetError, ledger=ledger, epsilon=2.0).startswith("budget: this would bring records0 to epsilon ")
-    assert planned(ledger=ledger, epsilon=1.0).event.steps == 2
+    assert planned(ledger=ledger, epsilon=1.0).event.mechanism.steps == 2
 
 
 def test_the_run_stops_where_the_budget_ends():
     plan = planned(steps=40, epsilon=1.0, noise_multiplier=2.0, budget_stop=True)
-    taken = plan.event.steps
+    taken = plan.event.mechanism.steps
     assert 0 < taken < 40
     assert (plan.config.steps, facts(plan)["steps"]) == (taken, taken)
     assert f"`budget_stop` ends training after {taken} of 40 steps, before the one that would exceed" in plan.notes
@@ -465,12 +465,12 @@ def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
     )
     told, mean = plan.lineage
     assert (kinds([told, mean]), mean) == (["provenance", "gaussian"], plan.centre)
-    assert mean.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
+    assert mean.mechanism.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
     certified = total_epsilon([mean, plan.event], 1e-5)
     assert planned_report(plan).certified.epsilon == certified
     assert 1.99 < certified <= 2
     # a fifth of the budget, where noise adds up by its inverse square
-    alone = having(mean, noise_multiplier=mean.noise_multiplier * math.sqrt(0.2))
+    alone = having(mean, noise_multiplier=mean.mechanism.noise_multiplier * math.sqrt(0.2))
     assert total_epsilon([alone], 1e-5) == pytest.approx(2, rel=5e-3)
     assert any("20 % of the budget" in note for note in planned_report(plan).notes)
 
@@ -479,7 +479,7 @@ def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
 def test_evaluations_on_the_records_are_paid_for_one_by_one(stop_at, count):
     plan = planned(steps=40, noise_multiplier=5.0, eval_private=0.5, stop_at=stop_at)
     assert plan.lineage == plan.evaluations
-    assert [event.epsilon for event in plan.evaluations] == [0.5 / count] * count
+    assert [event.mechanism.epsilon for event in plan.evaluations] == [0.5 / count] * count
     assert len({event.time for event in (*plan.evaluations, plan.event)}) == count + 1
     note = "accuracy is that on the training records, with noise; its epsilon of 0.5 is included"
     assert note in planned_report(plan).notes

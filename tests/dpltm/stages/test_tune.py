@@ -15,8 +15,8 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, CalibrationError, InputError
 from dpltm.models import ModelSpec, build
 from dpltm.options.tune import TuneOptions
+from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.parts import total_epsilon
 from dpltm.stages import tune as stage
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh
@@ -74,20 +74,23 @@ def test_every_setting_has_the_noise_of_the_private_run(accountant):
     """Each combination is calibrated for itself, to all of the budget and no more."""
     lists = {"epochs": "1,4", "batch_size": "50,100", "clip_norm": "0.5", "delta": 1e-4}
     found = plan(accountant=accountant, **lists).trainings
-    assert {(setting.epochs, setting.batch_size, event.steps) for setting, event in found} == {
+    assert {(setting.epochs, setting.batch_size, mechanism.steps) for setting, mechanism in found} == {
         (1, 50, 14), (1, 100, 7), (4, 50, 56), (4, 100, 28),
     }  # fmt: skip
-    for setting, event in found:
-        assert event.sampling_rate == setting.batch_size / 700
-        assert 2 * (1 - 1e-3) <= total_epsilon([event], 1e-4, accountant) <= 2
-    assert len({event.noise_multiplier for _, event in found}) == 4
+    for setting, mechanism in found:
+        assert mechanism.sampling_rate == setting.batch_size / 700
+        assert 2 * (1 - 1e-3) <= epsilon([mechanism], 1e-4, accountant) <= 2
+    assert len({mechanism.noise_multiplier for _, mechanism in found}) == 4
 
 
 def test_it_is_what_a_training_calibrates():
     """Of as many private records as ``for_records`` says."""
-    ((_, event),) = plan("mlp:8", for_records=200, batch_size="50").trainings
+    ((_, mechanism),) = plan("mlp:8", for_records=200, batch_size="50").trainings
     private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
-    assert (event.noise_multiplier, event.steps) == (facts(private)["noise_multiplier"], facts(private)["steps"])
+    assert (mechanism.noise_multiplier, mechanism.steps) == (
+        facts(private)["noise_multiplier"],
+        facts(private)["steps"],
+    )
 
 
 @pytest.mark.parametrize("public", [60, 4000])
