@@ -26,8 +26,10 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import DatasetRef, Event, LaplaceEvent, SelectionEvent, TrainingEvent, now
+from dpltm.privacy.events import DatasetRef, Event, LaplaceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.mechanisms import LaplaceRelease, NoisySgd, Selection
 from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.parts import total_epsilon
 from dpltm.sampling import Records
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import TrainingConfig, train
@@ -44,23 +46,16 @@ COMMANDS = {
 }
 
 
-def training(sigma: float, q: float, steps: int) -> TrainingEvent:
-    return TrainingEvent(REF, now(), "add-remove", "record", q, steps, sigma, 1.0, None, "clip(C=1)", 10)
-
-
 def large_ledger() -> list[Event]:
     """10,000 events of 50 kinds."""
     chance = random.Random(1)
     kinds: list[Event] = [
-        training(chance.uniform(0.8, 20), 10 ** chance.uniform(-3, -1), chance.randint(1, 50)) for _ in range(40)
+        TrainingEvent(REF, NoisySgd(rate, chance.randint(1, 50), noise), "clip(C=1)", 10)
+        for noise, rate in [(chance.uniform(0.8, 20), 10 ** chance.uniform(-3, -1)) for _ in range(40)]
     ]
+    kinds += [LaplaceEvent(REF, LaplaceRelease(chance.uniform(50, 100)), "a mean") for _ in range(5)]
     kinds += [
-        LaplaceEvent(REF, now(), "add-remove", "record", "a mean", 1.0, chance.uniform(50, 100)) for _ in range(5)
-    ]
-    kinds += [
-        SelectionEvent(
-            REF, now(), "add-remove", "record", "exponential", "additive", eps1, "exact", 0.1, eps1, 15, "set"
-        )
+        SelectionEvent(REF, Selection(eps1, eps1), "additive", "exact", 0.1, 15, "set")
         for eps1 in (0.001, 0.002, 0.003, 0.004, 0.005)
     ]
     return [replace(chance.choice(kinds), time=f"{number}") for number in range(10_000)]
@@ -84,21 +79,21 @@ def odometer_share() -> dict[str, float]:
     model = build(spec, 0)
     mask = Mask({name: torch.rand(p.shape) < 0.1 for name, p in model.named_parameters()})
     x, y = torch.rand(60_000, 784), torch.randint(10, (60_000,))
-    event = training(1.2, 400 / 60_000, 3_000)
-    config = TrainingConfig(make_filter("clip"), event.sampling_rate, 100, 400.0, 1.2, 0.1)
+    sgd = NoisySgd(400 / 60_000, 3_000, noise_multiplier=1.2)
+    config = TrainingConfig(make_filter("clip"), sgd.sampling_rate, 100, 400.0, 1.2, 0.1)
     times: list[float] = []
     train(
         model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource(),
         progress=lambda _: times.append(time.perf_counter()),
     )  # fmt: skip
     step = statistics.median(after - before for before, after in itertools.pairwise(times[10:]))
-    epsilon([event], 1e-5)  # as planning has done before a training starts
+    epsilon([sgd], 1e-5)  # as planning has done before a training starts
     began = time.perf_counter()
-    odometer = Odometer((), event, 1e-5)
-    for done in range(1, event.steps + 1):
+    odometer = Odometer((), sgd, 1e-5)
+    for done in range(1, sgd.steps + 1):
         odometer.after(done)
     total = time.perf_counter() - began
-    return {"step_ms": 1e3 * step, "odometer_ms": 1e3 * total, "share_of_a_step": total / event.steps / step}
+    return {"step_ms": 1e3 * step, "odometer_ms": 1e3 * total, "share_of_a_step": total / sgd.steps / step}
 
 
 def main() -> None:
@@ -106,9 +101,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
     events = large_ledger()
-    epsilon(events[:1], 1e-5)
+    total_epsilon(events[:1], 1e-5)
     began = time.perf_counter()
-    total = epsilon(events, 1e-5)
+    total = total_epsilon(events, 1e-5)
     composed = time.perf_counter() - began
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.jsonl"

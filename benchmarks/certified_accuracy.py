@@ -46,14 +46,14 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
+from dpltm.privacy.events import UNKNOWN_RECORDS
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.replicates import summary
 from dpltm.sampling import Records
 from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.training import TrainingConfig, train
 
 DELTA, SEEDS = 1e-5, range(10, 15)
-NOWHERE = DatasetRef("plan", "plan", "plan", 0, 1)
 DENSITIES = (0.4, 0.6)
 PUBLIC = 7000
 
@@ -193,7 +193,7 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
     if public is None or private.takes != "image":
         return private
     theirs = fitted_to_public(public, features, components)
-    return replace(private, source=NOWHERE, statistics=theirs.statistics, projection=theirs.projection)
+    return replace(private, source=UNKNOWN_RECORDS, statistics=theirs.statistics, projection=theirs.projection)
 
 
 @cache
@@ -263,14 +263,12 @@ def mask_of(
 @cache
 def noise(epsilon: float, rate: float, steps: int, centre: float | None) -> tuple[float, float]:
     """Noise multipliers of training and of the mean, together within the budget."""
-    plan = TrainingEvent(NOWHERE, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
-    before: tuple[Event, ...] = ()
+    plan = NoisySgd(rate, steps, noise_multiplier=1.0)
+    before: tuple[GaussianRelease, ...] = ()
     if centre is not None:
         alone = calibrate_noise(epsilon, DELTA, replace(plan, sampling_rate=1.0, steps=1)).noise_multiplier
-        before = (
-            GaussianEvent(NOWHERE, now(), "add-remove", "record", "mean", SENSITIVITY, alone / math.sqrt(centre)),
-        )
-    mean = before[0].noise_multiplier if before else 0.0  # type: ignore[attr-defined]
+        before = (GaussianRelease(alone / math.sqrt(centre), SENSITIVITY),)
+    mean = before[0].noise_multiplier if before else 0.0
     return calibrate_noise(epsilon, DELTA, plan, before).noise_multiplier, mean
 
 

@@ -21,10 +21,8 @@ import json
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from dpltm.privacy import accountant, gdp
-from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.stages.checks import steps_of
-
-RECORDS = DatasetRef("records", "id", "key")
 
 MNIST, IMDB, ADULT, MOVIELENS = 256 / 60_000, 512 / 25_000, 256 / 29_305, 1 / 80
 
@@ -62,9 +60,7 @@ def main() -> None:
         steps = steps_of(epochs, rate)
         epsilon = claimed or gdp.epsilon(delta, gdp.clt_mu(noise, rate, steps))
         least = least_delta(noise, rate, steps, epsilon)
-        training = TrainingEvent(
-            RECORDS, now(), "add-remove", "record", rate, steps, noise, 1.0, None, "clip(C=1)", 10
-        )
+        training = NoisySgd(rate, steps, noise)
         rows.append(
             {"what": what, "noise": noise, "epochs": epochs, "delta": delta, "nominal_epsilon": epsilon}
             | {"certified_epsilon": accountant.epsilon([training], delta)}

@@ -29,7 +29,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
+from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.sampling import Records
 from dpltm.synthetic import SENSITIVITY, release_moments, synthetic_records
 from dpltm.training import TrainingConfig, train
@@ -43,33 +43,31 @@ SETTINGS = {
 """Step size and epochs."""
 
 SPEC = ModelSpec("mlp:300,100", 784, 10)
-NOWHERE = DatasetRef("plan", "plan", "plan", 0, 1)
 
 
 @cache
-def planned(epsilon: float, rate: float, steps: int, before: tuple[Event, ...] = ()) -> TrainingEvent:
-    draft = TrainingEvent(NOWHERE, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
-    return calibrate_noise(epsilon, DELTA, draft, before)
+def planned(epsilon: float, rate: float, steps: int, before: tuple[Mechanism, ...] = ()) -> NoisySgd:
+    return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), before)
 
 
 @cache
-def query() -> GaussianEvent:
+def query() -> GaussianRelease:
     sigma = planned(TICKET, 1.0, 1).noise_multiplier
-    return GaussianEvent(NOWHERE, now(), "add-remove", "record", "moments", SENSITIVITY, sigma)
+    return GaussianRelease(sigma, SENSITIVITY)
 
 
 @cache
-def first_training(records: int) -> TrainingEvent:
+def first_training(records: int) -> NoisySgd:
     return planned(TICKET, BATCH / records, round(4 * records / BATCH))
 
 
-def descend(model: torch.nn.Module, mask: Mask, x: Any, y: Any, event: TrainingEvent, lr: float) -> None:
-    batch = event.sampling_rate * len(x)
-    config = TrainingConfig(make_filter("clip"), event.sampling_rate, event.steps, batch, event.noise_multiplier, lr)
+def descend(model: torch.nn.Module, mask: Mask, x: Any, y: Any, sgd: NoisySgd, lr: float) -> None:
+    batch = sgd.sampling_rate * len(x)
+    config = TrainingConfig(make_filter("clip"), sgd.sampling_rate, sgd.steps, batch, sgd.noise_multiplier, lr)
     train(model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
 
 
-def found(method: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[Tickets | None, tuple[Event, ...]]:
+def found(method: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[Tickets | None, tuple[Mechanism, ...]]:
     """The tickets, and what they cost."""
     config = GenerationConfig(rounds=ROUND, iterations=400, batch_size=200, seed=seed)
     if method == "dense":
@@ -82,13 +80,13 @@ def found(method: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[Tic
         moments = release_moments(x, y, 10, noise_multiplier=query().noise_multiplier, noise=SecureSource())
         return generate(SPEC, *synthetic_records(moments, 20_000, seed, value_range=(0.0, 1.0)), config), (query(),)
     model = build(SPEC, seed)
-    theta0, event = weights_of(model), first_training(len(x))
-    descend(model, Mask.dense(model), x, y, event, 1.0)
-    return prune_once(SPEC, theta0, weights_of(model), config), (event,)
+    theta0, sgd = weights_of(model), first_training(len(x))
+    descend(model, Mask.dense(model), x, y, sgd, 1.0)
+    return prune_once(SPEC, theta0, weights_of(model), config), (sgd,)
 
 
 @cache
-def kept(method: str, seed: int, tuning: bool) -> tuple[Tickets | None, tuple[Event, ...]]:
+def kept(method: str, seed: int, tuning: bool) -> tuple[Tickets | None, tuple[Mechanism, ...]]:
     """One set of tickets for all settings that are tried."""
     x, y, _ = split(tuning)
     return found(method, x, y, seed)
@@ -113,8 +111,8 @@ def run(method: str, lr: float, epochs: int, seed: int, tuning: bool) -> float:
     if tickets is not None:
         model.load_state_dict(tickets.theta0)
         mask = tickets.tickets[min(ROUND, len(tickets.tickets) - 1)].mask
-    event = planned(TOTAL, BATCH / len(x), round(epochs * len(x) / BATCH), before)
-    descend(model, mask, x, y, event, lr)
+    sgd = planned(TOTAL, BATCH / len(x), round(epochs * len(x) / BATCH), before)
+    descend(model, mask, x, y, sgd, lr)
     return accuracy(model, *score)
 
 

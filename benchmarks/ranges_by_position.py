@@ -22,9 +22,10 @@ import numpy as np
 
 from dpltm.data import catalogue, load
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import HASHES, Cut, DatasetRef, GaussianEvent, TrainingEvent, now
+from dpltm.privacy.events import HASHES, Cut, DatasetRef, GaussianEvent
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.parts import total_epsilon
 
 DELTA, RECORDS = 1e-5, 240
 Parts = Callable[[np.ndarray, int], list[np.ndarray]]
@@ -32,10 +33,7 @@ Parts = Callable[[np.ndarray, int], list[np.ndarray]]
 
 def noise_for_one() -> float:
     """The noise multiplier of one full-batch release that spends epsilon 1."""
-    plan = TrainingEvent(
-        DatasetRef("d", "id", "key"), now(), "add-remove", "record", 1.0, 1, 1.0, 1.0, None, "clip", 1
-    )
-    return calibrate_noise(1.0, DELTA, plan).noise_multiplier
+    return calibrate_noise(1.0, DELTA, NoisySgd(1.0, steps=1, noise_multiplier=1.0)).noise_multiplier
 
 
 def by_position(x: np.ndarray, count: int) -> list[np.ndarray]:
@@ -95,14 +93,9 @@ def truth(parts: Parts, count: int, noise: float) -> float:
 def certified(cut: Cut, count: int, noise: float) -> float:
     """What the accountant makes of one release for each part."""
     size = HASHES // count if cut == "values" else RECORDS // count
-    return epsilon(
-        [
-            GaussianEvent(
-                DatasetRef("d", "id", "key", place * size, (place + 1) * size, cut),
-                now(), "add-remove", "record", "sum of gradients", 1.0, noise,
-            )
-            for place in range(count)
-        ],
+    refs = [DatasetRef("d", "id", "key", place * size, (place + 1) * size, cut) for place in range(count)]
+    return total_epsilon(
+        [GaussianEvent(ref, GaussianRelease(noise), "sum of gradients") for ref in refs],
         DELTA,
     )  # fmt: skip
 

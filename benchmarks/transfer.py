@@ -31,7 +31,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, TrainingEvent, now
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.replicates import summary
 from dpltm.sampling import Records
 from dpltm.ticket_transfer import retarget, transfer
@@ -62,9 +62,7 @@ def source_tickets(text: str, seed: int) -> Tickets:
 
 @cache
 def noise_multiplier(epsilon: float, rate: float, steps: int) -> float:
-    nowhere = DatasetRef("plan", "plan", "plan", 0, 1)
-    plan = TrainingEvent(nowhere, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
-    return calibrate_noise(epsilon, DELTA, plan).noise_multiplier
+    return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0)).noise_multiplier
 
 
 def start(method: str, dataset: Dataset, chosen: int | None, seed: int) -> tuple[torch.nn.Module, Mask]:

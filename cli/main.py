@@ -16,7 +16,6 @@ from dpltm.cli import (
     generate,
     latent,
     privacy,
-    privacy_ledger,
     select,
     tickets,
     train,
@@ -27,6 +26,7 @@ from dpltm.cli.options import in_flags, register
 from dpltm.errors import DpltmError
 from dpltm.options import datasets as records
 from dpltm.options import latent as messages
+from dpltm.options import privacy as prices
 from dpltm.options import tickets as sets
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.options.generate import GenerateRequest
@@ -63,11 +63,11 @@ app.add_typer(artifacts, name="tickets")
 accountant = typer.Typer(
     no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
 )
-register(accountant, "epsilon", privacy.EpsilonOptions, privacy.epsilon_command)
-register(accountant, "noise", privacy.NoiseOptions, privacy.noise_command)
-register(accountant, "curve", privacy.CurveOptions, privacy.curve_command)
-register(accountant, "ledger", privacy_ledger.LedgerOptions, privacy_ledger.ledger_command)
-register(accountant, "budget", privacy_ledger.BudgetOptions, privacy_ledger.budget_command)
+register(accountant, "epsilon", prices.EpsilonOptions, privacy.epsilon_command)
+register(accountant, "noise", prices.NoiseOptions, privacy.noise_command)
+register(accountant, "curve", prices.CurveOptions, privacy.curve_command)
+register(accountant, "ledger", prices.LedgerOptions, privacy.ledger_command)
+register(accountant, "budget", prices.BudgetOptions, privacy.budget_command)
 app.add_typer(accountant, name="privacy")
 local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
 register(local, "epsilon", messages.EpsilonOptions, latent.epsilon_command)

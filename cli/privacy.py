@@ -1,345 +1,38 @@
-"""``dpltm privacy epsilon / noise / curve / ledger / budget``: the accountant on its own."""
+"""``dpltm privacy``: the accountant on its own, and what a ledger says, in tables."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpltm.cli.common import (
-    LARGEST_NOISE,
-    MOST_STEPS,
-    check_accountant,
-    check_delta_alone,
-    check_epsilon,
-    figure,
-    steps_of,
-)
-from dpltm.cli.console import Console
-from dpltm.cli.options import Call, option
-from dpltm.errors import BudgetError, InputError
+from rich.console import Console as RichConsole
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
+from dpltm.cli.console import answering
+from dpltm.cli.show import show_notes, show_privacy
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT
+from dpltm.privacy.figures import figure
+from dpltm.registry import Deferred
 
-    from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
+SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+"""False alarms in the table; each is a point of every curve."""
 
 
-@dataclass(frozen=True)
-class SettingOptions:
-    """The public settings of a training, as the accountant sees them."""
-
-    noise_multiplier: float | None = option(
-        None, "Noise over sensitivity (under replace-one: over the doubled one).", metavar="S"
-    )
-    sampling_rate: str | None = option(
-        None, "Chance of each record to enter a step, as 0.01 or 256/60000.", metavar="Q"
-    )
-    steps: int | None = option(None, "Number of noisy steps.", metavar="T")
-    epochs: float | None = option(None, "Expected passes over the records, instead of --steps.", metavar="N")
-    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
-    eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", metavar="E")
-    mechanism: str = option("exponential", "How that draw is made.", choices=("exponential", "permute-and-flip"))
-    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
-
-
-@dataclass(frozen=True)
-class EpsilonOptions(SettingOptions):
-    """What a training costs, by every accountant.
-
-    pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
-    """
-
-
-@dataclass(frozen=True)
-class NoiseOptions(SettingOptions):
-    """What a budget allows: the least noise, the most steps, or the largest sampling rate.
-
-    Give --epsilon and two of --noise-multiplier, --sampling-rate and --steps; the third is found. The certified epsilon of
-    what is found is at most --epsilon, and within 0.1 % of it where whole steps and sensible settings allow.
-    """
-
-    epsilon: float | None = option(None, "Whole budget, a draw (--eps1) included.", metavar="E")
-    accountant: str = option(
-        "pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=("pld", "rdp", "ma", "clt")
-    )
-
-
-@dataclass(frozen=True)
-class CurveOptions(SettingOptions):
-    """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
-
-    For the settings of one training, or for everything in a ledger.
-    """
-
-    ledger: str | None = option(None, "Ledger file, instead of settings.", metavar="FILE")
-    dataset: str | None = option(None, "Only with --ledger: name of the dataset.", metavar="NAME")
-    csv: str | None = option(None, "File to write the curves to.", metavar="FILE.csv")
-    plot: str | None = option(None, "Picture to write.", metavar="FILE.png|.svg|.pdf")
-
-
-def epsilon_command(options: EpsilonOptions, call: Call) -> None:
-    """Runs ``dpltm privacy epsilon`` and prints its answer."""
-    from dpltm.privacy.accountant import central_limit, central_limit_mu, epsilon
-    from dpltm.privacy.calibration import slack_noise
-    from dpltm.privacy.ledger import SEARCH_NOTE, compare_central_limit, json_figure
-
-    event, draw = _events(options, find=None)
-    events = (*draw, event)
-    certified = {name: epsilon(events, options.delta, name) for name in ("pld", "rdp", "ma")}
-    approximate = central_limit(events, options.delta)
-    notes = [compare_central_limit(approximate, certified["pld"]), *_relation_notes(event), SEARCH_NOTE]
-    body = {
-        **_setting(event, options),
-        **{name: json_figure(value) for name, value in certified.items()},
-        "clt": json_figure(approximate),
-        "mu": "inf" if (mu := central_limit_mu([event])) is None else json_figure(mu),
-        "nominal": {
-            "noise_multiplier": slack_noise(event, options.delta),
-            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
-        },
-        "notes": notes,
-    }
-    Console(call.json, call.quiet).result(body, lambda rich: _show_epsilon(rich, body))
-
-
-def noise_command(options: NoiseOptions, call: Call) -> None:
-    """Runs ``dpltm privacy noise`` and prints its answer."""
-    from dpltm.privacy import gdp
-    from dpltm.privacy.accountant import epsilon
-    from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps
-
-    if options.epsilon is None:
-        raise InputError("--epsilon is missing: the whole budget, such as 1")
-    check_epsilon("--epsilon", options.epsilon)
-    check_accountant(options.accountant)
-    given = {
-        "noise_multiplier": options.noise_multiplier,
-        "sampling_rate": options.sampling_rate,
-        "steps": options.steps if options.steps is not None else options.epochs,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) != 1:
-        raise InputError(
-            "--noise-multiplier, --sampling-rate, --steps: give two of them; the third is what the budget allows"
-        )
-    plan, draw = _events(options, find=missing[0])
-    calibrate = {
-        "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
-    }[missing[0]]  # fmt: skip
-    try:
-        event = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
-    except BudgetError:
-        alone = epsilon(draw, options.delta, options.accountant)
-        raise BudgetError(
-            f"--epsilon, --eps1: the draw alone costs {alone:.4g} of {options.epsilon:g}, which leaves too little for the"
-            " training; raise --epsilon or lower --eps1"
-        ) from None
-    spent = epsilon((*draw, event), options.delta, options.accountant)
-    notes = _relation_notes(event)
-    if spent < options.epsilon * (1 - TOLERANCE):
-        notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
-    left = options.epsilon - (options.eps1 or 0.0)
-    nominal = None
-    if missing[0] == "noise_multiplier" and left > 0:
-        mu = gdp.mu(left, options.delta)
-        nominal = {
-            "noise_multiplier": gdp.clt_noise(
-                mu, event.sampling_rate, event.steps, replace_one=event.adjacency == "replace-one"
-            ),
-            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
-        }
-    body = {
-        "found": missing[0],
-        **_setting(event, options),
-        "epsilon": spent,
-        "budget": options.epsilon,
-        "accountant": options.accountant,
-        "nominal": nominal,
-        "notes": notes,
-    }
-    Console(call.json, call.quiet).result(body, lambda rich: _show_noise(rich, body))
-
-
-def curve_command(options: CurveOptions, call: Call) -> None:
-    """Runs ``dpltm privacy curve``, writes what was asked for and prints its answer."""
-    from dpltm.privacy.accountant import epsilon, stated_relations
-    from dpltm.privacy.ledger import json_figure
-    from dpltm.privacy.trade_off import curves, sentence
-    from dpltm.privacy.units import unit_of
-    from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
-    from dpltm.tickets.files import check_free, check_writable
-
-    events, title = _curve_events(options)
-    for flag, name in (("--csv", options.csv), ("--plot", options.plot)):
-        if name is not None:
-            if not name:
-                raise InputError(f"{flag}: an empty name; name a file to write")
-            check_free(Path(name))
-            check_writable(Path(name))
-    if options.plot:
-        check_plot(Path(options.plot))
-        if options.plot == options.csv:
-            raise InputError("--csv, --plot: name two different files")
-    found = curves(events)
-    if options.csv:
-        write_csv(Path(options.csv), found)
-    if options.plot:
-        write_plot(Path(options.plot), found, title)
-    misses = found.misses_at(0.05)
-    nominal = None
-    if found.misses_gdp is not None:
-        nominal = {
-            "mu": json_figure(found.mu or 0.0),
-            "beta": found.misses_gdp.tolist(),
-            "source": "GDP central limit theorem",
-        }
-    body = {
-        "of": title,
-        "certified": {
-            "epsilon": found.epsilons.tolist(), "delta": found.deltas.tolist(),
-            "alpha": found.false_alarms.tolist(), "beta": found.misses.tolist(),
-        },
-        "nominal": nominal,
-        "misses_at_5_percent": misses,
-        "sentence": sentence(
-            misses, adjacency=next(iter(stated_relations(events)), "add-remove"), unit=unit_of(events)
-        ),
-        "epsilon_at_delta": epsilon(events, options.delta),
-        "delta": options.delta,
-        "csv": options.csv,
-        "plot": options.plot,
-    }  # fmt: skip
-    Console(call.json, call.quiet).result(body, lambda rich: _show_curve(rich, body))
-
-
-def _curve_events(options: CurveOptions) -> tuple[tuple[Event, ...], str]:
-    """The events that the curve is of, and what to call them."""
-    if options.ledger is None:
-        if options.dataset is not None:
-            raise InputError("--dataset: picks records out of a --ledger; name one, or leave --dataset out")
-        event, draw = _events(options, find=None)
-        setting = f"noise multiplier {event.noise_multiplier:g}, rate {event.sampling_rate:.4g}, {event.steps:,} steps"
-        return (*draw, event), setting + (f", after a draw at {options.eps1:g}" if draw else "")
-    for flag, value in (
-        ("--noise-multiplier", options.noise_multiplier), ("--sampling-rate", options.sampling_rate),
-        ("--steps", options.steps), ("--epochs", options.epochs), ("--eps1", options.eps1),
-    ):  # fmt: skip
-        if value is not None:
-            raise InputError(f"{flag}: the --ledger holds the settings; leave {flag} out")
-    from dpltm.cli.privacy_ledger import read_ledger
-    from dpltm.privacy.accountant import stated_relations
-
-    events = read_ledger(Path(options.ledger), options.dataset)
-    if len(set(stated_relations(events))) > 1:
-        raise InputError(
-            f"--ledger: {options.ledger} holds releases under add-remove and under replace-one, which have no common curve;"
-            " pick records with --dataset"
-        )
-    return events, options.dataset or Path(options.ledger).name
-
-
-def _events(options: SettingOptions, find: str | None) -> tuple[TrainingEvent, tuple[SelectionEvent, ...]]:
-    """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
-    from dpltm.privacy.events import DatasetRef, SelectionEvent, TrainingEvent, now
-
-    check_delta_alone(options.delta)
-    rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
-    steps = 1 if find == "steps" else _steps(options, rate)
-    noise = 1.0
-    if find != "noise_multiplier":
-        if options.noise_multiplier is None:
-            raise InputError("--noise-multiplier is missing: the noise over the sensitivity, such as 1.1")
-        noise = options.noise_multiplier
-        if not 0 < noise <= LARGEST_NOISE:
-            raise InputError(f"--noise-multiplier: {noise:g} is not a positive number up to {LARGEST_NOISE:g}")
-    check_epsilon("--eps1", options.eps1)
-    ref = DatasetRef("records", "", "")
-    event = TrainingEvent(
-        ref, now(), options.adjacency, "record", rate, steps, noise, 1.0, None, "any", 1  # type: ignore[arg-type]
-    )  # fmt: skip
-    if options.eps1 is None:
-        return event, ()
-    draw = SelectionEvent(
-        ref, now(), options.adjacency, "record", options.mechanism, "additive", options.eps1, "exact", 1.0,  # type: ignore[arg-type]
-        options.eps1, 1, "", adaptive=False,
-    )  # fmt: skip
-    return event, (draw,)
-
-
-def _rate(text: str | None) -> float:
-    """A sampling rate from ``0.01`` or ``256/60000``."""
-    if text is None:
-        raise InputError("--sampling-rate is missing: the chance of each record to enter a step, such as 256/60000")
-    top, _, bottom = text.partition("/")
-    try:
-        above, below = float(top), float(bottom) if bottom else 1.0
-        rate = above / below if above > 0 and below > 0 else 0.0
-    except ValueError:
-        raise InputError(
-            f"--sampling-rate: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
-        ) from None
-    if not 0 < rate <= 1:
-        raise InputError(f"--sampling-rate: {text} is not above 0 and at most 1")
-    return rate
-
-
-def _steps(options: SettingOptions, rate: float) -> int:
-    if (options.steps is None) == (options.epochs is None):
-        raise InputError("--steps or --epochs: give one of them")
-    if options.steps is not None:
-        steps = options.steps
-        if steps < 1:
-            raise InputError(f"--steps: {steps} is not a positive whole number")
-    else:
-        epochs = options.epochs or 0.0
-        if not 0 < epochs < math.inf:
-            raise InputError(f"--epochs: {epochs:g} is not a positive number")
-        steps = steps_of(epochs, rate)
-    if steps > MOST_STEPS:
-        raise InputError(f"--steps, --epochs: more than {MOST_STEPS:,} steps; ask for fewer")
-    return steps
-
-
-def _relation_notes(event: TrainingEvent) -> list[str]:
-    """What a reader who compares relations must know."""
-    if event.adjacency == "add-remove":
-        return []
-    same = replace(event, adjacency="add-remove", noise_multiplier=2 * event.noise_multiplier)
-    return [
-        f"under replace-one the sensitivity is doubled, so noise multiplier {event.noise_multiplier:.4g} is as much noise as"
-        f" {same.noise_multiplier:.4g} under add-remove"
-    ]
-
-
-def _setting(event: TrainingEvent, options: SettingOptions) -> dict[str, Any]:
-    return {
-        "noise_multiplier": event.noise_multiplier,
-        "sampling_rate": event.sampling_rate,
-        "steps": event.steps,
-        "delta": options.delta,
-        "adjacency": event.adjacency,
-        "eps1": options.eps1,
-    }
-
-
-def _show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
-    from rich.table import Table
-
+def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The answer of ``dpltm privacy epsilon``."""
     table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
-    table.add_row("pld", figure(body["pld"]), "certified: privacy loss distributions", style="bold")
-    table.add_row("rdp", figure(body["rdp"]), "certified, looser: Renyi divergences")
-    table.add_row("ma", figure(body["ma"]), "certified, loosest: the moments accountant, as in the papers")
-    table.add_row(
-        "clt", figure(body["clt"]), f"nominal: central limit theorem, mu = {figure(body['mu'])}", style="dim"
-    )
+    for name in sorted(ACCOUNTANTS, key=lambda name: name not in CERTIFIED):
+        accountant = ACCOUNTANTS[name]
+        limit = f", mu = {figure(body['mu'])}" if name == "clt" else ""
+        style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
+        table.add_row(name, figure(body[name]), accountant.help + limit, style=style)
     rich.print(table)
     _show_nominal_noise(rich, body)
-    _show_notes(rich, body)
+    show_notes(rich, body)
 
 
-def _show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
+def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The answer of ``dpltm privacy noise``."""
     found = body["found"].replace("_", " ")
     value = body[body["found"]]
     rich.print(f"{found} = {value if isinstance(value, int) else format(value, '.6g')}", style="bold")
@@ -348,7 +41,7 @@ def _show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
         f" {_title(body)}"
     )
     _show_nominal_noise(rich, body)
-    _show_notes(rich, body)
+    show_notes(rich, body)
 
 
 def _title(body: dict[str, Any]) -> str:
@@ -367,17 +60,8 @@ def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
         )
 
 
-def _show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
-    from dpltm.cli.show import show_notes
-
-    show_notes(rich, body)
-
-
-def _show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from dpltm.privacy.trade_off import SHOWN
-
+def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The answer of ``dpltm privacy curve``."""
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
     rich.print(f"certified epsilon = {figure(body['epsilon_at_delta'])} at delta {body['delta']:g}")
@@ -391,3 +75,46 @@ def _show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     for name in ("csv", "plot"):
         if body[name]:
             rich.print(f"wrote {body[name]}")
+
+
+def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A ledger, line by line."""
+    for row in body["events"]:
+        cost = row["epsilon"]
+        alone = "" if cost is None else f"  epsilon alone {figure(cost)}"
+        rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
+        rich.print(f"  {row['words']}")
+    for row in body["datasets"]:
+        rich.print(
+            f"\n{row['dataset']}: {row['events']} event{'s' if row['events'] != 1 else ''} together", style="bold"
+        )
+        show_privacy(rich, row["privacy"])
+    if not body["datasets"]:
+        rich.print("the ledger holds no event")
+    if body["if_overlapping"] is not None:
+        whole = body["if_overlapping"]
+        rich.print(
+            f"\nif these {whole['datasets']} datasets overlap: epsilon {figure(whole['epsilon'])}, delta {whole['delta']:g}",
+            style="bold",
+        )
+        rich.print("datasets are told apart by what their rows hold; whether people are in several is yours to know")
+
+
+def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The budgets that a ledger sets."""
+    if not body["budgets"]:
+        rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
+        return
+    table = Table("records", "unit", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
+    for row in body["budgets"]:
+        table.add_row(
+            row["dataset"], row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), row["set"]
+        )
+    rich.print(table)
+
+
+epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon_of"), show_epsilon)
+noise_command = answering(Deferred("dpltm.tickets.workbench.accountant:noise_of"), show_noise)
+curve_command = answering(Deferred("dpltm.tickets.workbench.accountant:curve_of"), show_curve)
+ledger_command = answering(Deferred("dpltm.tickets.workbench.ledgers:explain"), show_ledger)
+budget_command = answering(Deferred("dpltm.tickets.workbench.ledgers:budgets"), show_budgets)

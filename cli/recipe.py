@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from dpltm.cli.console import Console
 from dpltm.cli.show import show_notes
-from dpltm.data import kept
+from dpltm.data import DatasetCache
 from dpltm.errors import InputError
 from dpltm.experiments.markdown import cells, columns, notes_of_total, total
 from dpltm.experiments.reader import recipe_and_problems
@@ -19,8 +20,8 @@ from dpltm.privacy.figures import figure
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.commands import BENCH
 from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
+from dpltm.tickets.workbench.opening import open_dataset
 from dpltm.tickets.workbench.results import finish, plan
 from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -50,20 +51,25 @@ def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
             raise InputError(f"{flag}: a recipe says it for each of its arms; leave {flag} out")
     check_jobs(options.jobs)
     document = read_toml(path)
-    recipe, problems = recipe_and_problems(document, path, BENCH.commands, seeds=options.seeds, quick=options.quick)
-    with kept():  # and no longer: trials may be made by other processes
-        records = check_ready(recipe, BENCH.commands, BENCH.load, UserRegistry(remember=False), problems)
+    recipe, problems = recipe_and_problems(document, path, seeds=options.seeds, quick=options.quick)
+    dataset_cache = DatasetCache()
+    load = partial(open_dataset, dataset_cache=dataset_cache)
+    records = check_ready(recipe, load, UserRegistry(remember=False), problems)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     if options.dry_run:
-        body = plan(recipe, root, BENCH, console)
+        body = plan(recipe, root, dataset_cache, console)
         console.result(body, lambda rich: _show_plan(rich, body))
         return
     with contextlib.ExitStack() as opened:
         cluster = None if options.scheduler is None else opened.enter_context(dask_cluster(options.scheduler))
         folder = SweepFolder(root, recipe.title, new_session())
         check_same_records(recipe, folder, records)
-        opened.enter_context(kept())
-        sweep(recipe, TrialRunner(folder, BENCH), cluster or local_engine(recipe, folder, options.jobs), console)
+        sweep(
+            recipe,
+            TrialRunner(folder, dataset_cache),
+            cluster or local_engine(recipe, folder, options.jobs),
+            console,
+        )
     body = finish(recipe, folder)
     console.result(body, lambda rich: _show(rich, body))
     if any(row["missing"] for row in body["arms"]):

@@ -12,8 +12,8 @@ from dpltm.cli.console import Console, answering
 from dpltm.cli.options import Call
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
 from dpltm.options.tickets import VerifyRequest
+from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import from_json, ref_from_json
-from dpltm.privacy.words import describe
 from dpltm.registry import Deferred
 from dpltm.tickets.card import MEANING, front
 

@@ -25,12 +25,12 @@ from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import PrivateLoop
 from dpltm.run import Run
-from dpltm.stages import evaluate as evaluation
+from dpltm.stages import evaluate as evaluate_stage
 from dpltm.stages import generate as generate_stage
-from dpltm.stages import predict as prediction
+from dpltm.stages import predict as predict_stage
 from dpltm.stages import select as select_stage
 from dpltm.stages import train as train_stage
-from dpltm.stages import transfer as transferring
+from dpltm.stages import transfer as transfer_stage
 from dpltm.stages import tune as tune_stage
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.generate_settings import check_options as check_generation
@@ -47,7 +47,6 @@ FACTS = ("test", "bounds", "classes", "records")
 
 Records = np.ndarray | Tensor | Dataset
 """Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels."""
-
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
@@ -74,18 +73,16 @@ def generate(
     Raises:
         DpltmError: bad input, or too small a budget, before any training.
 
-    >>> import numpy as np
-    >>> x, y = np.eye(40, dtype=np.uint8), np.arange(40) % 2
-    >>> generate(x, y, provenance="public", model="mlp:4", rounds=1, iterations=5, batch_size=10).provenance
-    'public'
+    >>> tickets = generate(x_public, y_public, provenance="public", model="mlp:8", rounds=2, iterations=9, batch_size=20)
+    >>> tickets.provenance, [ticket.mask.live for ticket in tickets.body.tickets]
+    ('public', [83, 64, 50])
     """
     dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
     settings = arguments.take(GenerateOptions)
     check_generation(settings)
-    ledger, services = Ledger() if ledger is None else ledger, Services(progress)
-    sources = FeatureSources(registry=ledger.registry)
-    dataset = with_feature_map(dataset, arguments.take(FeatureOptions), sources, progress)
-    return generate_stage.generate(generate_stage.plan(dataset, settings, ledger, services), services)
+    entered, services = Ledger() if ledger is None else ledger, Services(progress)
+    dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, progress)
+    return generate_stage.generate(generate_stage.plan(dataset, settings, entered, services), services)
 
 
 def select(
@@ -111,6 +108,13 @@ def select(
 
     Raises:
         DpltmError: bad input, or too small a budget, before any of it is spent.
+
+    Guarantees:
+        The draw is entered before it is made, and nothing but the winner depends on the records.
+
+    >>> winner = select(tickets, x, y, eps1=0.5, score="additive")
+    >>> winner.round in (1, 2), winner.privacy.certified.epsilon <= 0.5
+    (True, True)
     """
     earlier = (*tickets.earlier, (tickets.round, tickets.events)) if isinstance(tickets, Winner) else ()
     body = tickets.tickets if isinstance(tickets, Winner) else tickets
@@ -125,11 +129,200 @@ def select(
     settings = arguments.take(SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    if ledger is None:
-        ledger = Ledger() if body.ledger is None else body.ledger
-    services = Services(progress)
-    plan = select_stage.plan(body, dataset, settings, ledger, services, earlier)
-    return select_stage.select(plan, services)
+    entered, services = _ledger_of(body) if ledger is None else ledger, Services(progress)
+    return select_stage.select(select_stage.plan(body, dataset, settings, entered, services, earlier), services)
+
+
+def train(
+    ticket: Winner | TicketSet | str,
+    x: Records,
+    y: Labels = None,
+    *,
+    round: int | None = None,
+    dense: bool = False,
+    ledger: Ledger | None = None,
+    progress: Progress = SILENT,
+    **options: Any,
+) -> Run:
+    """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
+
+    Args:
+        ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
+            such as ``mlp:300,100``, which is trained whole.
+        x: the private records, ``(n, ...)``, or a dataset.
+        y: labels ``(n,)``; None with a dataset.
+        round: the ticket to take of a set; of a winner, another than the one that won.
+        dense: take the whole network of a set, with its starting weights.
+        ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
+        progress: told how far it is.
+        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
+            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``).
+
+    Returns:
+        The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
+
+    Raises:
+        DpltmError: whatever ``dpltm train`` refuses, before anything is spent.
+
+    Guarantees:
+        Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
+        for these records stays within it.
+
+    >>> run = train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5)
+    >>> run.privacy.certified.epsilon <= 1.0, len(run.ledger.events)
+    (True, 3)
+    """
+    dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
+    settings, services = given.take(TrainOptions), Services(progress)
+    entered = _ledger_of(ticket) if ledger is None else ledger
+    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
+    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
+    plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
+    return train_stage.train(plan, services)
+
+
+def tune(
+    target: TicketSet | str,
+    x: Records,
+    y: Labels = None,
+    *,
+    ledger: Ledger | None = None,
+    progress: Progress = SILENT,
+    **options: Any,
+) -> SearchResult:
+    """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
+
+    Args:
+        target: the ticket set, or the name of a network, whose settings are searched.
+        x: public records: the search declares them so.
+        y: labels; None with a dataset.
+        ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
+        progress: told how far it is.
+        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
+            numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
+
+    Returns:
+        All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
+
+    Raises:
+        DpltmError: whatever ``dpltm tune`` refuses, before the first training.
+
+    >>> search = tune("mlp:8", x_public, y_public, test=(x_test, y_test), for_records=200, epsilon=1.0, delta=1e-4,
+    ...     lr=[0.5, 1.0], epochs=1, batch_size=50)
+    >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
+    (2, True)
+    """
+    dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
+    known = _ledger_of(target) if ledger is None else ledger
+    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, progress)
+    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), Services(progress))
+
+
+def transfer(
+    tickets: TicketSet | Winner,
+    x: Records,
+    y: Labels = None,
+    *,
+    round: int | None = None,
+    **options: Any,
+) -> TicketSet:
+    """Tickets for other records: another input width, image size, number of channels or of classes.
+
+    Args:
+        tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
+        x, y: the other records, of which only the shape is looked at.
+        round: the ticket that is taken; None for all of a set.
+        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``dpltm.options.transfer.TransferOptions``.
+
+    Returns:
+        The new set, which depends on whatever the old one depends on, and goes on in its ledger.
+
+    Raises:
+        InputError: an option that there is none of; records that the network cannot take, or no layer in common.
+
+    >>> transfer(tickets, x_wide, y).body.spec.features
+    9
+    """
+    dataset, arguments = records_and_options(x, y, options, TransferOptions)
+    winner = tickets if isinstance(tickets, Winner) else None
+    if winner is not None:
+        round = winner.round if round is None else round
+    source = tickets.tickets if isinstance(tickets, Winner) else tickets
+    if source is None:
+        raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
+    taken = arguments.take(TransferOptions)
+    plan = transfer_stage.plan_transfer(source, dataset, taken, round=round, winner=winner)
+    return transfer_stage.transfer(plan).tickets
+
+
+def evaluate(
+    run: Run,
+    x: Records,
+    y: Labels = None,
+    *,
+    bounds: tuple[float, float] | None = None,
+    ledger: Ledger | None = None,
+    progress: Progress = SILENT,
+) -> evaluate_stage.Evaluation:
+    """Accuracy of a run's network on records that were held out, at no cost.
+
+    Args:
+        run: with its network.
+        x, y: records that no release was made from; or a dataset, whose test split is taken.
+        bounds: of arrays; by default those of the run.
+        ledger: that the run was entered in; by default the one that it has.
+        progress: told how far it is.
+
+    Raises:
+        InputError: records that the network does not take, or that a release was made from: accuracy there is private.
+
+    >>> evaluate(run, x_test, y_test).records
+    60
+    """
+    dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
+    if isinstance(x, Dataset):
+        as_dataset(x, y, {"bounds": bounds})  # which refuses both beside it
+    return evaluate_stage.evaluate(run, dataset, ledger, Services(progress))
+
+
+def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) -> predict_stage.Predictions:
+    """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
+
+    Args:
+        run: with its network.
+        x: records as in training, ``(n, ...)``, or their values in a row.
+        progress: told how far it is.
+
+    Returns:
+        ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``, and how many values ``saturated``; as sensitive as ``x``.
+
+    Raises:
+        InputError: records of another shape, or a network that training drove out of the numbers.
+
+    >>> predict(run, x_test).probabilities.shape
+    (60, 3)
+    """
+    return predict_stage.predict(run, _array(x), progress=progress)
+
+
+def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
+    """The records and the options that a caller means by keyword arguments.
+
+    Args:
+        x, y: as :func:`as_dataset` takes them.
+        given: keyword arguments: facts about the records, and fields of ``classes``.
+        classes: of options.
+
+    Returns:
+        The dataset, and options by class: ``arguments.take(TrainOptions)``.
+
+    Raises:
+        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
+    """
+    facts = {name: given[name] for name in FACTS if name in given}
+    rest = {name: value for name, value in given.items() if name not in facts}
+    options = Arguments(rest, classes, FACTS)
+    return as_dataset(x, y, facts), options
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
@@ -162,102 +355,6 @@ def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
-    """The records and the options that a caller means by keyword arguments.
-
-    Args:
-        x, y: as :func:`as_dataset` takes them.
-        given: keyword arguments: facts about the records, and fields of ``classes``.
-        classes: of options.
-
-    Returns:
-        The dataset, and options by class: ``arguments.take(TrainOptions)``.
-
-    Raises:
-        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
-    """
-    facts = {name: given[name] for name in FACTS if name in given}
-    rest = {name: value for name, value in given.items() if name not in facts}
-    options = Arguments(rest, classes, FACTS)
-    return as_dataset(x, y, facts), options
-
-
-def train(
-    ticket: Winner | TicketSet | str,
-    x: Records,
-    y: np.ndarray | Tensor | None = None,
-    *,
-    round: int | None = None,
-    dense: bool = False,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-    **options: Any,
-) -> Run:
-    """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
-
-    Args:
-        ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
-            such as ``mlp:300,100``, which is trained whole.
-        x: the private records, ``(n, ...)``, or a dataset.
-        y: labels ``(n,)``; None with a dataset.
-        round: the ticket to take of a set; of a winner, another than the one that won.
-        dense: take the whole network of a set, with its starting weights.
-        ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
-        progress: told how far it is.
-        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
-            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``).
-
-    Returns:
-        The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
-
-    Raises:
-        DpltmError: whatever ``dpltm train`` refuses, before anything is spent.
-
-    Guarantees:
-        Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
-        for these records stays within it.
-    """
-    dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings, services = given.take(TrainOptions), Services(progress)
-    entered = _ledger_of(ticket) if ledger is None else ledger
-    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
-    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
-    plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
-    return train_stage.train(plan, services)
-
-
-def tune(
-    target: TicketSet | str,
-    x: Records,
-    y: np.ndarray | Tensor | None = None,
-    *,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-    **options: Any,
-) -> SearchResult:
-    """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
-
-    Args:
-        target: the ticket set, or the name of a network, whose settings are searched.
-        x: public records: the search declares them so.
-        y: labels; None with a dataset.
-        ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
-        progress: told how far it is.
-        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
-
-    Returns:
-        All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
-
-    Raises:
-        DpltmError: whatever ``dpltm tune`` refuses, before the first training.
-    """
-    dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
-    known = _ledger_of(target) if ledger is None else ledger
-    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, progress)
-    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), Services(progress))
-
-
 def _ledger_of(ticket: Winner | TicketSet | str) -> Ledger:
     """The ledger that goes with a ticket; a new one in memory where there is none."""
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
@@ -278,67 +375,6 @@ def _in_front(
     return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
 
 
-def transfer(
-    tickets: TicketSet | Winner,
-    x: Records,
-    y: np.ndarray | Tensor | None = None,
-    *,
-    round: int | None = None,
-    **options: Any,
-) -> TicketSet:
-    """Tickets for other records: another input width, image size, number of channels or of classes.
-
-    Args:
-        tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
-        x, y: the other records, of which only the shape is looked at.
-        round: the ticket that is taken; None for all of a set.
-        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``dpltm.options.transfer.TransferOptions``.
-
-    Returns:
-        The new set, which depends on whatever the old one depends on, and goes on in its ledger.
-
-    Raises:
-        InputError: an option that there is none of; records that the network cannot take, or no layer in common.
-    """
-    dataset, arguments = records_and_options(x, y, options, TransferOptions)
-    winner = tickets if isinstance(tickets, Winner) else None
-    if winner is not None:
-        round = winner.round if round is None else round
-    source = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if source is None:
-        raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
-    taken = arguments.take(TransferOptions)
-    plan = transferring.plan_transfer(source, dataset, taken, round=round, winner=winner)
-    return transferring.transfer(plan).tickets
-
-
-def evaluate(
-    run: Run,
-    x: Records,
-    y: np.ndarray | Tensor | None = None,
-    *,
-    bounds: tuple[float, float] | None = None,
-    ledger: Ledger | None = None,
-    progress: Progress = SILENT,
-) -> evaluation.Evaluation:
-    """Accuracy of a run's network on records that were held out, at no cost.
-
-    Args:
-        run: with its network.
-        x, y: records that no release was made from; or a dataset, whose test split is taken.
-        bounds: of arrays; by default those of the run.
-        ledger: that the run was entered in; by default the one that it has.
-        progress: told how far it is.
-
-    Raises:
-        InputError: records that the network does not take, or that a release was made from: accuracy there is private.
-    """
-    dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
-    if isinstance(x, Dataset):
-        as_dataset(x, y, {"bounds": bounds})  # which refuses both beside it
-    return evaluation.evaluate(run, dataset, ledger, Services(progress))
-
-
 def _held_out(run: Run, x: np.ndarray, y: object, bounds: tuple[float, float] | None) -> Dataset:
     """A dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if y is None:
@@ -350,20 +386,3 @@ def _held_out(run: Run, x: np.ndarray, y: object, bounds: tuple[float, float] | 
     nobody = Split(np.zeros_like(whole.train.x[:1]), np.zeros_like(whole.train.y[:1]))
     made_up = Rows(nobody.x, nobody.y, kin="made up for an evaluation")
     return replace(whole, train=nobody, test=whole.train, rows=made_up, test_rows=whole.rows)
-
-
-def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) -> prediction.Predictions:
-    """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
-
-    Args:
-        run: with its network.
-        x: records as in training, ``(n, ...)``, or their values in a row.
-        progress: told how far it is.
-
-    Returns:
-        ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``, and how many values ``saturated``; as sensitive as ``x``.
-
-    Raises:
-        InputError: records of another shape, or a network that training drove out of the numbers.
-    """
-    return prediction.predict(run, _array(x), progress=progress)

@@ -24,15 +24,14 @@ from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, SecureSource
-from dpltm.privacy.accountant import epsilon as epsilon_of
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import Adjacency, DatasetRef, TrainingEvent, now
-from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report
+from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, TrainingEvent
+from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.privacy.parts import OnRecord, total_epsilon
+from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
 from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity
-
-ANYTHING = DatasetRef("records", "not known", "none")
-"""Records of which nothing is known: in a ledger they add up with everything else."""
 
 
 class Step:
@@ -112,7 +111,7 @@ class PrivateLoop:
         mask: Mask | None = None,
         records: int | None = None,
         ledger: Ledger | None = None,
-        dataset: DatasetRef = ANYTHING,
+        dataset: DatasetRef = UNKNOWN_RECORDS,
         adjacency: Adjacency = "add-remove",
         prepare: Callable[[Tensor], Tensor] | None = None,
         physical_batch: int | None = None,
@@ -149,22 +148,27 @@ class PrivateLoop:
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        event = TrainingEvent(
-            dataset, now(), adjacency, "record", rate, steps, noise_multiplier or 0.0, sensitivity(filter, live, adjacency),
-            nominal_sensitivity(filter, adjacency), str(filter), live,
-        )  # fmt: skip
+        mechanism = NoisySgd(
+            rate,
+            steps,
+            noise_multiplier or 0.0,
+            sensitivity(filter, live, adjacency),
+            nominal_sensitivity(filter, adjacency),
+            adjacency=adjacency,
+        )
         self.ledger = Ledger() if ledger is None else ledger
         before = self.ledger.touching(dataset)
         if epsilon is not None:
-            event = calibrate_noise(epsilon, delta, event, before)
-        epsilon_of((*before, event), delta, unit=event.unit)  # refuses what the accountant cannot take
+            mechanism = calibrate_noise(epsilon, delta, mechanism, OnRecord(dataset, before))
+        event = TrainingEvent(dataset, mechanism, str(filter), live)
+        total_epsilon((*before, event), delta, unit=mechanism.unit)  # refuses what the accountant cannot take
         check_budgets(self.ledger.events, (event,))
-        self._gradients.noise_std = event.noise_multiplier * event.sensitivity
+        self._gradients.noise_std = mechanism.noise_std
         self._budget = epsilon
         self.event, self.delta, self._counted, self._begun = event, delta, records is None, False
 
     def __len__(self) -> int:
-        return self.event.steps
+        return self.event.mechanism.steps
 
     def __iter__(self) -> Iterator[Step]:
         """Enters the event, then yields the steps, one after the other.
@@ -177,7 +181,7 @@ class PrivateLoop:
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
-            total = epsilon_of((*before, self.event), self.delta, unit=self.event.unit)
+            total = total_epsilon((*before, self.event), self.delta, unit=self.event.mechanism.unit)
             if total > self._budget:
                 raise BudgetError(
                     f"epsilon: with what the ledger holds by now this comes to {total:.4g}, above the budget of"
@@ -188,7 +192,7 @@ class PrivateLoop:
         return self._steps()
 
     def _steps(self) -> Iterator[Step]:
-        for number in range(1, self.event.steps + 1):
+        for number in range(1, self.event.mechanism.steps + 1):
             step = Step(self, number)
             yield step
             step._end()
@@ -200,7 +204,7 @@ class PrivateLoop:
         return report(
             events if self._begun else (*events, self.event),
             self.delta,
-            self.event.adjacency,
+            self.event.mechanism.adjacency,
             notes if self._counted else [],
-            unit=self.event.unit,
+            unit=self.event.mechanism.unit,
         )

@@ -15,7 +15,8 @@ from dpltm.models import ModelSpec
 
 if TYPE_CHECKING:
     from dpltm.privacy.events import Event
-    from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True)

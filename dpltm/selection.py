@@ -15,10 +15,10 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.noise import RandomSource, uniform
-from dpltm.privacy.events import Adjacency
+from dpltm.privacy.mechanisms import Adjacency
 
+Draw = Literal["exponential", "permute-and-flip"]
 Score = Literal["product", "additive"]
-Mechanism = Literal["exponential", "permute-and-flip"]
 Rule = Literal["exact", "paper"]
 
 
@@ -51,7 +51,7 @@ class SelectionPlan:
     nu: float = 50.0
     lam: float = 0.05
     rule: Rule = "exact"
-    mechanism: Mechanism = "exponential"
+    mechanism: Draw = "exponential"
     adjacency: Adjacency = "add-remove"
     fixed_predictors: bool = True
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.noise import RandomSource, gaussian
-from dpltm.privacy.events import Adjacency
+from dpltm.privacy.mechanisms import Adjacency
 
 COUNT_WEIGHT, SUM_WEIGHT, SECOND_WEIGHT = 1 / 8, 1.0, 1 / 2
 """How much of the sensitivity each part of the query takes up; its noise is divided by it.

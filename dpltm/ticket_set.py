@@ -18,7 +18,8 @@ from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.privacy.ledger import Ledger, PrivacyReport
+    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True)

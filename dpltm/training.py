@@ -26,7 +26,7 @@ from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
-from dpltm.privacy.events import Adjacency
+from dpltm.privacy.mechanisms import Adjacency
 from dpltm.sampling import Records, poisson_sample
 
 Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]

@@ -1,4 +1,4 @@
-"""The three stages as a program: the mechanisms alone, with a ledger in memory.
+"""The three stages as a program, with a ledger in memory.
 
     python examples/three_stages.py
 
@@ -6,73 +6,33 @@ One half of scikit-learn's digits is public and yields the tickets; the other ha
 same with artifacts on disk (``dpltm demo``).
 """
 
-import numpy as np
 import torch
 
-from dpltm.data import load, scale
-from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, accuracy, count_correct, generate
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
-from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import SelectionEvent, TrainingEvent, now
-from dpltm.privacy.ledger import Ledger, report
-from dpltm.sampling import Records
-from dpltm.selection import SelectionPlan, draw
-from dpltm.training import TrainingConfig, sensitivity, train
+import dpltm
+from dpltm.data import load
+from dpltm.run import Run
 
-EPSILON, EPS1, DELTA = 3.0, 0.3, 1e-5
+EPSILON, EPS1 = 3.0, 0.3
 
 
-def tensors(split, dataset):
-    return torch.from_numpy(scale(split.x, dataset.bounds)), torch.from_numpy(split.y)
-
-
-def main() -> None:
+def main() -> Run:
     torch.set_num_threads(1)
     public, private = load("digits", subset="0.0:0.5"), load("digits", subset="0.5:1.0")
-    spec = ModelSpec("mlp:100", private.features, private.classes)
 
     # 1. Tickets from the public half: ordinary training, no cost to the private half.
-    config = GenerationConfig(rounds=5, iterations=300, batch_size=64)
-    tickets = generate(spec, *tensors(public.train, public), config)
+    tickets = dpltm.generate(public, provenance="public", model="mlp:100", rounds=5, iterations=300, batch_size=64)
 
     # 2. One draw on the private half. The event is entered before the winner is known.
-    ledger = Ledger()
-    records = private.reference()
-    candidates = tickets.tickets[1:]
-    plan = SelectionPlan(EPS1, tuple(ticket.mask.density for ticket in candidates), private.records, score="additive")
-    ledger.append(
-        SelectionEvent(
-            records, now(), "add-remove", "record", plan.mechanism, plan.score, plan.eps1, plan.rule, plan.sensitivity,
-            plan.certified_epsilon, len(candidates), "example", adaptive=False,
-        )
-    )  # fmt: skip
-    model, (x, y) = build(spec), tensors(private.train, private)
-    correct = []
-    for ticket in candidates:
-        model.load_state_dict(ticket.predictor)
-        correct.append(count_correct(model, x, y))
-    winner = candidates[draw(plan, np.array(correct), SecureSource())]
+    winner = dpltm.select(tickets, private, eps1=EPS1, score="additive")
 
     # 3. DP training of the winner, with noise that spends what the budget has left.
-    filter = make_filter("tanh")
-    batch, steps = private.records / 4, 60
-    bound = sensitivity(filter, winner.mask.live, "add-remove")
-    event = TrainingEvent(
-        records, now(), "add-remove", "record", batch / private.records, steps, 1.0, bound, None, str(filter),
-        winner.mask.live,
-    )  # fmt: skip
-    event = calibrate_noise(EPSILON, DELTA, event, ledger.events)
-    ledger.append(event)
-    model.load_state_dict(tickets.theta0)
-    settings = TrainingConfig(filter, event.sampling_rate, steps, batch, event.noise_multiplier * bound, lr=1.0)
-    train(model, winner.mask, Records(x, y), settings, sampling=SecureSource(), noise=SecureSource())
+    run = dpltm.train(winner, private, filter="tanh", epsilon=EPSILON, steps=60, lr=1.0)
 
-    certified = report(ledger.events, DELTA, "add-remove").certified
-    print(f"winner: round {winner.round}, density {winner.mask.density:.1%}, {winner.mask.live} live coordinates")
-    print(f"test accuracy {accuracy(model, *tensors(private.test, private)):.1%}")
+    mask, certified = run.mask, run.privacy.certified
+    print(f"winner: round {winner.round}, density {mask.density:.1%}, {mask.live} live coordinates")
+    print(f"test accuracy {dpltm.evaluate(run, private).accuracy:.1%}")
     print(f"certified epsilon {certified.epsilon:.3f} at delta {certified.delta:g}, {certified.adjacency} one record")
+    return run
 
 
 if __name__ == "__main__":

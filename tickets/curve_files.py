@@ -42,7 +42,7 @@ def write_plot(path: Path, curves: Curves, title: str) -> None:
     from matplotlib.figure import Figure
 
     from dpltm.privacy import gdp
-    from dpltm.privacy.trade_off import LEAST_DELTA
+    from dpltm.privacy.trade_off import MIN_DELTA
 
     figure = Figure(figsize=(9.6, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -62,7 +62,7 @@ def write_plot(path: Path, curves: Curves, title: str) -> None:
     if curves.mu is not None:
         nominal = [gdp.delta(epsilon, curves.mu) for epsilon in curves.epsilons]
         right.plot(curves.epsilons, nominal, color="tab:orange", linestyle="--")
-    right.set(xlabel="epsilon", ylabel="delta", xlim=(0, None), ylim=(LEAST_DELTA, 1))
+    right.set(xlabel="epsilon", ylabel="delta", xlim=(0, None), ylim=(MIN_DELTA, 1))
     right.grid(color="0.9")
     figure.suptitle(title, fontsize="medium")
     _put(path, lambda staging: figure.savefig(staging, dpi=150, format=path.suffix[1:].lower()))

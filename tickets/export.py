@@ -18,8 +18,8 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.figures import figure
+from dpltm.privacy.parts import total_epsilon
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
@@ -63,7 +63,7 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
         DpltmError: saying what it is.
     """
     front = tickets.feature_map
-    spent = 0.0 if front is None else epsilon(front.events, ANY_DELTA)
+    spent = 0.0 if front is None else total_epsilon(front.events, ANY_DELTA)
     source = None if front is None else front.source
     if whole and math.isinf(spent):
         held = UNPROTECTED_FRONT.format(source)
@@ -119,7 +119,7 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
     """
     front = tickets.feature_map
-    if front is not None and math.isinf(epsilon(front.events, ANY_DELTA)):
+    if front is not None and math.isinf(total_epsilon(front.events, ANY_DELTA)):
         raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(front.source)}, which is never handed on")
     private = tickets.provenance == "private"
     body = tickets.body if predictors and not private else tickets.body.without_predictors()

@@ -47,7 +47,7 @@ def save_run(folder: Path, run: Run) -> None:
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
-    copy_events(folder / "ledger.jsonl", run.events)
+    copy_events(folder / "ledger.jsonl", run.events if run.events or run.ledger is None else run.ledger.events)
     if run.privacy is not None:
         write_json(folder / "result.json", as_flags(published(answer(run))))
 

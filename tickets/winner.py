@@ -47,7 +47,7 @@ def write_winner(tickets: TicketSet, winner: Winner) -> None:
                 f"{tickets.label}: another draw is on record there; load the set, and draw from what is loaded"
             )
     draw = next((event for event in winner.events if isinstance(event, SelectionEvent)), None)
-    _write(tickets, winner, "smallest-within" if draw is None else draw.mechanism)
+    _write(tickets, winner, "smallest-within" if draw is None else draw.mechanism.draw)
 
 
 def _write(tickets: TicketSet, winner: Winner, how: str) -> None:

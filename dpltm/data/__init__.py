@@ -5,17 +5,20 @@ records into what a network gets: features in the unit range, by public bounds.
 """
 
 from dpltm.data.augmentation import Augmentation, copies_of
+from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split, key_id
-from dpltm.data.load import cache_home, data_home, from_arrays, kept, load, load_records
+from dpltm.data.load import cache_home, data_home, load, load_records
 from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.rows import Rows, count_shared, share_rows
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
+from dpltm.data.settle import from_arrays
 from dpltm.data.tokens import Layout
 
 __all__ = [
     "Augmentation",
     "Dataset",
+    "DatasetCache",
     "Description",
     "Layout",
     "Origin",
@@ -31,7 +34,6 @@ __all__ = [
     "data_home",
     "from_arrays",
     "held_out_users",
-    "kept",
     "key_id",
     "load",
     "load_records",

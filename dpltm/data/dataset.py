@@ -18,7 +18,8 @@ import numpy as np
 
 from dpltm.data.rows import Rows
 from dpltm.data.subset import WHOLE, Part
-from dpltm.privacy.events import DatasetRef, Unit
+from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.mechanisms import Unit
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap

@@ -8,9 +8,11 @@ from typing import Any
 
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.recipe import Recipe
-from dpltm.privacy.events import Adjacency, Event
-from dpltm.privacy.ledger import merge, overlap_note, report
+from dpltm.privacy.events import Event
+from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_never_private
+from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.report import overlap_note, report
 
 Events = tuple[Event, ...]
 """What one ledger holds."""

@@ -8,7 +8,7 @@ from dataclasses import Field, fields, replace
 from typing import Any
 
 from dpltm.errors import InputError
-from dpltm.experiments.commands import Command, Commands, latent_command
+from dpltm.experiments.commands import COMMANDS, Command, latent_command
 from dpltm.experiments.recipe import (
     LATENT_STAGES,
     Arm,
@@ -19,8 +19,7 @@ from dpltm.experiments.recipe import (
     search_options,
 )
 from dpltm.options.sections import name_of, resolve, right_keys
-
-NO_FEATURES = "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records"
+from dpltm.stages.budget import NO_FEATURES
 
 _NAMED = re.compile(r"`([a-z][a-z0-9_]*)`")
 
@@ -32,36 +31,36 @@ _LATENT_GIVEN = {
 """What the recipe itself will give each stage of ``dpltm latent``."""
 
 
-def of_set(section: Section, commands: Commands) -> list[str]:
+def of_set(section: Section) -> list[str]:
     """What a ticket set's options say against each other."""
     plain = {key: value for key, value in section.items() if key != "from"}
     if "from" in section:
-        return _refused(commands["transfer"], {"set": "SET", "out": "DIR"}, plain)
-    return _refused(commands["generate"], {}, plain)
+        return _refused(COMMANDS["transfer"], {"set": "SET", "out": "DIR"}, plain)
+    return _refused(COMMANDS["generate"], {}, plain)
 
 
-def of_arm(arm: Arm, sets: Mapping[str, Section], commands: Commands) -> Iterator[str]:
+def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     """What an arm's options say against each other, each with the table that it is about."""
     if arm.latent is not None:
         for stage in LATENT_STAGES:
-            found = _refused(commands[latent_command(stage)], _LATENT_GIVEN[stage], arm.latent[stage])
+            found = _refused(COMMANDS[latent_command(stage)], _LATENT_GIVEN[stage], arm.latent[stage])
             yield from (f"latent.{stage}: {problem}" for problem in found)
         return
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
-    yield from (f"train: {problem}" for problem in _refused(commands["train"], start, arm.train))
+    yield from (f"train: {problem}" for problem in _refused(COMMANDS["train"], start, arm.train))
     if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
         yield f"train: {NO_FEATURES}"
     if arm.select is not None:
-        yield from (f"select: {problem}" for problem in _of_draw(arm, sets, commands))
+        yield from (f"select: {problem}" for problem in _of_draw(arm, sets))
     if arm.tune is not None:
-        yield from (f"tune: {problem}" for problem in _of_search(arm, arm.tune, commands))
+        yield from (f"tune: {problem}" for problem in _of_search(arm, arm.tune))
 
 
-def _of_draw(arm: Arm, sets: Mapping[str, Section], commands: Commands) -> Iterator[str]:
+def _of_draw(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     """What the options of a draw say against each other, and against the training's."""
     select = arm.select or {}
     public = reads_no_records(select)
-    yield from _refused(commands["select"], {"set": "SET"}, draw_options(arm))
+    yield from _refused(COMMANDS["select"], {"set": "SET"}, draw_options(arm))
     spent, budget = select.get("eps1"), arm.train.get("epsilon")
     if select.get("reveal") and budget is not None:
         yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
@@ -71,7 +70,7 @@ def _of_draw(arm: Arm, sets: Mapping[str, Section], commands: Commands) -> Itera
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
 
 
-def _of_search(arm: Arm, tune: Section, commands: Commands) -> Iterator[str]:
+def _of_search(arm: Arm, tune: Section) -> Iterator[str]:
     """What the options of a search say against each other, and against the training's."""
     if "epsilon" not in arm.train:
         yield "searches under a budget; give train an epsilon"
@@ -80,7 +79,7 @@ def _of_search(arm: Arm, tune: Section, commands: Commands) -> Iterator[str]:
     else:
         asked = search_options(arm)
         name = asked.pop("tickets", arm.tickets)
-        yield from _refused(commands["tune"], {} if name is None else {"set": "SET"}, asked)
+        yield from _refused(COMMANDS["tune"], {} if name is None else {"set": "SET"}, asked)
 
 
 def _refused(command: Command, given: Mapping[str, Any], section: Section) -> list[str]:

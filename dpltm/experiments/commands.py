@@ -1,10 +1,20 @@
-"""What a recipe knows of the commands whose options it holds."""
+"""The commands whose options a recipe holds: what they are, what refuses them, and what the recipe decides itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from dpltm.errors import InputError
+from dpltm.options import latent
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.select import SelectRequest
+from dpltm.options.train import TrainRequest
+from dpltm.options.transfer import TransferRequest
+from dpltm.options.tune import TuneRequest
+from dpltm.stages import generate_settings, latent_owner, latent_server, select, train_checks, transfer, tune
+from dpltm.stages.checks import check_delta_alone
 
 
 @dataclass(frozen=True)
@@ -14,29 +24,57 @@ class Command:
     Attributes:
         request: the dataclass of its options.
         check: refuses options that contradict each other, the first of them with an InputError that begins with the names.
-        suits: refuses options that do not suit the records (of ``train``) or the network (of ``generate``).
+        decided: keys that a recipe decides itself: by its arms, by its seeds, or since an arm's search is for its own
+            training.
     """
 
     request: type
     check: Callable[[Any], object]
-    suits: Callable[[Any, Any], object] | None = None
+    decided: frozenset[str]
 
 
-Commands = Mapping[str, Command]
-"""By name: train, select, tune, generate, transfer, scheme, encode, latent train."""
+def _check_generation(request: GenerateRequest) -> None:
+    generate_settings.check_options(request)
+    check_delta_alone(request.delta)
 
-DECIDED: dict[str, frozenset[str]] = {
-    "train": frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "tuned-on"}),
-    "select": frozenset({"set", "ledger", "dry-run"}),
-    "tune": frozenset({"set", "out", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
-                       "average", "accountant"}),
-    "generate": frozenset({"out", "ledger", "dry-run", "name", "threads"}),
-    "transfer": frozenset({"set", "out", "name", "seed"}),
-    "scheme": frozenset({"out"}),
-    "encode": frozenset({"scheme", "out", "ledger", "dry-run"}),
-    "latent train": frozenset({"scheme", "messages", "out", "seed", "threads"}),
+
+def _check_training(request: TrainRequest) -> None:
+    train_checks.check_request(request)
+    check_delta_alone(request.delta)
+    if request.lr is not None and not request.lr > 0:
+        raise InputError("lr", request.lr, "a positive number")
+
+
+def _check_delta(request: latent.EncodeRequest) -> None:
+    check_delta_alone(request.delta)
+
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(
+        TrainRequest,
+        _check_training,
+        frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "tuned-on"}),
+    ),
+    "select": Command(SelectRequest, select.check_options, frozenset({"set", "ledger", "dry-run"})),
+    "tune": Command(
+        TuneRequest,
+        tune.check_request,
+        frozenset({"set", "out", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
+                   "average", "accountant"}),
+    ),
+    "generate": Command(
+        GenerateRequest, _check_generation, frozenset({"out", "ledger", "dry-run", "name", "threads"})
+    ),
+    "transfer": Command(TransferRequest, transfer.check_options, frozenset({"set", "out", "name", "seed"})),
+    "scheme": Command(latent.SchemeRequest, latent_owner.check_scheme_options, frozenset({"out"})),
+    "encode": Command(latent.EncodeRequest, _check_delta, frozenset({"scheme", "out", "ledger", "dry-run"})),
+    "latent train": Command(
+        latent.TrainRequest,
+        latent_server.check_options,
+        frozenset({"scheme", "messages", "out", "seed", "threads"}),
+    ),
 }  # fmt: skip
-"""Keys that a recipe decides itself: by its arms, by its seeds, or since an arm's search is for its own training."""
+"""By name."""
 
 
 def latent_command(stage: str) -> str:

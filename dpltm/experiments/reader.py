@@ -12,7 +12,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.experiments import checks
-from dpltm.experiments.commands import DECIDED, Commands, latent_command
+from dpltm.experiments.commands import COMMANDS, latent_command
 from dpltm.experiments.recipe import (
     LATENT_STAGES,
     MAX_ARMS,
@@ -24,6 +24,7 @@ from dpltm.experiments.recipe import (
     chain,
     override,
 )
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import section_problems
 
 REMEMBERED = ("model", "features", "public", "components")
@@ -48,32 +49,29 @@ _SEARCHED_SET = ("tune", "tickets")
 _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
 
 
-def read_recipe(
-    document: Section, path: Path, commands: Commands, *, seeds: int | None = None, quick: bool = False
-) -> Recipe:
+def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
     """The recipe in a parsed TOML document.
 
     Args:
         document: its tables.
         path: of its file, for messages.
-        commands: those whose options it may hold.
         seeds: how many, in place of its own number.
         quick: whether to take its quick version.
 
     Raises:
         InputError: whatever is wrong with it, all of it in one message.
     """
-    recipe, problems = recipe_and_problems(document, path, commands, seeds=seeds, quick=quick)
+    recipe, problems = recipe_and_problems(document, path, seeds=seeds, quick=quick)
     if problems:
         raise problems_error(path, problems)
     return recipe
 
 
 def recipe_and_problems(
-    document: Section, path: Path, commands: Commands, *, seeds: int | None = None, quick: bool = False
+    document: Section, path: Path, *, seeds: int | None = None, quick: bool = False
 ) -> tuple[Recipe, list[str]]:
     """The recipe as far as it can be read, and whatever is wrong with it. See :func:`read_recipe`."""
-    reader = _Reader(path, document, commands, quick)
+    reader = _Reader(path, document, quick)
     recipe = reader.recipe(seeds)
     return recipe, reader.problems
 
@@ -90,9 +88,8 @@ def problems_error(path: Path, problems: list[str]) -> InputError:
 class _Reader:
     """Reads a recipe, and notes what is wrong rather than stopping at it."""
 
-    def __init__(self, path: Path, document: Section, commands: Commands, quick: bool) -> None:
-        self.path, self.document, self.commands, self.quick = path, document, commands, quick
-        self.problems = list[str]()
+    def __init__(self, path: Path, document: Section, quick: bool) -> None:
+        self.path, self.document, self.quick, self.problems = path, document, quick, list[str]()
 
     def recipe(self, seeds: int | None) -> Recipe:
         self._check_keys("", self.document, dict.fromkeys(_TABLES, (dict, list)))
@@ -133,10 +130,9 @@ class _Reader:
     def _check_contradictions(self, recipe: Recipe) -> None:
         """Notes options that contradict each other."""
         for name, section in recipe.tickets.items():
-            self.problems += [f"[tickets.{name}] {problem}" for problem in checks.of_set(section, self.commands)]
+            self.problems += [f"[tickets.{name}] {problem}" for problem in checks.of_set(section)]
         for arm in recipe.arms:
-            found = checks.of_arm(arm, recipe.tickets, self.commands)
-            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in found]
+            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in checks.of_arm(arm, recipe.tickets)]
 
     # ticket sets
 
@@ -271,7 +267,7 @@ class _Reader:
             self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
         if isinstance(number, int) and "round" in over:
             number = over["round"]
-        if isinstance(number, int) and tickets is not None and not self._has_round(sets, tickets, number):
+        if isinstance(number, int) and tickets is not None and not _has_round(sets, tickets, number):
             self.problems.append(f"{where} round: {number} is none of the rounds of {tickets}")
         if isinstance(number, str) and number != "random":
             self.problems.append(f"{where} round: {number!r} is neither a number nor random")
@@ -303,11 +299,6 @@ class _Reader:
         else:
             quick = {key: quick[key] for key in quick if (command, key) != ("tune", "rounds")}
         return override(override(shared, own), quick)
-
-    def _has_round(self, sets: Mapping[str, Section], name: str, number: int) -> bool:
-        root = chain(sets, name)[-1] if name in sets else {}
-        rounds = root.get("rounds", self.commands["generate"].request().rounds)
-        return not isinstance(rounds, int) or 0 <= number <= rounds
 
     def _latent_of(self, where: str, body: Section, over: Section) -> Mapping[str, Section] | None:
         if "latent" not in body:
@@ -346,10 +337,10 @@ class _Reader:
         odd = [key for key, value in section.items() if not _is_plain(value)]
         self.problems += [f"{where} {key}: {section[key]!r:.80} is not allowed here{_PLAIN}" for key in odd]
         section = {key: value for key, value in section.items() if key not in odd}
-        decided = [key for key in section if key.replace("_", "-") in DECIDED[command]]
+        decided = [key for key in section if key.replace("_", "-") in COMMANDS[command].decided]
         self.problems += [f"{where} {key}: decided by the recipe; leave it out" for key in decided]
         rest = {key: value for key, value in section.items() if key not in decided}
-        self.problems += [f"{where} {problem}" for problem in section_problems(self.commands[command].request, rest)]
+        self.problems += [f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest)]
 
     def _table(self, name: str) -> dict[str, Any]:
         table = self.document.get(name, {})
@@ -385,6 +376,12 @@ def _quick_set(section: Section, over: Section) -> Section:
         return override(section, {key: over[key] for key in ("dataset", "subset") if key in over})
     untrained = section.get("provenance") == "data-free"
     return override(section, {key: over[key] for key in over if not (untrained and key in TRAINING_KEYS)})
+
+
+def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
+    root = chain(sets, name)[-1] if name in sets else {}
+    rounds = root.get("rounds", GenerateRequest().rounds)
+    return not isinstance(rounds, int) or 0 <= number <= rounds
 
 
 def _tunes_round(body: Section) -> bool:

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from dpltm.data import Dataset, by_user
+from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.commands import Commands
 from dpltm.experiments.reader import problems_error
 from dpltm.experiments.recipe import Arm, Recipe, Section, chain, data_options, provenance
 from dpltm.models import ModelSpec
 from dpltm.options.data import DataOptions
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve, right_keys, section_problems
+from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import DatasetRef
 from dpltm.stages.checks import model_spec
-
-PER_USER = 64
-"""Ratings of a user that count at unit ``user``, if nothing is said."""
+from dpltm.stages.generate_settings import check_schedule
+from dpltm.stages.train_plan import protected_units, sampling_of
 
 Load = Callable[[DataOptions], Dataset]
 """Reads the records that options name."""
 
 
 def check_ready(
-    recipe: Recipe, commands: Commands, load: Load, registry: RecordRegistry, problems: Sequence[str] = ()
+    recipe: Recipe, load: Load, registry: RecordRegistry, problems: Sequence[str] = ()
 ) -> dict[str, DatasetRef]:
     """Reads every dataset, and sees whether networks fit them, before anything starts.
 
     Args:
         recipe: what is to be run.
-        commands: those whose options it holds.
         load: reads records.
         registry: tells them apart.
         problems: what is known to be wrong with the recipe, to be reported along.
@@ -43,7 +41,7 @@ def check_ready(
     Raises:
         InputError: all that is missing, in one message.
     """
-    look = _Look(recipe, commands, load, registry, problems)
+    look = _Look(recipe, load, registry, problems)
     for name, section in recipe.tickets.items():
         look.at_set(section, f"[tickets.{name}]")
     for arm in recipe.arms:
@@ -70,10 +68,8 @@ class _Look:
         records: what each arm trains on, by its name.
     """
 
-    def __init__(
-        self, recipe: Recipe, commands: Commands, load: Load, registry: RecordRegistry, problems: Sequence[str]
-    ) -> None:
-        self.recipe, self.commands, self.problems = recipe, commands, list(problems)
+    def __init__(self, recipe: Recipe, load: Load, registry: RecordRegistry, problems: Sequence[str]) -> None:
+        self.recipe, self.problems = recipe, list(problems)
         self.records: dict[str, DatasetRef] = {}
         self._load, self._registry = load, registry
         self._loaded: dict[str, Dataset | None] = {}
@@ -85,10 +81,9 @@ class _Look:
             self._read(section, where)
         else:
             dataset = self._read({"dataset": "digits", **section}, where)
-            generate = self.commands["generate"]
-            if not section_problems(generate.request, section) and generate.suits is not None:
-                options: Any = resolve(generate.request, {}, section, str(self.recipe.path))
-                self._check_fit(section, dataset, where, partial(generate.suits, options))
+            if not section_problems(GenerateRequest, section):
+                request = resolve(GenerateRequest, {}, section, str(self.recipe.path))
+                self._check_fit(section, dataset, where, partial(check_schedule, request))
         self._read_public(section, where)
 
     def at_arm(self, arm: Arm, where: str) -> None:
@@ -135,14 +130,11 @@ class _Look:
 
     def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
         """Whether an arm can train on these records, and be measured by them."""
-        train = self.commands["train"]
         try:
-            section = {**right_keys(train.request, arm.train), "dense": True}
-            options: Any = resolve(train.request, {}, section, str(self.recipe.path))
-            if options.unit == "user":
-                dataset = by_user(dataset, options.per_user or PER_USER)
-            if train.suits is not None:
-                train.suits(options, dataset)
+            section = {**right_keys(TrainRequest, arm.train), "dense": True}
+            request = resolve(TrainRequest, {}, section, str(self.recipe.path))
+            dataset = protected_units(dataset, request)
+            sampling_of(request, dataset)
         except DpltmError as error:
             self._note(where, error)
         self.records[arm.name] = self._registry.look_at(dataset)

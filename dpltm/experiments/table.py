@@ -11,11 +11,9 @@ from dpltm.errors import in_flags
 from dpltm.experiments.account import Events, total_privacy
 from dpltm.experiments.recipe import Arm, Recipe, Trial, provenance
 from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK
-from dpltm.privacy.ledger import SEARCH_NOTE
+from dpltm.privacy.report import SEARCH_NOTE
 from dpltm.replicates import Summary, paired, summary
-
-OTHERS = "other releases from these records add up: name one `ledger` for all of them to have them counted"
-"""What a single training says, and a whole sweep need not."""
+from dpltm.stages.train import NO_NAMED_LEDGER
 
 NOT_RUN = "not run"
 
@@ -238,7 +236,7 @@ def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     said: dict[str, list[str]] = {}
     for row in rows:
         for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
-            if note not in (in_flags(OTHERS), SEARCH_NOTE):  # said of all together
+            if note not in (in_flags(NO_NAMED_LEDGER), SEARCH_NOTE):  # said of all together
                 said.setdefault(note, []).append(row["name"])
     return [_about(names, len(rows)) + note for note, names in said.items()]
 

@@ -15,7 +15,7 @@ class RunRequest:
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
 
-    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in --jobs
+    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in `jobs`
     processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
     """
 
@@ -41,7 +41,7 @@ class RunRequest:
 class DemoRequest:
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 
-    Ends in a table and the certified epsilon. Nothing is kept unless --out says where.
+    Ends in a table and the certified epsilon. Nothing is kept unless `out` says where.
     """
 
     epsilon: float = option(3.0, "Whole budget on the private half.", metavar="E")

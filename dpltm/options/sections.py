@@ -40,9 +40,10 @@ def check_required(options: object) -> None:
 
 
 def check_choices(options: object) -> None:
-    """Raises InputError for a text that is not among the choices of its option."""
+    """Raises InputError for a text that is not among the choices of its option; one that was not given may be None."""
     for item in fields(options):  # type: ignore[arg-type]
-        check_choice(item, getattr(options, item.name))
+        if getattr(options, item.name) is not None:
+            check_choice(item, getattr(options, item.name))
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
@@ -68,7 +69,7 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         if name not in known:
             near = difflib.get_close_matches(name, list(known), n=1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {_command(cls)}{hint}")
+            problems.append(f"unknown key {key!r} for {_section_of(cls)}{hint}")
             continue
         try:
             values[name] = _typed(known[name], value)
@@ -77,14 +78,15 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     return values, problems
 
 
-def _command(cls: type) -> str:
-    return cls.__name__.removesuffix("Request").removesuffix("Options").lower()
-
-
 def check_choice(item: Field[Any], value: Any) -> None:
     """Raises InputError for a text that is not among the choices of a field."""
     if (problem := _not_a_choice(item, value)) is not None:
         raise InputError(problem)
+
+
+def _section_of(cls: type) -> str:
+    """What a section for the class is called."""
+    return cls.__name__.removesuffix("Options").removesuffix("Request").lower()
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:

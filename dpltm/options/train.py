@@ -10,6 +10,7 @@ from dpltm.models import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
+from dpltm.privacy.accountants import ACCOUNTANTS
 
 PER_USER = 64
 """Ratings of a user that count at unit ``user``, if nothing is said."""
@@ -80,7 +81,7 @@ class StoppingOptions:
     accountant: str = option(
         "pld",
         "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
-        choices=("pld", "rdp", "ma", "clt"),
+        choices=ACCOUNTANTS.keys(),
     )
     budget_stop: bool = option(
         False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."

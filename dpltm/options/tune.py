@@ -8,6 +8,7 @@ from dpltm.models import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions
+from dpltm.privacy.accountants import CERTIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class SearchOptions:
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"))
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
-    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=("pld", "rdp", "ma"))
+    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED.keys())
     trials: int | None = option(None, "Combinations to try, drawn at random.", metavar="N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", metavar="N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", metavar="N")

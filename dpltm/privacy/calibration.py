@@ -7,29 +7,31 @@ central limit theorem gives the place to start looking, and nothing else: it nev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
 from scipy.optimize import brentq
 
-from dpltm.errors import BudgetError, CalibrationError, InputError
+from dpltm.errors import BudgetError, CalibrationError
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import CERTIFIED, epsilon
-from dpltm.privacy.events import Event, TrainingEvent, Unit
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.accountants import check_certifies
+from dpltm.privacy.describe import describe
+from dpltm.privacy.events import is_release
+from dpltm.privacy.mechanisms import Mechanism, NoisySgd, Unit
+from dpltm.privacy.parts import Before, OnRecord, epsilon_with, total_epsilon
 from dpltm.privacy.pld import FINE, QUICK, Resolution
-from dpltm.privacy.units import is_release
-from dpltm.privacy.words import describe
 
 TOLERANCE = 1e-3
 """What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,
 as near as the accountant's grid allows."""
 
-SMALLEST_NOISE, LARGEST_NOISE = 0.1, 2.0**14
+MIN_NOISE, MAX_NOISE = 0.1, 2.0**14
 """No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
 
-LEAST_SHARE, MOST_NOISE = 0.02, 10.0
+MIN_SHARE, MAX_NOISE_RATIO = 0.02, 10.0
 """What is left of a budget is refused below this share of it, or where it calls for more than so many times the noise of the
 whole budget.
 
@@ -40,22 +42,26 @@ alone does not tell a sliver of a large budget: 1 % of 50 may call for 6 times a
 (Gaussian noise adds up by its inverse square). What somebody planned is accepted: a tenth left by a draw calls for
 about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5."""
 
-MOST_STEPS = 10**8
-SMALLEST_RATE = 1e-9
+MAX_STEPS = 10**8
+MIN_RATE = 1e-9
 
-Spent = Callable[[TrainingEvent, Resolution], float]
+Spent = Callable[[NoisySgd, Resolution], float]
 
 
 def calibrate_noise(
-    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
-) -> TrainingEvent:
-    """The training event ``plan`` with the noise multiplier that spends ``budget`` and no more.
+    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
+) -> NoisySgd:
+    """The mechanism ``plan`` with the noise multiplier that spends ``budget`` and no more.
+
+    >>> plan = calibrate_noise(1.0, 1e-5, NoisySgd(256 / 60000, steps=14062, noise_multiplier=1))
+    >>> round(plan.noise_multiplier, 2)
+    2.03
 
     Args:
         budget: the whole certified epsilon, including what ``before`` costs.
         delta: in (0, 1).
         plan: the training that is planned; its ``noise_multiplier`` is ignored.
-        before: events already on record for the same records (a selection, earlier training).
+        before: what was done to the same records already (a selection, earlier training).
         accountant: one of ``CERTIFIED``.
 
     Returns:
@@ -63,65 +69,69 @@ def calibrate_noise(
         ``[(1 - TOLERANCE) budget, budget]``.
 
     Raises:
-        BudgetError: ``before`` spends the budget, or leaves too little of it (see ``LEAST_SHARE`` and ``MOST_NOISE``).
-        CalibrationError: the budget is not a positive number, or no noise multiplier up to ``LARGEST_NOISE`` is enough.
+        BudgetError: ``before`` spends the budget, or leaves too little of it (see ``MIN_SHARE`` and ``MAX_NOISE_RATIO``).
+        CalibrationError: the budget is not a positive number, or no noise multiplier up to ``MAX_NOISE`` is enough.
         InputError: an accountant that certifies nothing.
     """
     # what the answer does not depend on is taken out, so that the same question is answered once
-    asked = replace(plan, time="", noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None, filter="", live=1)
-    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, tuple(before), accountant))
+    asked = replace(plan, noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None)
+    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, _fixed(before), accountant))
+
+
+def _fixed(before: Before) -> tuple[Mechanism, ...] | OnRecord:
+    """``before`` as a value that can be read, and looked up, more than once."""
+    return before if isinstance(before, OnRecord) else tuple(before)
 
 
 @lru_cache(maxsize=128)
-def _least_noise(
-    budget: float, delta: float, plan: TrainingEvent, before: tuple[Event, ...], accountant: str
-) -> float:
+def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, accountant: str) -> float:
     """The noise multiplier of :func:`calibrate_noise`."""
     spent, left = _check(budget, delta, plan, before, accountant)
 
-    def alone(training: TrainingEvent) -> float:
-        return epsilon([training], delta, accountant, unit=plan.unit)
+    nothing = replace(before, events=()) if isinstance(before, OnRecord) else ()
+
+    def alone(training: NoisySgd) -> float:
+        return epsilon_with(nothing, training, delta, accountant, unit=plan.unit)
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
 
     guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
-    root = _least(excess, math.log(guess), math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))
+    root = _least(excess, math.log(guess), math.log(MIN_NOISE), math.log(MAX_NOISE))
     if root is None:
         _refuse(
-            budget, left, delta, plan, before, f"even noise multiplier {LARGEST_NOISE:g} over {plan.steps} steps at"
+            budget, left, delta, plan, before, f"even noise multiplier {MAX_NOISE:g} over {plan.steps} steps at"
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or take fewer steps",
         )  # fmt: skip
     noise = math.exp(root)
     eased = replace(
-        plan, noise_multiplier=noise / MOST_NOISE
+        plan, noise_multiplier=noise / MAX_NOISE_RATIO
     )  # the whole budget needs no more noise than this if it fits
-    if left < budget and eased.noise_multiplier > SMALLEST_NOISE and alone(eased) <= budget:
-        why = (
-            f"which leaves so little of {budget:g} that the noise would be over {MOST_NOISE:g} times that of the whole"
-        )
+    if left < budget and eased.noise_multiplier > MIN_NOISE and alone(eased) <= budget:
+        most = f"over {MAX_NOISE_RATIO:g} times that of the whole"
+        why = f"which leaves so little of {budget:g} that the noise would be {most}"
         raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", why, delta, plan.unit))
     return noise
 
 
 def calibrate_rate(
-    budget: float, delta: float, plan: TrainingEvent, before: Iterable[Event] = (), accountant: str = "pld"
-) -> TrainingEvent:
-    """The training event ``plan`` with the largest sampling rate whose epsilon fits; as :func:`calibrate_noise`.
+    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
+) -> NoisySgd:
+    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; as :func:`calibrate_noise`.
 
     Where even a rate of 1 underspends, that is what is returned.
     """
-    before = tuple(before)
+    before = _fixed(before)
     spent, left = _check(budget, delta, plan, before, accountant)
 
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
         return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
 
     guess = gdp.mu(left, delta) / gdp.clt_mu(_noise(plan), 1.0, plan.steps, replace_one=_replace(plan))
-    root = _least(excess, -math.log(min(max(guess, SMALLEST_RATE), 1.0)), 0.0, -math.log(SMALLEST_RATE))
+    root = _least(excess, -math.log(min(max(guess, MIN_RATE), 1.0)), 0.0, -math.log(MIN_RATE))
     if root is None:
         _refuse(
-            budget, left, delta, plan, before, f"even sampling rate {SMALLEST_RATE:g} over {plan.steps} steps at noise"
+            budget, left, delta, plan, before, f"even sampling rate {MIN_RATE:g} over {plan.steps} steps at noise"
             f" multiplier {plan.noise_multiplier:.3g} spends more", "raise `epsilon` or the noise, or take fewer steps",
         )  # fmt: skip
     return replace(plan, sampling_rate=math.exp(-root))
@@ -130,32 +140,32 @@ def calibrate_rate(
 def calibrate_steps(
     budget: float,
     delta: float,
-    plan: TrainingEvent,
-    before: Iterable[Event] = (),
+    plan: NoisySgd,
+    before: Before = (),
     accountant: str = "pld",
     most: int | None = None,
-) -> TrainingEvent:
-    """The training event ``plan`` with the most steps, up to ``MOST_STEPS``, whose epsilon fits.
+) -> NoisySgd:
+    """The mechanism ``plan`` with the most steps, up to ``MAX_STEPS``, whose epsilon fits.
 
     Args:
         budget, delta, plan, before, accountant: as :func:`calibrate_noise`; the steps of ``plan`` are ignored.
         most: no more than these are wanted; where they fit, nothing is searched for.
 
     Raises:
-        BudgetError, CalibrationError, InputError: as :func:`calibrate_noise`; not even one step fits.
+        BudgetError, CalibrationError: as :func:`calibrate_noise`; not even one step fits.
     """
-    before = tuple(before)
+    before = _fixed(before)
     spent, left = _check(budget, delta, plan, before, accountant)
     if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
         return wanted
 
     def excess(log_steps: float, resolution: Resolution) -> float:  # falls as its argument, -ln T, grows
-        steps = min(max(round(math.exp(-log_steps)), 1), MOST_STEPS)
+        steps = min(max(round(math.exp(-log_steps)), 1), MAX_STEPS)
         return _excess(spent(replace(plan, steps=steps), resolution), budget)
 
     per_step = gdp.clt_mu(_noise(plan), plan.sampling_rate, 1, replace_one=_replace(plan))
-    guess = min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MOST_STEPS)
-    root = _least(excess, -math.log(guess), -math.log(MOST_STEPS), 0.0)
+    guess = min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MAX_STEPS)
+    root = _least(excess, -math.log(guess), -math.log(MAX_STEPS), 0.0)
     steps = 1 if root is None else round(math.exp(-root))
     low, _ = _around(lambda count: spent(replace(plan, steps=count), FINE) <= budget, steps, max(steps // 2000, 1))
     if low == 0:
@@ -166,7 +176,7 @@ def calibrate_steps(
     return replace(plan, steps=low if most is None else min(low, most))
 
 
-def slack_noise(plan: TrainingEvent, delta: float) -> float:
+def slack_noise(plan: NoisySgd, delta: float) -> float:
     """The smaller noise multiplier that the GDP paper would use for the same epsilon: nominal, and never calibrated to.
 
     The moments accountant states an epsilon for ``plan``; the central limit theorem reaches it at a larger mu (GDP,
@@ -178,32 +188,32 @@ def slack_noise(plan: TrainingEvent, delta: float) -> float:
     return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
-def check_share(
-    budget: float, used: float, before: Iterable[Event], delta: float, unit: Unit, kind: str = "epsilon"
-) -> None:
+def check_share(budget: float, used: float, before: Before, delta: float, unit: Unit, kind: str = "epsilon") -> None:
     """Refuses a budget of which so much is used that what is left is worth nothing.
 
     Args:
         budget: the whole epsilon.
         used: what ``before`` takes of it.
-        before: the events that take it.
+        before: what takes it.
         delta, unit: that the budget is read at, and is for.
         kind: of figure, in the message.
 
     Raises:
-        BudgetError: less than ``LEAST_SHARE`` is left; names what took it, and what to do.
+        BudgetError: less than ``MIN_SHARE`` is left; names what took it, and what to do.
     """
-    if budget - used >= LEAST_SHARE * budget:
+    if budget - used >= MIN_SHARE * budget:
         return
-    share = f"which leaves less than {100 * LEAST_SHARE:g} % of {budget:g}, nothing but noise"
+    share = f"which leaves less than {100 * MIN_SHARE:g} % of {budget:g}, nothing but noise"
     why = f"so nothing is left of {budget:g}" if used >= budget else share
     raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta, unit))
 
 
-def taken(before: Iterable[Event], figure: str, why: str, delta: float, unit: Unit) -> str:
+def taken(before: Before, figure: str, why: str, delta: float, unit: Unit) -> str:
     """One line on what took a budget: the costliest event with its date, how many others, and what to do."""
+    if not isinstance(before, OnRecord):
+        return f"budget: on these records {figure} goes to what comes before, {why}; set a larger `epsilon`"
     # rdp is quick, and good enough to rank by
-    alone = [(epsilon([event], delta, "rdp", unit=unit), event) for event in before]
+    alone = [(total_epsilon([event], delta, "rdp", unit=unit), event) for event in before.events]
     costs = [(cost, event) for cost, event in alone if cost > 0 or is_release(event)]
     _, first = max(costs, key=lambda pair: pair[0])
     rest = len(costs) - 1
@@ -214,37 +224,32 @@ def taken(before: Iterable[Event], figure: str, why: str, delta: float, unit: Un
     )
 
 
-def _check(
-    budget: float, delta: float, like: TrainingEvent, before: tuple[Event, ...], accountant: str
-) -> tuple[Spent, float]:
+def _check(budget: float, delta: float, like: NoisySgd, before: Before, accountant: str) -> tuple[Spent, float]:
     """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
-    if accountant not in CERTIFIED:
-        raise InputError(
-            f"`accountant`: {accountant} is an approximation and can satisfy no budget; use {', '.join(CERTIFIED)}"
-        )
+    check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
-    used = epsilon(before, delta, accountant, unit=like.unit)
+    used = epsilon_with(before, None, delta, accountant, unit=like.unit)
     check_share(budget, used, before, delta, like.unit)
 
-    def spent(plan: TrainingEvent, resolution: Resolution) -> float:
-        return epsilon((*before, plan), delta, accountant, resolution=resolution, unit=like.unit)
+    def spent(plan: NoisySgd, resolution: Resolution) -> float:
+        return epsilon_with(before, plan, delta, accountant, resolution=resolution, unit=like.unit)
 
     return spent, budget - used
 
 
-def _replace(plan: TrainingEvent) -> bool:
+def _replace(plan: NoisySgd) -> bool:
     return plan.adjacency == "replace-one"
 
 
-def _noise(plan: TrainingEvent) -> float:
+def _noise(plan: NoisySgd) -> float:
     if plan.noise_multiplier <= 0:
         raise CalibrationError("`noise_multiplier`: without noise no budget is enough")
     return plan.noise_multiplier
 
 
 def _refuse(
-    budget: float, left: float, delta: float, plan: TrainingEvent, before: tuple[Event, ...], why: str, remedy: str
+    budget: float, left: float, delta: float, plan: NoisySgd, before: Before, why: str, remedy: str
 ) -> NoReturn:
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:
@@ -265,9 +270,9 @@ def _least(excess: Callable[[float, Resolution], float], guess: float, low: floa
     """
     quick = _root(lambda x: excess(x, QUICK), guess, 0.05, low, high)
     root = high if quick is None else quick
-    found = excess(root, FINE)
-    if not -TOLERANCE / 2 <= found <= TOLERANCE / 2:
-        fine = _root(lambda x: excess(x, FINE), root, min(max(abs(found) / 2, TOLERANCE / 4), 0.05), low, high)
+    off = excess(root, FINE)
+    if not -TOLERANCE / 2 <= off <= TOLERANCE / 2:
+        fine = _root(lambda x: excess(x, FINE), root, min(max(abs(off) / 2, TOLERANCE / 4), 0.05), low, high)
         if fine is None:
             return None
         root = fine
@@ -301,7 +306,7 @@ def _root(excess: Callable[[float], float], guess: float, step: float, low: floa
 
 def _around(fits: Callable[[int], bool], guess: int, step: int) -> tuple[int, int]:
     """Neighbouring whole numbers: the largest that fits (0 if none does), and the next, which does not."""
-    low, high = 0, MOST_STEPS + 1
+    low, high = 0, MAX_STEPS + 1
     at = guess
     while low < at < high:  # grow steps away from the guess until it is between the two
         if fits(at):

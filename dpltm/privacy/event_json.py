@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import MISSING, asdict, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import (
     OPEN_END,
     UNKNOWN,
-    Adjacency,
     BudgetEvent,
     Cut,
     DatasetRef,
@@ -23,32 +23,78 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     ProvenanceKind,
     RandomizedResponseEvent,
+    ReleaseEvent,
     SelectionEvent,
     TrainingEvent,
+)
+from dpltm.privacy.mechanisms import (
+    Adjacency,
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
     Unit,
+    Unprotected,
 )
 
-KINDS: dict[str, type[Event]] = {
-    "provenance": ProvenanceEvent,
-    "selection": SelectionEvent,
-    "training": TrainingEvent,
-    "laplace": LaplaceEvent,
-    "gaussian": GaussianEvent,
-    "randomized-response": RandomizedResponseEvent,
-    "guarantee": GuaranteeEvent,
-    "non-private": NonPrivateEvent,
-    "budget": BudgetEvent,
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind of event is written.
+
+    Attributes:
+        event: its class.
+        mechanism: that of its mechanism; None for a statement without one.
+        keys: what is written after dataset, time, adjacency and unit, in this order: fields of the event, or of its
+            mechanism.
+    """
+
+    event: type[Event]
+    mechanism: type[Mechanism] | None
+    keys: tuple[str, ...]
+
+
+KINDS: dict[str, _Kind] = {
+    "provenance": _Kind(ProvenanceEvent, None, ("provenance", "ticket_set")),
+    "selection": _Kind(
+        SelectionEvent, Selection,
+        ("mechanism", "score", "eps1", "sensitivity_rule", "sensitivity", "certified_epsilon", "candidates", "ticket_set",
+         "adaptive"),
+    ),
+    "training": _Kind(
+        TrainingEvent, NoisySgd,
+        ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "filter", "live"),
+    ),
+    "laplace": _Kind(LaplaceEvent, LaplaceRelease, ("what", "sensitivity", "scale")),
+    "gaussian": _Kind(GaussianEvent, GaussianRelease, ("what", "sensitivity", "noise_multiplier")),
+    "randomized-response": _Kind(RandomizedResponseEvent, RandomizedResponse, ("what", "epsilon", "categories")),
+    "guarantee": _Kind(GuaranteeEvent, Guarantee, ("what", "epsilon", "delta")),
+    "non-private": _Kind(NonPrivateEvent, Unprotected, ("what",)),
+    "budget": _Kind(BudgetEvent, None, ("epsilon", "delta")),
+}  # fmt: skip
+_NAMES = {kind.event: name for name, kind in KINDS.items()}
+_CHOICES: dict[str, Any] = {
+    "Adjacency": Adjacency,
+    "Cut": Cut,
+    "ProvenanceKind": ProvenanceKind,
+    "Unit": Unit,
 }
-_NAMES = {cls: name for name, cls in KINDS.items()}
-_CHOICES: dict[str, Any] = {"Adjacency": Adjacency, "Cut": Cut, "ProvenanceKind": ProvenanceKind, "Unit": Unit}
+_RENAMED = {"mechanism": "draw"}
+"""Keys that are called otherwise in the values: how a winner is drawn."""
+_ADDED = {"adaptive"}
+"""Keys that were added to a kind later on, and may be missing."""
+_STATED: dict[str, Any] = {"adjacency": "add-remove", "unit": "record"}
+"""What is written of the relation where an event has none."""
 
-
-LONGEST = 1000
+MAX_TEXT = 1000
 """Most characters of a text in an event."""
 
 
 def _is_text(value: str) -> bool:
-    return len(value) <= LONGEST and value.isprintable()
+    return len(value) <= MAX_TEXT and value.isprintable()
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -57,16 +103,20 @@ def to_json(event: Event) -> dict[str, Any]:
     Raises:
         ArtifactError: a text that a terminal could not show as it is; nothing is written then that could not be read.
     """
-    body = {**asdict(event), "dataset": ref_to_json(event.dataset)}
-    for name, value in (*body.items(), *body["dataset"].items()):
+    name = _NAMES[type(event)]
+    values = {**_STATED, **event.__dict__}
+    if isinstance(event, ReleaseEvent):
+        values |= event.mechanism.__dict__
+    body: dict[str, Any] = {"dataset": ref_to_json(event.dataset)}
+    for key in ("time", "adjacency", "unit", *KINDS[name].keys):
+        value = values[_RENAMED.get(key, key)]
+        body[key] = "inf" if isinstance(value, float) and math.isinf(value) else value
+    for key, value in (*body.items(), *body["dataset"].items()):
         if isinstance(value, str) and not _is_text(value):
             raise ArtifactError(
-                f"event field {name}: {value!r:.60} is no printable text of at most {LONGEST} characters"
+                f"event field {key}: {value!r:.60} is no printable text of at most {MAX_TEXT} characters"
             )
-    for name, value in body.items():
-        if isinstance(value, float) and math.isinf(value):
-            body[name] = "inf"
-    return {"kind": _NAMES[type(event)], **body}
+    return {"kind": name, **body}
 
 
 def from_json(body: object) -> Event:
@@ -78,15 +128,31 @@ def from_json(body: object) -> Event:
     """
     if not isinstance(body, dict):
         raise ArtifactError("an event must be a JSON object")
-    kind = body.get("kind")
-    cls = KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
+    name = body.get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise ArtifactError(
-            f"unknown event {kind!r:.40}: known are {', '.join(KINDS)}; a newer dpltm may have written it"
+            f"unknown event {name!r:.40}: known are {', '.join(KINDS)}; a newer dpltm may have written it"
         )
-    values = {name: value for name, value in body.items() if name != "kind"}
+    values = {key: value for key, value in body.items() if key != "kind"}
     values["dataset"] = ref_from_json(values.get("dataset"))
-    return _decode(cls, values, f"{kind} event")
+    parameters = {} if kind.mechanism is None else _types(kind.mechanism)
+    types = {"adjacency": "Adjacency", "unit": "Unit", **_types(kind.event), **parameters}
+    known = {key: types[_RENAMED.get(key, key)] for key in ("dataset", "time", "adjacency", "unit", *kind.keys)}
+    read = {_RENAMED.get(key, key): value for key, value in _checked(f"{name} event", known, values).items()}
+    try:
+        if kind.mechanism is not None:
+            read["mechanism"] = kind.mechanism(**{key: value for key, value in read.items() if key in parameters})
+        return kind.event(**{item.name: read[item.name] for item in fields(kind.event)})
+    except ArtifactError:
+        raise
+    except InputError as error:
+        raise ArtifactError(str(error)) from None
+
+
+def _types(cls: type) -> dict[str, str]:
+    """The annotations of a dataclass's fields."""
+    return {item.name: str(item.type) for item in fields(cls)}
 
 
 _WRITTEN = ("name", "id", "key_id", "start", "stop", "cut")
@@ -118,13 +184,13 @@ def ref_from_json(body: object) -> DatasetRef:
     if isinstance(body, dict) and set(body) == set(_BEFORE):
         whole = body["start"] == 0 and body["stop"] == OPEN_END
         said = {_BEFORE[name]: value for name, value in body.items()}
-        _decode(DatasetRef, {**said, "cut": "positions"}, "dataset")  # a range after all
+        _decode_ref({**said, "cut": "positions"}, "dataset")  # a range after all
         # where it was has no say any more, and its end may have been the true number of records
         body = {**said, "start": 0, "stop": OPEN_END, "cut": "whole" if whole else "positions"}
     if isinstance(body, dict) and set(body) != set(_WRITTEN):
         wrong = min(set(body) ^ set(_WRITTEN), key=str)
         raise ArtifactError(f"{_REFERENCE}: unknown or missing field {wrong!r:.40}")
-    return replace(_decode(DatasetRef, body, _REFERENCE), content=UNKNOWN)
+    return replace(_decode_ref(body, _REFERENCE), content=UNKNOWN)
 
 
 def ref_to_text(ref: DatasetRef) -> str:
@@ -154,16 +220,20 @@ def ref_from_text(name: str, text: str) -> DatasetRef:
         raise InputError(f"`{name}`: not as dpltm tune writes it: NAME ID KEY CUT START STOP") from None
 
 
-def _decode(cls: type, values: object, where: str) -> Any:
-    """Builds the frozen dataclass ``cls`` from a JSON object, checking names and types."""
+def _decode_ref(values: object, where: str) -> DatasetRef:
+    """A reference from a JSON object with the names that are written, checking types."""
     if not isinstance(values, dict):
         raise ArtifactError(f"{where}: expected an object")
-    known = {field.name: str(field.type) for field in fields(cls)}
-    optional = {field.name for field in fields(cls) if field.default is not MISSING}  # added to a kind later on
-    wrong = sorted((set(values) ^ set(known)) - optional)
+    types = _types(DatasetRef)
+    return DatasetRef(**_checked(where, {key: types[key] for key in _WRITTEN}, values))
+
+
+def _checked(where: str, known: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with every name and type as ``known`` has it."""
+    wrong = sorted((set(values) ^ set(known)) - (_ADDED & set(known)))
     if wrong:
         raise ArtifactError(f"{where}: unknown or missing field {wrong[0]!r:.40}")
-    return cls(**{name: _value(where, name, known[name], value) for name, value in values.items()})
+    return {name: _value(where, name, known[name], value) for name, value in values.items()}
 
 
 def _value(where: str, name: str, annotation: str, value: object) -> Any:

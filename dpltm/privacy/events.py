@@ -1,24 +1,32 @@
-"""Events: frozen records of what touched a dataset, kept apart from what it costs.
+"""Events, the ledger's entries: frozen records of what touched a dataset, kept apart from what it costs.
 
-An event states the mechanism, its parameters, the neighbouring relation, the unit, the delta-free facts that an
-accountant needs, and which records it touched. Events never change meaning once written: a ledger on disk must cost
-the same tomorrow. docs/privacy-model.md sections 1 to 4.
+An event says which records were touched, when, in what words, and by which mechanism (``mechanisms``): that value holds all
+that an accountant needs. Statements, of where tickets come from or of a budget, have no mechanism. Events never change
+meaning once written: a ledger on disk must cost the same tomorrow. docs/privacy-model.md sections 1 to 4.
 """
 
 from __future__ import annotations
 
-import math
 import secrets
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unit,
+    Unprotected,
+    check_positive,
+)
 
-Adjacency = Literal["add-remove", "replace-one"]
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
-Unit = Literal["record", "user"]
-"""What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.units``."""
 
 
 def now() -> str:
@@ -42,9 +50,6 @@ OPEN_END = 2**63 - 1
 
 HASHES = 10**9
 """Public hashes of records go from 0 to this; ``subset=0.5:1.0`` is the range from half of it on."""
-
-MOST_STEPS, MOST_CATEGORIES = 10**9, 10**9
-"""Beyond these a number is an accident, and more than accountants compose."""
 
 Cut = Literal["whole", "values", "columns", "places", "positions"]
 """How a part of a dataset is cut out of it, which decides what a neighbour changes (privacy-model.md 1.5).
@@ -177,28 +182,39 @@ def _fraction(hashes: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
+UNKNOWN_RECORDS = DatasetRef("records", "not known", "none")
+"""Records of which nothing is known: in a ledger they add up with everything else."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What every event names.
 
     Attributes:
         dataset: the records that were touched.
-        time: when, UTC.
-        adjacency: the neighbouring relation that the parameters are stated for.
-        unit: what one neighbour differs in.
+        time: when, UTC; see :func:`now`.
+    """
+
+    dataset: DatasetRef
+    time: str = field(default_factory=now, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ReleaseEvent(Event):
+    """Something was computed from the records by a mechanism, and released.
+
+    Attributes:
+        mechanism: which one, with all that an accountant needs.
 
     Raises:
         ArtifactError: a release under replace-one from a part cut out by hashes. A record replaced by one of another hash
             changes two parts, so such a release is entered on the whole dataset (see :meth:`DatasetRef.widened`).
     """
 
-    dataset: DatasetRef
-    time: str
-    adjacency: Adjacency
-    unit: Unit
+    mechanism: Mechanism
 
     def __post_init__(self) -> None:
-        if self.adjacency == "replace-one" and self.dataset != self.dataset.widened:
+        if self.mechanism.adjacency == "replace-one" and self.dataset != self.dataset.widened:
             raise ArtifactError(
                 f"{self.dataset}: a record replaced by another may leave one such part and enter another, so Expected the"
                 " whole dataset under replace-one"
@@ -221,201 +237,130 @@ class ProvenanceEvent(Event):
 
 
 @dataclass(frozen=True)
-class SelectionEvent(Event):
+class SelectionEvent(ReleaseEvent):
     """A winner drawn from a ticket set on private scores (docs/privacy-model.md section 3).
 
     Attributes:
-        mechanism: ``exponential`` or ``permute-and-flip``.
+        mechanism: the draw; ``adaptive`` unless no release from these records was on record before it.
         score: ``product`` or ``additive``.
-        eps1: the epsilon the draw was calibrated to, with ``sensitivity``.
         sensitivity_rule: ``exact`` or ``paper``.
         sensitivity: Delta as used in the draw.
-        certified_epsilon: the epsilon that is proven: eps1 scaled by true over used sensitivity, at least eps1 x 1
-            when the used one is an over-estimate; infinite when no finite bound holds.
         candidates: number of tickets drawn from.
         ticket_set: content id of the ticket set.
-        adaptive: whether releases from these records were on record before the draw, so that its candidates may depend
-            on them. Only one that comes before everything else composes as a single two-outcome pair (privacy-model.md
-            5.4; Dong, Durfee, Rogers 2019 on the cost of adaptivity).
     """
 
-    mechanism: Literal["exponential", "permute-and-flip"]
+    mechanism: Selection
     score: Literal["product", "additive"]
-    eps1: float
     sensitivity_rule: Literal["exact", "paper"]
     sensitivity: float
-    certified_epsilon: float
     candidates: int
     ticket_set: str
-    adaptive: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive("eps1", self.eps1)
-        _positive("sensitivity", self.sensitivity)
-        _positive("certified_epsilon", self.certified_epsilon, infinite=True)
-        if self.certified_epsilon < self.eps1:
-            raise ArtifactError(f"Expected certified_epsilon={self.certified_epsilon} >= eps1={self.eps1}")
+        check_positive("sensitivity", self.sensitivity)
 
 
 @dataclass(frozen=True)
-class TrainingEvent(Event):
-    """``steps`` Poisson-subsampled Gaussian releases of a filtered gradient sum (privacy-model.md 4.1).
+class TrainingEvent(ReleaseEvent):
+    """A training on noisy sums of filtered gradients (privacy-model.md 4.1).
 
     Attributes:
-        sampling_rate: probability q with which each record enters a step.
-        steps: number of noisy sums released, T.
-        noise_multiplier: noise standard deviation over ``sensitivity``; 0 means no noise.
-        sensitivity: certified L2 bound of the change one neighbour makes to the sum (already doubled for replace-one).
-        nominal_sensitivity: the bound a source paper claims instead, or None where it claims none of its own.
+        mechanism: its steps.
         filter: the gradient filter, as text.
         live: number of live coordinates.
     """
 
-    sampling_rate: float
-    steps: int
-    noise_multiplier: float
-    sensitivity: float
-    nominal_sensitivity: float | None
+    mechanism: NoisySgd
     filter: str
     live: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.sampling_rate <= 1:
-            raise ArtifactError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MOST_STEPS:
-            raise ArtifactError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MOST_STEPS:,}")
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise ArtifactError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
-        _positive("sensitivity", self.sensitivity)
-        if self.nominal_sensitivity is not None:
-            _positive("nominal_sensitivity", self.nominal_sensitivity)
-
-    @property
-    def nominal_noise_multiplier(self) -> float:
-        """Noise standard deviation over the claimed bound; the certified multiplier where there is no such claim."""
-        if self.nominal_sensitivity is None:
-            return self.noise_multiplier
-        return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
-
 
 @dataclass(frozen=True)
-class LaplaceEvent(Event):
-    """A statistic released with Laplace noise on each coordinate.
+class LaplaceEvent(ReleaseEvent):
+    """A statistic released with Laplace noise.
 
     Attributes:
+        mechanism: the noise, and the sensitivity it is for.
         what: what was released, in a few words.
-        sensitivity: L1 bound of the change one neighbour makes, under ``adjacency``.
-        scale: scale b of the noise.
     """
 
+    mechanism: LaplaceRelease
     what: str
-    sensitivity: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive("sensitivity", self.sensitivity)
-        _positive("scale", self.scale)
 
 
 @dataclass(frozen=True)
-class GaussianEvent(Event):
-    """A statistic released with Gaussian noise on each coordinate.
+class GaussianEvent(ReleaseEvent):
+    """A statistic released with Gaussian noise.
 
     Attributes:
+        mechanism: the noise, and the sensitivity it is for.
         what: what was released, in a few words.
-        sensitivity: L2 bound of the change one neighbour makes, under ``adjacency``.
-        noise_multiplier: standard deviation of the noise over ``sensitivity``.
     """
 
+    mechanism: GaussianRelease
     what: str
-    sensitivity: float
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive("sensitivity", self.sensitivity)
-        _positive("noise_multiplier", self.noise_multiplier)
 
 
 @dataclass(frozen=True)
-class RandomizedResponseEvent(Event):
-    """Every record's value in one of k categories, released through k-ary randomised response.
-
-    A record's presence shows, so the relation must be replace-one.
+class RandomizedResponseEvent(ReleaseEvent):
+    """Every record's value released through randomised response.
 
     Attributes:
+        mechanism: the categories, and how likely the true one is.
         what: what was released, in a few words.
-        epsilon: log of how much likelier the true category is than any other.
-        categories: k, at least 2.
     """
 
+    mechanism: RandomizedResponse
     what: str
-    epsilon: float
-    categories: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive("epsilon", self.epsilon)
-        if not 2 <= self.categories <= MOST_CATEGORIES:
-            raise ArtifactError(f"Expected categories={self.categories!r:.40} from 2 to {MOST_CATEGORIES:,}")
-        if self.adjacency != "replace-one":
-            raise ArtifactError("randomised response shows who is there: Expected adjacency replace-one")
 
 
 @dataclass(frozen=True)
-class GuaranteeEvent(Event):
-    """A release of which only its (epsilon, delta) guarantee is known; delta 0 is pure DP.
+class GuaranteeEvent(ReleaseEvent):
+    """A release of which only its (epsilon, delta) guarantee is known.
 
     Attributes:
+        mechanism: the guarantee.
         what: what was released, in a few words.
-        epsilon: of the guarantee.
-        delta: of the guarantee, in [0, 1).
     """
 
+    mechanism: Guarantee
     what: str
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive("epsilon", self.epsilon)
-        if not 0 <= self.delta < 1:
-            raise ArtifactError(f"Expected 0 <= delta={self.delta} < 1")
 
 
 @dataclass(frozen=True)
-class NonPrivateEvent(Event):
+class NonPrivateEvent(ReleaseEvent):
     """Something was released from the records with no mechanism, at the user's explicit word.
 
     Attributes:
+        mechanism: none: ``Unprotected``.
         what: what was released, in a few words.
     """
 
+    mechanism: Unprotected
     what: str
 
 
 @dataclass(frozen=True)
 class BudgetEvent(Event):
-    """A limit set on the records; it costs nothing. The last one for the same records counts.
+    """A limit set on the records; it costs nothing. The last one for the same records and unit counts.
 
     Attributes:
         epsilon: largest certified epsilon that everything on record may come to.
         delta: at which it is read.
+        unit: whom it protects.
     """
 
     epsilon: float
     delta: float
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive("epsilon", self.epsilon)
+        check_positive("epsilon", self.epsilon)
         if not 0 < self.delta < 1:
-            raise ArtifactError(f"Expected 0 < delta={self.delta} < 1")
+            raise InputError(f"Expected 0 < delta={self.delta} < 1")
 
 
-def _positive(name: str, value: float, *, infinite: bool = False) -> None:
-    if not (value > 0 and (infinite or math.isfinite(value))):
-        raise ArtifactError(f"Expected {name}={value} > 0")
+def is_release(event: Event) -> bool:
+    """Whether an event is one of a mechanism, whose relation and unit a guarantee is stated for."""
+    return isinstance(event, ReleaseEvent) and not isinstance(event, NonPrivateEvent)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
-LEAST_MU, LARGEST_MU = 1e-8, 1e8
+MIN_MU, MAX_MU = 1e-8, 1e8
 
 
 def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
@@ -63,13 +63,13 @@ def epsilon(delta: float, mu: float) -> float:
 
 
 def mu(epsilon: float, delta: float) -> float:
-    """The mu at which mu-GDP spends exactly ``epsilon`` at ``delta`` (GDP, Equation 7), from LEAST_MU to LARGEST_MU."""
+    """The mu at which mu-GDP spends exactly ``epsilon`` at ``delta`` (GDP, Equation 7), from MIN_MU to MAX_MU."""
     target = math.log(delta)
-    if _log_delta(epsilon, LEAST_MU) >= target:
-        return LEAST_MU
-    if _log_delta(epsilon, LARGEST_MU) <= target:
-        return LARGEST_MU
-    low, high = math.log(LEAST_MU), math.log(LARGEST_MU)
+    if _log_delta(epsilon, MIN_MU) >= target:
+        return MIN_MU
+    if _log_delta(epsilon, MAX_MU) <= target:
+        return MAX_MU
+    low, high = math.log(MIN_MU), math.log(MAX_MU)
     return math.exp(brentq(lambda log: _log_delta(epsilon, math.exp(log)) - target, low, high, xtol=1e-13))
 
 

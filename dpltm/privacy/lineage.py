@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from dpltm.data.rows import count_shared
 from dpltm.errors import InputError
-from dpltm.privacy.accountant import stated_relations
-from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, now
+from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent
 from dpltm.privacy.ledger import as_adaptive, is_paid, merge, missing, touching
+from dpltm.privacy.parts import stated_relations
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -61,7 +61,7 @@ def origin_events(
         return ()
     if tickets.source is None:
         return ()
-    said = ProvenanceEvent(tickets.source, now(), "add-remove", "record", tickets.provenance, tickets.id)
+    said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
     return (*tickets.events, said)
 
 

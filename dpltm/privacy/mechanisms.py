@@ -1,229 +1,231 @@
-"""What each kind of mechanism costs, in the two languages that accountants speak: its PLD and its Renyi divergence.
+"""Mechanisms: frozen values that hold what accounting needs to know of a release, and nothing else.
 
-A privacy loss distribution (PLD) here always dominates the mechanism: for every epsilon its delta is at least the true
-one, whichever neighbours are compared. The arithmetic of PLDs is dp-accounting's; every one is built pessimistically.
+Which records a mechanism ran on, when, and in what words is said by the ledger's entry that holds it (``events``); what it
+costs is said by the accountants (``accountant``), which take mechanisms alone. Parameters never change meaning: what a
+ledger on disk costs today it must cost tomorrow.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-import numpy as np
+from dpltm.errors import InputError
 
-from dpltm.privacy import renyi
+Adjacency = Literal["add-remove", "replace-one"]
+"""How neighbours differ: one has a record (or user) more, or one is replaced by another."""
 
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+Unit = Literal["record", "user"]
+"""What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.privacy_unit``."""
 
-
-class Mechanism(Hashable, Protocol):
-    """One release. Mechanisms are values: equal ones cost the same, and are composed together."""
-
-    @property
-    def reach(self) -> float:
-        """How far its losses spread: reach over grid width is the number of grid points it takes."""
-        ...
-
-    @property
-    def finest(self) -> float:
-        """The grid width below which discretisation no longer shows in one release."""
-        ...
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        """A dominating privacy loss distribution on multiples of ``width``."""
-        ...
-
-    def renyi(self, order: float) -> float:
-        """Renyi divergence of the given order, the worse direction."""
-        ...
+MAX_STEPS, MAX_CATEGORIES = 10**9, 10**9
+"""Beyond these a number is an accident, and more than accountants compose."""
 
 
 @dataclass(frozen=True)
-class SampledGaussian:
-    """A Poisson-subsampled Gaussian step; ``noise_multiplier`` is the noise over the sensitivity of the relation.
+class Mechanism:
+    """What every mechanism states: the neighbouring relation that its parameters hold for.
 
-    Under add/remove the pair is (1-q) N(0) + q N(1) against N(0) (Zhu, Dong, Wang 2022, Theorem 11). Under replace-one
-    the sensitivity counts both records, so each alone reaches half of it, and the pair is
-    (1-q) N(0) + q N(-1/2) against (1-q) N(0) + q N(1/2): by advanced joint convexity (Balle, Barthe, Gaboardi 2018,
-    Theorem 2) the comparison is N(g) against a mixture of N(0) and N(g'), at distances of at most 1/2 and 1 from g, and
-    such a mixture is dominated by the one whose centres lie on one side of g at just these distances (Choquette-Choo,
-    Ganesh, Steinke, Thakurta 2024, mixtures of Gaussians with vector sensitivities).
+    Attributes:
+        adjacency: the relation.
+        unit: what one neighbour differs in.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    adjacency: Adjacency = field(default="add-remove", kw_only=True)
+    unit: Unit = field(default="record", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("adjacency", self.adjacency, get_args(Adjacency)),
+            ("unit", self.unit, get_args(Unit)),
+        ):
+            if value not in known:
+                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class NoisySgd(Mechanism):
+    """``steps`` Poisson-subsampled Gaussian releases of a sum of bounded per-record gradients: NoisySGD, NoisyAdam.
+
+    What an optimizer makes of the noisy sums is post-processing, so one mechanism stands for all of them. A sampling rate
+    of 1 and one step is the plain Gaussian mechanism.
+
+    Attributes:
+        sampling_rate: probability q with which each record enters a step.
+        steps: number of noisy sums released, T.
+        noise_multiplier: noise standard deviation over ``sensitivity``; 0 means no noise.
+        sensitivity: certified L2 bound of the change one neighbour makes to the sum (already doubled for replace-one).
+        nominal_sensitivity: the bound a source paper claims instead, or None where it claims none of its own.
+    """
+
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    sensitivity: float = 1.0
+    nominal_sensitivity: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MAX_STEPS:
+            raise InputError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MAX_STEPS:,}")
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
+            raise InputError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
+        check_positive("sensitivity", self.sensitivity)
+        if self.nominal_sensitivity is not None:
+            check_positive("nominal_sensitivity", self.nominal_sensitivity)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise that is added to the sum."""
+        return self.noise_multiplier * self.sensitivity
+
+    @property
+    def nominal_noise_multiplier(self) -> float:
+        """Noise standard deviation over the claimed bound; the certified multiplier where there is no such claim."""
+        if self.nominal_sensitivity is None:
+            return self.noise_multiplier
+        return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
+
+
+@dataclass(frozen=True)
+class Selection(Mechanism):
+    """One of several candidates drawn by private scores.
+
+    Attributes:
+        eps1: the epsilon the draw was calibrated to.
+        certified_epsilon: the epsilon that is proven: eps1 scaled by true over used sensitivity, at least eps1 where the
+            used one is an over-estimate; infinite where no finite bound holds.
+        draw: how: the exponential mechanism composes better, since its losses have a bounded range.
+        adaptive: whether the candidates may depend on earlier releases from these records. Only a draw that comes before
+            everything else composes as a single two-outcome pair (Dong, Durfee, Rogers 2019 on the cost of adaptivity).
+    """
+
+    eps1: float
+    certified_epsilon: float
+    draw: Literal["exponential", "permute-and-flip"] = "exponential"
+    adaptive: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("eps1", self.eps1)
+        check_positive("certified_epsilon", self.certified_epsilon, infinite=True)
+        if self.certified_epsilon < self.eps1:
+            raise InputError(f"Expected certified_epsilon={self.certified_epsilon} >= eps1={self.eps1}")
+
+
+@dataclass(frozen=True)
+class GaussianRelease(Mechanism):
+    """A statistic with Gaussian noise on each coordinate.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise over ``sensitivity``.
+        sensitivity: L2 bound of the change one neighbour makes.
     """
 
     noise_multiplier: float
-    sampling_rate: float
-    replace_one: bool
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("sensitivity", self.sensitivity)
+        check_positive("noise_multiplier", self.noise_multiplier)
 
     @property
-    def reach(self) -> float:
-        return _gaussian_reach(self.noise_multiplier)
-
-    @property
-    def finest(self) -> float:
-        # The deviation of one step's loss: rounding to a grid of width h adds about h^2/4 to its variance.
-        chi_square = math.expm1(min(self.noise_multiplier**-2, 500.0))
-        return min(self.sampling_rate * math.sqrt(chi_square), 1 / self.noise_multiplier)
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        return _gaussian_pld(self.noise_multiplier, self.sampling_rate, self.replace_one, width)
-
-    def renyi(self, order: float) -> float:
-        return renyi.sampled_gaussian(self.noise_multiplier, self.sampling_rate, order, replace_one=self.replace_one)
+    def noise_std(self) -> float:
+        """Standard deviation of the noise."""
+        return self.noise_multiplier * self.sensitivity
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """N(1, s^2) against N(0, s^2): the same under either relation."""
+class LaplaceRelease(Mechanism):
+    """A statistic with Laplace noise on each coordinate.
 
-    noise_multiplier: float
+    Attributes:
+        scale: scale b of the noise.
+        sensitivity: L1 bound of the change one neighbour makes.
+    """
 
-    @property
-    def reach(self) -> float:
-        return _gaussian_reach(self.noise_multiplier)
+    scale: float
+    sensitivity: float = 1.0
 
-    @property
-    def finest(self) -> float:
-        return 1 / self.noise_multiplier
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        return _gaussian_pld(self.noise_multiplier, 1.0, False, width)
-
-    def renyi(self, order: float) -> float:
-        return order / (2 * self.noise_multiplier**2)
-
-
-def _gaussian_reach(noise_multiplier: float) -> float:
-    """Ten deviations and the mean of a whole step's loss, which sampling can only shrink."""
-    return 0.5 / noise_multiplier**2 + 10 / noise_multiplier
-
-
-@functools.lru_cache(maxsize=32)
-def _gaussian_pld(
-    noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float
-) -> PrivacyLossDistribution:
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution
-
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sensitivity=0.5 if replace_one else 1.0,
-        value_discretization_interval=width,
-        sampling_prob=sampling_rate,
-        neighboring_relation=(
-            NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
-        ),
-    )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("sensitivity", self.sensitivity)
+        check_positive("scale", self.scale)
 
 
 @dataclass(frozen=True)
-class BoundedLoss:
-    """What mechanisms have in common whose losses lie between -epsilon and epsilon, but for a chance of failure."""
+class RandomizedResponse(Mechanism):
+    """Every record's value in one of k categories, each replaced at random with a known chance.
 
+    A record's presence shows, so the relation must be replace-one, which is its default here.
+
+    Attributes:
+        epsilon: log of how much likelier the true category is than any other.
+        categories: k, at least 2.
+    """
+
+    adjacency: Adjacency = field(default="replace-one", kw_only=True)
     epsilon: float
-
-    @property
-    def reach(self) -> float:
-        return 2 * self.epsilon
-
-
-@dataclass(frozen=True)
-class Laplace(BoundedLoss):
-    """Laplace noise whose scale is the sensitivity over ``epsilon``."""
-
-    @property
-    def finest(self) -> float:
-        return self.epsilon / 10
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        from dp_accounting.pld import privacy_loss_distribution
-
-        return privacy_loss_distribution.from_laplace_mechanism(1 / self.epsilon, value_discretization_interval=width)
-
-    def renyi(self, order: float) -> float:
-        return renyi.laplace(self.epsilon, order)
-
-
-@dataclass(frozen=True)
-class RandomizedResponse(BoundedLoss):
-    """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
-
     categories: int
 
-    @property
-    def finest(self) -> float:
-        return self.epsilon / 1000
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        from dp_accounting.pld import privacy_loss_distribution
-
-        blank = self.categories / (math.exp(self.epsilon) + self.categories - 1)  # chance of a uniform answer
-        return privacy_loss_distribution.from_randomized_response(
-            blank, self.categories, value_discretization_interval=width
-        )
-
-    def renyi(self, order: float) -> float:
-        return renyi.randomized_response(self.epsilon, self.categories, order)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("epsilon", self.epsilon)
+        if not 2 <= self.categories <= MAX_CATEGORIES:
+            raise InputError(f"Expected categories={self.categories!r:.40} from 2 to {MAX_CATEGORIES:,}")
+        if self.adjacency != "replace-one":
+            raise InputError("randomised response shows who is there: Expected adjacency replace-one")
 
 
 @dataclass(frozen=True)
-class Guarantee(BoundedLoss):
-    """Anything known to be (epsilon, delta)-DP, and nothing else about it; delta 0 is pure DP."""
+class Guarantee(Mechanism):
+    """Anything of which only its (epsilon, delta) guarantee is known; delta 0 is pure DP.
 
-    delta: float = 0.0
-
-    @property
-    def finest(self) -> float:
-        return self.epsilon / 1000
-
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        from dp_accounting.pld import common, privacy_loss_distribution
-
-        return privacy_loss_distribution.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(self.epsilon, self.delta), value_discretization_interval=width
-        )
-
-    def renyi(self, order: float) -> float:
-        """Of what happens outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
-        return renyi.pure(self.epsilon, order)
-
-
-@dataclass(frozen=True)
-class BoundedRange(BoundedLoss):
-    """An epsilon-bounded-range mechanism, such as the exponential mechanism, whose inputs may depend on earlier releases.
-
-    Such a mechanism is dominated by one of the two-outcome pairs with losses t and t - epsilon (Dong, Durfee, Rogers
-    2019). An analyst who picks its candidates after seeing other releases picks t with them, so no single t is safe in
-    an adaptive composition. The pair here dominates all of them at once: its profile is the largest of theirs,
-
-        delta(x) = (1 - e^((x - epsilon) / 2))^2 / (1 - e^-epsilon)    for -epsilon <= x <= epsilon,
-
-    reached at t = (x + epsilon) / 2; a largest of convex profiles is the profile of some pair (Zhu, Dong, Wang 2022).
-    It lies well below randomised response, the worst case of pure epsilon-DP.
+    Attributes:
+        epsilon: of the guarantee.
+        delta: of the guarantee, in [0, 1).
     """
 
-    @property
-    def finest(self) -> float:
-        return self.epsilon / 10
+    epsilon: float
+    delta: float = 0.0
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("epsilon", self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InputError(f"Expected 0 <= delta={self.delta} < 1")
 
-        last = math.ceil(self.epsilon / width)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            width, -last, last, self.profile(np.arange(-last, last + 1) * width)
-        )
-        return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
-    def profile(self, x: np.ndarray) -> np.ndarray:
-        """delta(x), rounded up where float64 would cancel."""
-        inside = np.expm1((np.clip(x, -self.epsilon, self.epsilon) - self.epsilon) / 2) ** 2 / -math.expm1(
-            -self.epsilon
-        )
-        return np.clip(np.where(x <= -self.epsilon, -np.expm1(x), np.where(x >= self.epsilon, 0.0, inside)), 0, 1)
+@dataclass(frozen=True)
+class Unprotected(Mechanism):
+    """No mechanism at all: records, or something computed from them, were released as they are."""
 
-    def renyi(self, order: float) -> float:
-        return renyi.bounded_range(self.epsilon, order)
+
+@dataclass(frozen=True)
+class TwoSteps(Mechanism):
+    """``mechanism`` between neighbours that lie two of its own steps apart.
+
+    So it is where a record more or less moves all that follow it in a file: see ``dpltm.privacy.privacy_unit``.
+
+    Attributes:
+        mechanism: whose relation and unit this one has.
+    """
+
+    mechanism: Mechanism
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", self.mechanism.adjacency)
+        object.__setattr__(self, "unit", self.mechanism.unit)
+
+
+def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
+    """Raises InputError unless ``value`` is a positive number, and finite unless said otherwise."""
+    if not (value > 0 and (infinite or math.isfinite(value))):
+        raise InputError(f"Expected {name}={value} > 0")

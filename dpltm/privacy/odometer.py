@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
 from dataclasses import replace
 
-from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.parts import Before, OnRecord, epsilon_with
 from dpltm.privacy.pld import QUICK
 
 POINTS = 10
@@ -18,7 +17,7 @@ class Odometer:
     """What a training has spent so far, together with what came before it.
 
     Args:
-        before: events already on record for the same records.
+        before: what was done to the same records already.
         plan: the training.
         delta: in (0, 1).
         accountant: of the figures.
@@ -29,15 +28,15 @@ class Odometer:
         holds for fewer steps too.
     """
 
-    def __init__(self, before: Iterable[Event], plan: TrainingEvent, delta: float, accountant: str = "pld") -> None:
-        before = tuple(before)
+    def __init__(self, before: Before, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
+        before = before if isinstance(before, OnRecord) else tuple(before)
         points = min(POINTS, plan.steps)
         self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
-        end = epsilon((*before, plan), delta, accountant, unit=plan.unit)
+        end = epsilon_with(before, plan, delta, accountant, unit=plan.unit)
         bounds = [
             min(
-                epsilon((*before, replace(plan, steps=steps)), delta, accountant, resolution=QUICK, unit=plan.unit),
                 end,
+                epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK, unit=plan.unit),
             )
             for steps in self.steps[:-1]
         ]

@@ -1,4 +1,4 @@
-"""Composition by privacy loss distributions: the privacy profile delta(epsilon) of many mechanisms together.
+"""Composition by privacy loss distributions: the privacy profile delta(epsilon) of many releases together.
 
 All discretisation is pessimistic, so a profile is an upper bound. Two things are said here that dp-accounting leaves to
 its caller: how wide the grid of losses is, and how far the rounding of a fast Fourier transform may be trusted.
@@ -11,15 +11,12 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from dpltm.privacy.mechanisms import BoundedRange, Mechanism
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.pld_pmf import DensePLDPmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, PrivacyLoss
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Resolution:
 
 FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
-WIDEST = 50.0
+MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
 
 LONG = 100_000
@@ -52,7 +49,7 @@ ROUNDING = 2e-15
 a step for Gaussians, whose composition is known exactly, but 3e-16 at low sampling rates, where nearly all losses are one
 (against transforms in long double). It is added to every delta."""
 
-LARGEST_LOSS = 700.0
+MAX_LOSS = 700.0
 """Beyond this e^loss leaves float64."""
 
 DRAW_PARTS, DRAW_TABLE = 4096, 2e5
@@ -75,7 +72,7 @@ class Losses:
         losses = (self._first + np.arange(self._count)) * self._width
         self._infinity = float(pmf._infinity_mass)
         self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self._infinity
-        self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -LARGEST_LOSS)))[::-1])[::-1], 0.0)
+        self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)
 
     @classmethod
     def of(cls, pld: PrivacyLossDistribution) -> tuple[Losses, ...]:
@@ -84,9 +81,9 @@ class Losses:
         return tuple(cls(pmf.to_dense_pmf()) for pmf in pmfs)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """delta at each of ``epsilons``, in any order; those above ``LARGEST_LOSS`` leave B out, which only adds."""
+        """delta at each of ``epsilons``, in any order; those above ``MAX_LOSS`` leave B out, which only adds."""
         place = np.clip(np.floor(epsilons / self._width) - self._first + 1, 0, self._count).astype(np.int64)
-        growth = np.where(epsilons > LARGEST_LOSS, 0.0, np.exp(np.minimum(epsilons, LARGEST_LOSS)))
+        growth = np.where(epsilons > MAX_LOSS, 0.0, np.exp(np.minimum(epsilons, MAX_LOSS)))
         return np.asarray(self._above[place] - growth * self._below[place])
 
     def epsilon(self, delta: float) -> float:
@@ -95,7 +92,7 @@ class Losses:
             return math.inf
         place = bisect.bisect_left(range(self._count), -delta, key=lambda place: -self._at_loss(place))
         loss = (self._first + place) * self._width  # delta(loss) fits, delta(loss - width) does not
-        if loss > LARGEST_LOSS or self._below[place] <= 0:
+        if loss > MAX_LOSS or self._below[place] <= 0:
             return max(0.0, loss)
         excess = self._above[place] - delta
         return max(0.0, min(math.log(excess / self._below[place]), loss)) if excess > 0 else max(0.0, loss)
@@ -180,39 +177,37 @@ class _Draw:
         return min(float(mixed.max()) + self._rounding, 1.0)
 
 
-def compose(mechanisms: Mapping[Mechanism, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
-    """The profile of all ``mechanisms`` together, in any order, adaptively, and of ``draw`` before them.
+def compose(losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
+    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` before them.
 
-    None where losses reach so far (an epsilon of many thousands) that no grid of bearable size resolves them.
+    None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them.
 
     Args:
-        mechanisms: how often each is used.
+        losses: how often each occurs.
         draw: epsilon of one bounded-range mechanism, chosen before anything else was released; 0 for none.
         resolution: how fine.
     """
-    return _compose(tuple(sorted(mechanisms.items(), key=repr)), draw, resolution)
+    return _compose(tuple(sorted(losses.items(), key=repr)), draw, resolution)
 
 
 @functools.lru_cache(maxsize=4)
-def _compose(counts: tuple[tuple[Mechanism, int], ...], draw: float, resolution: Resolution) -> Profile | None:
+def _compose(counts: tuple[tuple[PrivacyLoss, int], ...], draw: float, resolution: Resolution) -> Profile | None:
     """As :func:`compose`; a plan, its odometer and its report ask for the same composition one after the other."""
-    mechanisms = dict(counts)
-    width, coarse = _width(mechanisms, resolution)
-    if width > WIDEST:
+    losses = dict(counts)
+    width, coarse = _width(losses, resolution)
+    if width > MAX_WIDTH:
         return None
-    parts = [_repeated(mechanism, count, width) for mechanism, count in mechanisms.items()]
+    parts = [_repeated(loss, count, width) for loss, count in losses.items()]
     while len(parts) > 1:  # in a tree: each loss is convolved a logarithmic number of times
         pairs = [left.compose(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[2 * len(pairs) :]]
-    rounding = ROUNDING * (sum(mechanisms.values()) + 10 * len(mechanisms))
+    rounding = ROUNDING * (sum(losses.values()) + 10 * len(losses))
     return Profile(Losses.of(parts[0]) if parts else (), draw, rounding if parts else 0.0, coarse)
 
 
 @functools.lru_cache(maxsize=16)
-def _repeated(mechanism: Mechanism, count: int, width: float) -> PrivacyLossDistribution:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    pld = mechanism.pld(width)  # dp-accounting composes short ones in a dictionary, a loss at a time
+def _repeated(loss: PrivacyLoss, count: int, width: float) -> PrivacyLossDistribution:
+    pld = loss.pld(width)  # dp-accounting composes short ones in a dictionary, a loss at a time
     remove, add = pld._pmf_remove.to_dense_pmf(), None if pld._symmetric else pld._pmf_add.to_dense_pmf()
     pld = PrivacyLossDistribution(remove, add)
     if count <= LONG:
@@ -222,21 +217,21 @@ def _repeated(mechanism: Mechanism, count: int, width: float) -> PrivacyLossDist
     return whole.compose(pld.self_compose(count % root)) if count % root else whole
 
 
-def _width(mechanisms: Mapping[Mechanism, int], resolution: Resolution) -> tuple[float, bool]:
+def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[float, bool]:
     """The grid's width, and whether it is wider than it should be.
 
     Rounding adds some h^2/4 to the variance of each step's loss; it is kept to a fraction of the total variance. These
-    are guesses of size alone: any width gives an upper bound. Of one mechanism the width is the same for any number of
+    are guesses of size alone: any width gives an upper bound. Of one loss the width is the same for any number of
     steps, bit for bit, so that its losses are discretised once.
     """
-    if not mechanisms:
+    if not losses:
         return 1.0, False
-    count = sum(mechanisms.values())
-    mean = sum(number / count * mechanism.finest**2 for mechanism, number in mechanisms.items())
+    count = sum(losses.values())
+    mean = sum(number / count * loss.scale**2 for loss, number in losses.items())
     wanted = resolution.fraction * math.sqrt(mean)
-    wanted = min(wanted, *(m.finest / 10 for m in mechanisms if isinstance(m, BoundedRange)), math.inf)
-    reach = sum(mechanism.reach for mechanism in mechanisms)
-    wanted = min(wanted, reach / resolution.least)
-    total = sum(min(number * m.reach, m.reach + number * m.finest**2) for m, number in mechanisms.items())
-    allowed = max(reach / resolution.most, (total + 20 * math.sqrt(count * mean)) / resolution.total)
+    wanted = min(wanted, *(loss.scale / 10 for loss in losses if isinstance(loss, BoundedRangeLoss)), math.inf)
+    span = sum(loss.span for loss in losses)
+    wanted = min(wanted, span / resolution.least)
+    total = sum(min(number * loss.span, loss.span + number * loss.scale**2) for loss, number in losses.items())
+    allowed = max(span / resolution.most, (total + 20 * math.sqrt(count * mean)) / resolution.total)
     return max(wanted, allowed), allowed > 4 * wanted

@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of the order alpha > 1."""
 
-LEAST_ORDER, LARGEST_ORDER = 1 + 1e-4, 1e5
+MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5
 """Orders that are tried. Any order gives a valid bound; the best one is refined between these."""
 
 _SLACK = 1e-14
@@ -134,7 +134,7 @@ def best_epsilon(
         order = 1 + math.exp(log_excess)
         return convert(divergence(order), order, delta)
 
-    grid = np.linspace(math.log(LEAST_ORDER - 1), math.log(LARGEST_ORDER), 43)
+    grid = np.linspace(math.log(MIN_ORDER - 1), math.log(MAX_ORDER), 43)
     values = [at(point) for point in grid]
     best = int(np.argmin(values))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]

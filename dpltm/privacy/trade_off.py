@@ -9,26 +9,30 @@ upper bound, so the curve promises what it shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import central_limit_mu, profiles
-from dpltm.privacy.events import Adjacency, Event, Unit
+from dpltm.privacy.accountant import central_limit_mu, profile
+from dpltm.privacy.events import Event
+from dpltm.privacy.mechanisms import Adjacency, Mechanism, Unit
+from dpltm.privacy.parts import mechanisms_of, parts, profiles
+from dpltm.privacy.pld import Profile
+from dpltm.privacy.privacy_unit import unit_of
 
 POINTS = 400
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """False alarms that are always among the points of a curve."""
 
-LEAST_DELTA = 1e-10
+MIN_DELTA = 1e-10
 """The curve of epsilons goes to where delta reaches this, or the least that it reaches."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The privacy of a list of events as curves; all arrays ascend in their first coordinate.
+    """The privacy of mechanisms as curves; all arrays ascend in their first coordinate.
 
     Attributes:
         epsilons, deltas: the certified (epsilon, delta) curve, from epsilon 0.
@@ -49,22 +53,38 @@ class Curves:
         return float(_misses(np.array([false_alarms]), self.epsilons, self.deltas)[0])
 
 
-def curves(events: Iterable[Event]) -> Curves:
-    """The curves of ``events`` together, for any one record.
+def curves(mechanisms: Iterable[Mechanism]) -> Curves:
+    """The curves of ``mechanisms`` that ran on the same records, for any one of these.
+
+    Raises:
+        InputError: nothing can be certified.
+    """
+    mechanisms = tuple(mechanisms)
+    return _curves([profile(mechanisms)], central_limit_mu(mechanisms))
+
+
+def curves_of_events(events: Iterable[Event]) -> Curves:
+    """The curves of all ``events``, for any one record that some of them touched.
 
     Raises:
         InputError: nothing can be certified for some of the records.
     """
     events = tuple(events)
-    found = profiles(events)
-    reached = (max(profile.epsilon(delta) for profile in found) for delta in np.geomspace(LEAST_DELTA, 1, 81)[:-1])
-    last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if found else 1e-3
+    unit = unit_of(mechanisms_of(events))
+    limits = [central_limit_mu(mechanisms_of(part), unit=unit) for _, part in parts(events)]
+    told = [mu for mu in limits if mu is not None]
+    return _curves(profiles(events), max(told, default=0.0) if len(told) == len(limits) else None)
+
+
+def _curves(certified: Sequence[Profile], mu: float | None) -> Curves:
+    """The worst of the profiles at each point."""
+    reached = (max(one.epsilon(delta) for one in certified) for delta in np.geomspace(MIN_DELTA, 1, 81)[:-1])
+    last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if certified else 1e-3
     epsilons = np.linspace(0.0, last, POINTS)
-    deltas = np.max([profile.delta(epsilons) for profile in found], axis=0) if found else np.zeros(POINTS)
+    deltas = np.max([one.delta(epsilons) for one in certified], axis=0) if certified else np.zeros(POINTS)
     alphas = np.unique(
         np.concatenate([[0.0, *SHOWN], np.geomspace(1e-6, 0.5, POINTS // 2), np.linspace(0.5, 1.0, POINTS // 2)])
     )
-    mu = central_limit_mu(events)
     gaussian = None if mu is None else gdp.trade_off(alphas, mu)
     return Curves(epsilons, deltas, alphas, _misses(alphas, epsilons, deltas), mu, gaussian)
 

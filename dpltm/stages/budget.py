@@ -14,29 +14,30 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.features.centre import SENSITIVITY
 from dpltm.noise import LEAST_EPSILON
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.events import (
+    DatasetRef,
     Event,
     GaussianEvent,
     GuaranteeEvent,
     ProvenanceEvent,
+    ReleaseEvent,
     SelectionEvent,
     TrainingEvent,
-    now,
 )
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.odometer import POINTS
-from dpltm.privacy.units import bounds_nothing
+from dpltm.privacy.parts import OnRecord, total_epsilon
+from dpltm.privacy.privacy_unit import bounds_nothing
+from dpltm.privacy.report import as_claimed
 from dpltm.stages.front import check_quantities
 from dpltm.stages.progress import Progress
 
 NO_FEATURES = "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 
-def with_noise(
-    options: TrainOptions, draft: TrainingEvent, before: tuple[Event, ...], progress: Progress
-) -> TrainingEvent:
-    """The event with its noise multiplier: as stated, or calibrated to what the budget leaves.
+def with_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord, progress: Progress) -> NoisySgd:
+    """The mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
 
     Args:
         options: of the training.
@@ -57,9 +58,9 @@ def with_noise(
     if options.noise_multiplier is not None and not options.budget_stop:
         return replace(draft, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
-    if nominal or (_is_unprotected(before) and not options.budget_stop):
+    if nominal or (_is_unprotected(before.events) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before, options.delta)
-    elif math.isinf(epsilon(before, options.delta, unit=draft.unit)):
+    elif math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
         raise BudgetError(
             "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
             " state the noise with `noise_multiplier` instead of `epsilon`"
@@ -77,23 +78,21 @@ def _is_unprotected(before: Iterable[Event]) -> bool:
     return any(isinstance(event, ProvenanceEvent) and event.provenance == "private" for event in before)
 
 
-def _nominal_remainder(budget: float, before: tuple[Event, ...], delta: float) -> tuple[float, tuple[Event, ...]]:
+def _nominal_remainder(budget: float, before: OnRecord, delta: float) -> tuple[float, OnRecord]:
     """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
 
     Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
     noise: the certified epsilon is then above the budget, and is printed.
     """
-    drawn = [event for event in before if isinstance(event, SelectionEvent)]
-    spent = sum(event.eps1 for event in drawn)
-    nominal = [replace(event, certified_epsilon=event.eps1) for event in drawn]
-    check_share(budget, spent, nominal, delta, "record", "nominal epsilon")
-    trained = [event for event in before if isinstance(event, TrainingEvent)]
-    return budget - spent, tuple(replace(event, noise_multiplier=event.nominal_noise_multiplier) for event in trained)
+    claimed = tuple(as_claimed(event) for event in before.events)
+    drawn = tuple(event for event in claimed if isinstance(event, SelectionEvent))
+    spent = sum(event.mechanism.eps1 for event in drawn)
+    check_share(budget, spent, replace(before, events=drawn), delta, "record", "nominal epsilon")
+    trained = tuple(event for event in claimed if isinstance(event, TrainingEvent))
+    return budget - spent, replace(before, events=trained)
 
 
-def centre_release(
-    options: TrainOptions, dataset: Dataset, draft: TrainingEvent, before: tuple[Event, ...]
-) -> GaussianEvent | None:
+def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, before: OnRecord) -> GaussianEvent | None:
     """The release of the mean of features: as noisy as one that spends all the budget, over the root of its share.
 
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
@@ -115,7 +114,7 @@ def centre_release(
     check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(NO_FEATURES)
-    if math.isinf(epsilon(before, options.delta)):
+    if math.isinf(total_epsilon(before.events, options.delta)):
         raise InputError(
             "`centre`: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
             " it out"
@@ -124,10 +123,13 @@ def centre_release(
     whole = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
     noise = whole.noise_multiplier / math.sqrt(options.centre)
-    return GaussianEvent(draft.dataset, now(), draft.adjacency, "record", "mean of features", sensitivity, noise)
+    release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency)
+    return GaussianEvent(before.dataset, release, "mean of features")
 
 
-def evaluation_releases(options: TrainOptions, dataset: Dataset, draft: TrainingEvent) -> tuple[GuaranteeEvent, ...]:
+def evaluation_releases(
+    options: TrainOptions, dataset: Dataset, draft: NoisySgd, records: DatasetRef
+) -> tuple[GuaranteeEvent, ...]:
     """What measuring accuracy on the records themselves costs: one release a checkpoint if it may stop the run, else one.
 
     Each has a time of its own: two releases are never equal, so that ledgers that tell of them can be merged.
@@ -152,16 +154,15 @@ def evaluation_releases(options: TrainOptions, dataset: Dataset, draft: Training
             f"`eval_private`: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
             f" {count * LEAST_EPSILON:g}"
         )
-    return tuple(
-        GuaranteeEvent(draft.dataset, now(), draft.adjacency, "record", what, each, 0.0) for _ in range(count)
-    )
+    return tuple(GuaranteeEvent(records, Guarantee(each, adjacency=draft.adjacency), what) for _ in range(count))
 
 
 def check_unit(options: TrainOptions, dataset: Dataset, before: Iterable[Event]) -> None:
     """Raises InputError for a budget for users where releases for single records are on record already."""
     if options.epsilon is None:
         return
-    worthless = next((event for event in before if bounds_nothing(event, dataset.unit)), None)
+    releases = [event for event in before if isinstance(event, ReleaseEvent)]
+    worthless = next((event for event in releases if bounds_nothing(event.mechanism, dataset.unit)), None)
     if worthless is not None:
         raise InputError(
             f"`unit`: the ledger, or what the ticket was made by, holds a release for single records of {worthless.dataset},"

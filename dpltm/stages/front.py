@@ -17,17 +17,9 @@ from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, pri
 from dpltm.features.network import FrozenNetwork
 from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import (
-    SETTINGS,
-    DatasetRef,
-    Event,
-    GuaranteeEvent,
-    ProvenanceEvent,
-    TrainingEvent,
-    now,
-)
+from dpltm.privacy.events import SETTINGS, DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.figures import figure
+from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 
@@ -187,7 +179,7 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
     if trained.ticket_set is not None:
         raise InputError(
             f"`features`: {name} was trained from a ticket set, and a run does not keep what its masks and starting weights"
-            " depend on; take one of dpltm train --dense without SET"
+            " depend on; take one of dpltm train `dense` without SET"
         )
     if not trained.spec.text.partition(":")[2]:
         raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
@@ -284,15 +276,15 @@ def feature_events(
     if source is None and not private:
         return ()
     if source is None:
-        return (ProvenanceEvent(records, now(), "add-remove", "record", "data-free", feature_map.label),)
+        return (ProvenanceEvent(records, "data-free", feature_map.label),)
     if feature_map.network is not None:
-        return (*feature_map.events, ProvenanceEvent(source, now(), "add-remove", "record", "dp", feature_map.label))
+        return (*feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
     if private and registry.resolve(source).surely_overlaps(records):
         raise InputError(
             f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another `public`, `subset` or `dataset`"
         )
-    return (ProvenanceEvent(source, now(), "add-remove", "record", "public", feature_map.label),)
+    return (ProvenanceEvent(source, "public", feature_map.label),)
 
 
 def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
@@ -314,7 +306,7 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
     if feature_map.network is not None and not source.may_overlap(records):
         return [
             f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
-            f" for those records is epsilon {figure(epsilon(feature_map.events, delta))}"
+            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}"
         ]
     if feature_map.network is None and not registry.resolve(source).content:
         return [

@@ -11,9 +11,11 @@ from dpltm.data.notes import public_input_notes, unit_notes
 from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind, now
-from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report, touching
+from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
+from dpltm.privacy.ledger import Ledger, check_budgets, touching
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.report import PrivacyReport, report
 from dpltm.pruning import CRITERIA, DP_CRITERIA
 from dpltm.stages.checks import check_delta, check_unchanged, model_spec
 from dpltm.stages.front import feature_events, feature_notes
@@ -157,7 +159,7 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         ledger.append(_provenance_event(plan.source, plan.provenance, made.id))
     if plan.source is not None and plan.provenance == "private" and options.reveal:
         what = "accuracies of the tickets' predictors"
-        ledger.append(NonPrivateEvent(plan.source, now(), "add-remove", "record", what))
+        ledger.append(NonPrivateEvent(plan.source, Unprotected(), what))
     return replace(made, privacy=_report(plan, kept_in))
 
 
@@ -190,7 +192,7 @@ def _enter(events: tuple[Event, ...], ledger: Ledger) -> None:
 
 def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:
     """The event that tells a ledger where a ticket set comes from."""
-    return ProvenanceEvent(source, now(), "add-remove", "record", provenance, set_id)
+    return ProvenanceEvent(source, provenance, set_id)
 
 
 def _settings(plan: GenerationPlan) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent, now
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.parts import OnRecord
 from dpltm.pruning import CRITERIA
 from dpltm.stages.front import check_quantities
 from dpltm.stages.inputs import batched_records, tensors
@@ -67,20 +69,17 @@ def plan_release(
         )
     if mechanism == "training":
         filter = make_filter("clip", clip_norm=CLIP_NORM)
-        live, description = spec.parameters, str(filter)
-        rate, steps = config.batch_size / dataset.records, config.iterations
-        bound = sensitivity(filter, live, "add-remove")
+        bound = sensitivity(filter, spec.parameters, "add-remove")
+        draft = NoisySgd(config.batch_size / dataset.records, config.iterations, 1.0, bound)
     else:
-        rate, steps, bound, live, description = 1.0, 1, SENSITIVITY, 1, "none"
-    draft = TrainingEvent(
-        source, now(), "add-remove", "record", rate, steps, 1.0, bound, None, description, live,
-    )  # fmt: skip
+        draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
     progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    calibrated = calibrate_noise(options.epsilon or 0.0, options.delta, draft, touching(before, source))
+    known = OnRecord(source, touching(before, source))
+    calibrated = calibrate_noise(options.epsilon or 0.0, options.delta, draft, known)
     if mechanism == "training":
-        return calibrated
+        return TrainingEvent(source, calibrated, str(filter), spec.parameters)
     what = "counts, sums and second moments of norm-bounded records, for synthetic ones"
-    return GaussianEvent(source, draft.time, "add-remove", "record", what, SENSITIVITY, calibrated.noise_multiplier)
+    return GaussianEvent(source, GaussianRelease(calibrated.noise_multiplier, SENSITIVITY), what)
 
 
 def release(
@@ -106,10 +105,10 @@ def _from_training(
     theta0 = weights_of(model)
     settings = TrainingConfig(
         make_filter("clip", clip_norm=CLIP_NORM),
-        event.sampling_rate,
-        event.steps,
+        event.mechanism.sampling_rate,
+        event.mechanism.steps,
         float(config.batch_size),
-        event.noise_multiplier * event.sensitivity,
+        event.mechanism.noise_std,
         config.lr,
     )
     records = batched_records(dataset.train, dataset, services)
@@ -117,7 +116,7 @@ def _from_training(
         model, Mask.dense(model), cross_entropy, records, settings, sampling=SecureSource(), noise=SecureSource()
     )
     ledger.append(event)  # before the first draw
-    with services.progress.progress("training under DP", event.steps) as step:
+    with services.progress.progress("training under DP", event.mechanism.steps) as step:
 
         def progress(done: int) -> None:
             nonlocal theta0
@@ -148,7 +147,8 @@ def _from_synthetic(
     """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
     x, y = tensors(dataset.train, dataset, services)
     ledger.append(event)  # before the moments are known
-    moments = release_moments(x, y, spec.classes, noise_multiplier=event.noise_multiplier, noise=SecureSource())
+    sigma = event.mechanism.noise_multiplier
+    moments = release_moments(x, y, spec.classes, noise_multiplier=sigma, noise=SecureSource())
     count = max(SYNTHETIC, config.batch_size)
     value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
     made = synthetic_records(moments, count, config.seed, value_range=value_range)

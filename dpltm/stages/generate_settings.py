@@ -12,6 +12,7 @@ from dpltm.generation import GenerationConfig, check_without_data, make_schedule
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.parsing import parse_numbers
+from dpltm.options.sections import check_choices
 from dpltm.privacy.events import ProvenanceKind
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.registry import listed
@@ -20,6 +21,7 @@ from dpltm.stages.checks import check_epsilon
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """What the tickets will depend on; options that are out of range, or contradict each other, are refused."""
+    check_choices(options)
     provenance = _provenance(options)
     if options.epsilon is not None and options.criterion not in DP_CRITERIA:
         raise InputError(

@@ -26,10 +26,12 @@ from dpltm.noise import SecureSource
 from dpltm.options.features import FeatureOptions
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.options.parsing import parse_numbers
-from dpltm.privacy.accountant import as_replace_one
-from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent, TrainingEvent, now
-from dpltm.privacy.ledger import Ledger, Nominal, PrivacyReport, check_budgets, report
+from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger, check_budgets
 from dpltm.privacy.lineage import check_not_public, to_enter
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.parts import as_replace_one
+from dpltm.privacy.report import Nominal, PrivacyReport, report
 from dpltm.stages.checks import check_delta, check_epsilon, check_unchanged
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
@@ -236,7 +238,7 @@ def _messages(plan: EncodingPlan, progress: Progress) -> Iterator[np.ndarray]:
 def _release(scheme: Scheme, records: DatasetRef) -> GuaranteeEvent:
     clear = ", whose labels are declared public and sent as they are" if scheme.labels_are_public else ""
     what = f"one message of each record{clear}, by {scheme.answer.protocol} of scheme {scheme.id[:8]}"
-    return GuaranteeEvent(records, now(), "replace-one", "record", what, scheme.answer.certified, 0.0)
+    return GuaranteeEvent(records, Guarantee(scheme.answer.certified, adjacency="replace-one"), what)
 
 
 def _check_private(scheme: Scheme, label: str, records: DatasetRef, registry: RecordRegistry) -> None:

@@ -12,11 +12,11 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.generation import Ticket, count_correct
 from dpltm.models import build
 from dpltm.noise import SecureSource
+from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
-from dpltm.privacy.accountant import epsilon, stated_relations
-from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent, now
+from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger, PrivacyReport, check_budgets, report, touching
+from dpltm.privacy.ledger import Ledger, check_budgets, touching
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -28,6 +28,9 @@ from dpltm.privacy.lineage import (
     source_relation,
     to_enter,
 )
+from dpltm.privacy.mechanisms import Selection, Unprotected
+from dpltm.privacy.parts import stated_relations, total_epsilon
+from dpltm.privacy.report import PrivacyReport, report
 from dpltm.selection import (
     SelectionPlan,
     draw,
@@ -172,7 +175,7 @@ def planned_report(plan: DrawPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
     held = (*plan.before, *plan.origins, plan.event)
     events = touching((*plan.before, *plan.planned), plan.records)
-    return report(events, plan.options.delta, plan.event.adjacency, unit_notes(plan.dataset), held=held)
+    return report(events, plan.options.delta, plan.event.mechanism.adjacency, unit_notes(plan.dataset), held=held)
 
 
 def select_public(tickets: TicketSet, options: SelectOptions, earlier: tuple[Draw, ...] = ()) -> Winner:
@@ -229,6 +232,7 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 
 def check_options(options: SelectOptions) -> None:
     """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    check_choices(options)
     if options.rule == "mechanism":
         if options.eps1 is None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
@@ -271,19 +275,19 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
 def make_event(draw: SelectionPlan, records: DatasetRef, set_id: str, before: tuple[Event, ...]) -> SelectionEvent:
     """The event of a draw, after ``before``."""
     return SelectionEvent(
-        dataset=records,
-        time=now(),
-        adjacency=draw.adjacency,
-        unit="record",
-        mechanism=draw.mechanism,
-        score=draw.score,
-        eps1=draw.eps1,
-        sensitivity_rule=draw.rule,
-        sensitivity=draw.sensitivity,
-        certified_epsilon=draw.certified_epsilon,
-        candidates=len(draw.densities),
-        ticket_set=set_id,
-        adaptive=bool(stated_relations(before)),
+        records,
+        Selection(
+            draw.eps1,
+            draw.certified_epsilon,
+            draw=draw.mechanism,
+            adaptive=bool(stated_relations(before)),
+            adjacency=draw.adjacency,
+        ),
+        draw.score,
+        draw.rule,
+        draw.sensitivity,
+        len(draw.densities),
+        set_id,
     )
 
 
@@ -294,9 +298,11 @@ def _candidates(tickets: TicketSet) -> tuple[Ticket, ...]:
 def _announce(plan: DrawPlan, services: Services) -> None:
     """Says what the draw will bring the total to, before it is entered."""
     before, event = touching(plan.before, plan.records), plan.event
-    now_at, then_at = (epsilon(events, plan.options.delta, unit=event.unit) for events in (before, (*before, event)))
+    now_at, then_at = (
+        total_epsilon(events, plan.options.delta, unit=event.mechanism.unit) for events in (before, (*before, event))
+    )
     services.progress.say(
-        f"this draw spends eps1 = {event.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
+        f"this draw spends eps1 = {event.mechanism.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
         f" {figure(now_at)} to {figure(then_at)}"
     )
 
@@ -334,7 +340,7 @@ def _revealed(plan: DrawPlan, correct: np.ndarray) -> tuple[Candidate, ...]:
 
 def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
     what = "scores and probabilities of the candidates"
-    return NonPrivateEvent(event.dataset, now(), event.adjacency, "record", what)
+    return NonPrivateEvent(event.dataset, Unprotected(adjacency=event.mechanism.adjacency), what)
 
 
 def _report(plan: DrawPlan) -> PrivacyReport:
@@ -346,9 +352,9 @@ def _report(plan: DrawPlan) -> PrivacyReport:
         *feature_notes(dataset, plan.records, delta, ledger.registry),
         *public_input_notes(dataset),
         *unit_notes(dataset),
-        *relation_notes(dataset, plan.event.adjacency),
+        *relation_notes(dataset, plan.event.mechanism.adjacency),
     ]
     draws = sum(isinstance(event, SelectionEvent) for event in events)
     if draws > 1:
         notes.append(f"{draws} draws on these records are in the ledger; each spent its own eps1")
-    return report(events, delta, plan.event.adjacency, notes, held=ledger.events)
+    return report(events, delta, plan.event.mechanism.adjacency, notes, held=ledger.events)

@@ -18,12 +18,14 @@ from dpltm.evaluation import root_mean_squared_error
 from dpltm.features.centre import release_mean
 from dpltm.generation import accuracy, count_correct
 from dpltm.noise import FastSource, RandomSource, SecureSource, two_sided_geometric
-from dpltm.privacy.accountant import certified_by
+from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import PrivacyReport, json_figure, report, touching
+from dpltm.privacy.ledger import touching
 from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.report import PrivacyReport, json_figure, report
 from dpltm.run import Run
 from dpltm.stages.checks import check_unchanged
 from dpltm.stages.front import is_origin_event, network_inputs
@@ -83,7 +85,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
 
 def planned_report(plan: TrainingPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
-    return report_on(plan, (*plan.before, *plan.lineage, plan.event), plan.event.steps)
+    return report_on(plan, (*plan.before, *plan.lineage, plan.event), plan.event.mechanism.steps)
 
 
 def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> PrivacyReport:
@@ -95,14 +97,15 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         taken: steps, of those that were paid for.
     """
     options, notes, events = plan.options, list(plan.notes), touching(held, plan.records)
+    mechanism = plan.event.mechanism
     trained = sum(isinstance(event, TrainingEvent) for event in events)
     if trained > 1:
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
-    if taken < plan.event.steps:
+    if taken < mechanism.steps:
         notes.append(
-            f"`stop_at` ended training after {taken} of {plan.event.steps} steps; the ledger keeps all of them"
+            f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
         )
     if not plan.names_ledger:
         notes.append(NO_NAMED_LEDGER)
@@ -122,28 +125,28 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
-    return report(events, options.delta, plan.event.adjacency, notes, options.accountant, plan.event.unit, held)
+    return report(events, options.delta, mechanism.adjacency, notes, options.accountant, mechanism.unit, held)
 
 
 def facts(plan: TrainingPlan) -> dict[str, Any]:
     """The public facts of a training, known before it starts."""
-    tickets, event = plan.start.tickets, plan.event
+    tickets, event, mechanism = plan.start.tickets, plan.event, plan.event.mechanism
     return {
         "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
-        "steps": event.steps,
-        "sampling_rate": event.sampling_rate,
-        "noise_multiplier": event.noise_multiplier,
+        "steps": mechanism.steps,
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
         "noise_std": plan.config.noise_std,
         "filter": event.filter,
-        "sensitivity": event.sensitivity,
+        "sensitivity": mechanism.sensitivity,
         "live": event.live,
         "density": plan.start.mask.density,
         "optimizer": plan.config.optimizer,
         "lr": plan.config.lr,
         "schedule": plan.config.schedule,
         "average": plan.config.average,
-        "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.noise_multiplier},
+        "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.mechanism.noise_multiplier},
         "augment": plan.options.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
     }
@@ -158,7 +161,7 @@ def _config(plan: TrainingPlan) -> dict[str, Any]:
         "classes": spec.classes,
         "bounds": list(plan.dataset.bounds),
         "records": ref_to_json(plan.records),
-        "unit": plan.event.unit,
+        "unit": plan.event.mechanism.unit,
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
@@ -204,17 +207,18 @@ def _centred(plan: TrainingPlan, event: GaussianEvent, services: Services) -> Tr
     feature_map, x = dataset.feature_map, network_inputs(dataset.train, dataset, services)
     assert feature_map is not None
     rows = (torch.from_numpy(np.array(x[start : start + MEAN_ROWS])) for start in range(0, len(x), MEAN_ROWS))
-    std = event.noise_multiplier * event.sensitivity
+    std = event.mechanism.noise_std
     centre = release_mean(rows, feature_map.features, dataset.records, std, _noise(plan))
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
 
 
 def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) -> tuple[float, list[dict[str, Any]]]:
     """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
-    options, steps, metrics = plan.options, plan.event.steps, list[dict[str, Any]]()
-    earlier = plan.ledger.touching(plan.records)[:-1]  # all but this training
+    options, mechanism, metrics = plan.options, plan.event.mechanism, list[dict[str, Any]]()
+    steps = mechanism.steps
+    earlier = OnRecord(plan.records, plan.ledger.touching(plan.records)[:-1])  # all but this training
     score, error = _score(plan, services), _rating_error(plan, services)
-    odometer = Odometer(earlier, plan.event, options.delta, certified_by(options.accountant))
+    odometer = Odometer(earlier, mechanism, options.delta, certified_by(options.accountant))
     with services.progress.progress("training under DP", steps) as step:
 
         def progress(done: int) -> bool:
@@ -253,7 +257,7 @@ def _score(plan: TrainingPlan, services: Services) -> Callable[[bool], float | N
             if not last and len(plan.evaluations) == 1:
                 return None
             event = next(events)
-            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.epsilon)
+            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.mechanism.epsilon)
             return min(max(count / dataset.records, 0.0), 1.0)
 
         return release

@@ -10,8 +10,9 @@ from dpltm.errors import InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.fused import check_compiler
 from dpltm.options.train import TrainOptions, TrainRequest
+from dpltm.privacy.accountants import check_certifies
 from dpltm.registry import changed
-from dpltm.stages.checks import MAX_NOISE, check_epsilon
+from dpltm.stages.checks import MAX_NOISE, check_delta_alone, check_epsilon
 
 
 def check_request(request: TrainRequest) -> None:
@@ -23,6 +24,14 @@ def check_request(request: TrainRequest) -> None:
         )
     if request.ticket is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
+
+
+def check_without_records(request: TrainRequest) -> None:
+    """Raises InputError for whatever can be refused of a request before its records are there, as in a recipe."""
+    check_request(request)
+    check_delta_alone(request.delta)
+    if request.lr is not None and not request.lr > 0:
+        raise InputError(f"`lr`: {request.lr:g} is not a positive number")
 
 
 def check_options(options: TrainOptions) -> None:
@@ -64,10 +73,8 @@ def _check_budget(options: TrainOptions) -> None:
         raise InputError("`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1")
     if options.budget_stop and options.noise == "nominal":
         raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
-    if options.epsilon is not None and options.accountant == "clt":
-        raise InputError(
-            "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
-        )
+    if options.epsilon is not None:
+        check_certifies(options.accountant)
     check_epsilon("eval_private", options.eval_private)
     if options.stop_at is not None and not 0 < options.stop_at <= 1:
         raise InputError(f"`stop_at`: {options.stop_at:g} is not an accuracy above 0 and at most 1")

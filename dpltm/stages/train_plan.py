@@ -15,18 +15,15 @@ from dpltm.masks import Mask
 from dpltm.models import for_inputs
 from dpltm.options.sections import check_choices
 from dpltm.options.train import PER_USER, TrainOptions
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import (
     SETTINGS,
-    Adjacency,
     DatasetRef,
     Event,
     GaussianEvent,
     GuaranteeEvent,
     ProvenanceEvent,
     TrainingEvent,
-    now,
 )
 from dpltm.privacy.ledger import Ledger, check_budgets, merge, touching
 from dpltm.privacy.lineage import (
@@ -40,6 +37,8 @@ from dpltm.privacy.lineage import (
     relation_notes,
     to_enter,
 )
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.privacy.parts import OnRecord, total_epsilon
 from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
 from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
@@ -116,10 +115,10 @@ def plan(
     check_choices(options)
     check_options(options)
     before = ledger.events
-    dataset = _protected(_in_front(start, dataset), options)
+    dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
-    config, draft = _draft(start, dataset, options, ledger)
-    records = draft.dataset
+    config, draft = _draft(start, dataset, options)
+    records = entered_on(dataset, draft.adjacency, ledger.registry)
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
     if options.eval_private is None:
@@ -127,18 +126,20 @@ def plan(
     check_not_public(before, records, ledger.registry)
     _check_augmented(options, start, dataset)
     known = touching((*lineage, *before), records)
-    centre = centre_release(options, dataset, draft, known)
+    centre = centre_release(options, dataset, draft, OnRecord(records, known))
     entered = () if centre is None else (centre,)
     lineage, known = (*lineage, *entered), (*known, *entered)
-    evaluations = evaluation_releases(options, dataset, draft)
+    evaluations = evaluation_releases(options, dataset, draft, records)
     check_unit(options, dataset, known)
-    event = with_noise(options, draft, (*known, *evaluations), services.progress)
-    if event.steps < draft.steps:
+    mechanism = with_noise(options, draft, OnRecord(records, (*known, *evaluations)), services.progress)
+    if mechanism.steps < draft.steps:
         notes.append(
-            f"`budget_stop` ends training after {event.steps} of {draft.steps} steps, before the one that would exceed"
+            f"`budget_stop` ends training after {mechanism.steps} of {draft.steps} steps, before the one that would exceed"
         )
+    event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live)
     lineage = (*lineage, *evaluations)
-    epsilon((*known, *evaluations, event), options.delta, unit=event.unit)  # refuses what the accountant cannot take
+    # refuses what the accountant cannot take
+    total_epsilon((*known, *evaluations, event), options.delta, unit=mechanism.unit)
     check_never_private(before, (*lineage, event))
     check_budgets(before, (*lineage, event))
     return TrainingPlan(
@@ -148,7 +149,7 @@ def plan(
         records=records,
         lineage=lineage,
         event=event,
-        config=replace(config, noise_std=event.noise_multiplier * event.sensitivity, steps=event.steps),
+        config=replace(config, steps=mechanism.steps, noise_std=mechanism.noise_std),
         notes=tuple(notes),
         evaluations=evaluations,
         centre=centre,
@@ -186,7 +187,7 @@ def _in_front(start: StartingPoint, dataset: Dataset) -> Dataset:
     return take_over_map(dataset, start.tickets.feature_map, None, start.tickets.label)
 
 
-def _protected(dataset: Dataset, options: TrainOptions) -> Dataset:
+def protected_units(dataset: Dataset, options: TrainOptions) -> Dataset:
     """The records at the unit that is asked for; users may have been made of them already."""
     if options.unit == "record" or dataset.unit == "user":
         return dataset
@@ -202,27 +203,21 @@ def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
     return replace(start, mask=Mask(live))
 
 
-def _draft(
-    start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger
-) -> tuple[TrainingConfig, TrainingEvent]:
+def _draft(start: StartingPoint, dataset: Dataset, options: TrainOptions) -> tuple[TrainingConfig, NoisySgd]:
     """The training but for its noise, which is not settled yet."""
     rate, steps, batch = sampling_of(options, dataset)
     adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
     filter = check_filter(options)
-    event = TrainingEvent(
-        entered_on(dataset, adjacency, ledger.registry),
-        now(),
-        adjacency,
-        dataset.unit,
+    mechanism = NoisySgd(
         rate,
         steps,
         1.0,
         sensitivity(filter, live, adjacency),
         nominal_sensitivity(filter, adjacency, options.noise == "nominal"),
-        str(filter),
-        live,
+        adjacency=adjacency,
+        unit=dataset.unit,
     )
-    return _config(options, filter, rate, steps, batch), event
+    return _config(options, filter, rate, steps, batch), mechanism
 
 
 def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batch: float) -> TrainingConfig:
@@ -282,7 +277,7 @@ def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tup
             f"`tuned_on`: settings were searched on {source}, declared public, and {records} shares records with it; the"
             " same records cannot be private here: take other settings, or another `subset` or `dataset`"
         )
-    return (ProvenanceEvent(source, now(), "add-remove", "record", "public", f"{SETTINGS}of dpltm tune"),)
+    return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
 
 
 def _rating_notes(options: TrainOptions, dataset: Dataset) -> list[str]:

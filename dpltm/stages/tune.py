@@ -28,9 +28,11 @@ from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import ref_to_text
-from dpltm.privacy.events import DatasetRef, ProvenanceEvent, TrainingEvent, now
-from dpltm.privacy.ledger import Ledger, PrivacyReport, report
+from dpltm.privacy.events import ProvenanceEvent
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import source_relation
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
 from dpltm.stages.checks import (
     MAX_STEPS,
@@ -73,7 +75,7 @@ class SearchPlan:
         tickets: whose rounds are tried; None for a whole network.
         spec: the network.
         dataset: the public records, behind what stands in front of the network.
-        trainings: every setting with the private training as it would be, its noise calibrated.
+        trainings: every setting with the mechanism of the private training, its noise calibrated.
         registry: that tells which records these are.
     """
 
@@ -81,7 +83,7 @@ class SearchPlan:
     tickets: TicketSet | None
     spec: ModelSpec
     dataset: Dataset
-    trainings: tuple[tuple[Setting, TrainingEvent], ...]
+    trainings: tuple[tuple[Setting, NoisySgd], ...]
     registry: RecordRegistry = field(compare=False, repr=False)
 
 
@@ -189,12 +191,12 @@ def tune(plan: SearchPlan, services: Services) -> SearchResult:
     options, rows, trials = plan.options, _public_rows(plan, services), list[Trial]()
     total = len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for setting, event in plan.trainings:
+        for setting, mechanism in plan.trainings:
             scores = []
             for repeat in range(options.repeats):
-                scores.append(_try(plan, setting, event, rows, options.seed + repeat))
+                scores.append(_try(plan, setting, mechanism, rows, options.seed + repeat))
                 step(len(trials) * options.repeats + repeat + 1)
-            trials.append(_trial(plan, setting, event, scores))
+            trials.append(_trial(plan, setting, mechanism, scores))
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
 
@@ -272,14 +274,13 @@ def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -
         )
 
 
-def _private_training(options: TuneOptions, setting: Setting) -> TrainingEvent:
-    """The private training as it would be, with its noise calibrated."""
+def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
+    """The mechanism of the private training, with its noise calibrated."""
     rate = setting.batch_size / (options.for_records or 1)
     steps = steps_of(setting.epochs, rate)
     if steps > MAX_STEPS:
         raise InputError(f"`epochs`: {setting.epochs:g} are {steps:,} steps, more than {MAX_STEPS:,}; ask for fewer")
-    private = DatasetRef("planned", "planned", "planned")
-    draft = TrainingEvent(private, now(), "add-remove", "record", rate, steps, 1.0, 1.0, None, "clip", 1)
+    draft = NoisySgd(rate, steps, noise_multiplier=1.0)
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
@@ -298,7 +299,7 @@ def _public_rows(plan: SearchPlan, services: Services) -> _Rows:
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
-def _try(plan: SearchPlan, setting: Setting, event: TrainingEvent, rows: _Rows, seed: int) -> float:
+def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, seed: int) -> float:
     """Accuracy of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -311,9 +312,9 @@ def _try(plan: SearchPlan, setting: Setting, event: TrainingEvent, rows: _Rows, 
     config = TrainingConfig(
         filter,
         batch / count,
-        event.steps,
+        mechanism.steps,
         batch,
-        event.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
+        mechanism.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
         setting.lr,
         options.optimizer,  # type: ignore[arg-type]
         schedule=options.schedule,  # type: ignore[arg-type]
@@ -332,7 +333,7 @@ def _network(plan: SearchPlan, setting: Setting, seed: int) -> tuple[nn.Sequenti
     return model, plan.tickets.ticket(setting.round).mask
 
 
-def _trial(plan: SearchPlan, setting: Setting, event: TrainingEvent, scores: list[float]) -> Trial:
+def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list[float]) -> Trial:
     tickets, density = plan.tickets, 1.0
     if tickets is not None and setting.round is not None:
         density = tickets.ticket(setting.round).mask.density
@@ -343,8 +344,8 @@ def _trial(plan: SearchPlan, setting: Setting, event: TrainingEvent, scores: lis
         setting.clip_norm,
         setting.epochs,
         setting.batch_size,
-        event.steps,
-        event.noise_multiplier,
+        mechanism.steps,
+        mechanism.noise_multiplier,
         sum(scores) / len(scores),
         scores,
     )

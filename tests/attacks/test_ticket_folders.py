@@ -33,6 +33,7 @@ from dpltm.features.network import FrozenNetwork
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
@@ -95,12 +96,10 @@ def original(folder: Path) -> TicketSet:
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
     source = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
-    spent = GaussianEvent(source, TIME, "add-remove", "record", "moments", 1.0, 20.0)
-    drawn = SelectionEvent(
-        source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, "ef" * 32, True
-    )
+    spent = GaussianEvent(source, GaussianRelease(20.0), "moments", time=TIME)
+    drawn = SelectionEvent(source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "ef" * 32, time=TIME)
     front = ModelSpec("mlp:12", 4, 3)
-    trained = TrainingEvent(source, TIME, "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 99)
+    trained = TrainingEvent(source, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 99, time=TIME)
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
@@ -111,7 +110,7 @@ def original(folder: Path) -> TicketSet:
     )  # fmt: skip
     drawn = replace(drawn, ticket_set=saved.id)
     ledger = open_ledger(folder / "s" / "ledger.jsonl")
-    for event in (spent, ProvenanceEvent(source, TIME, "add-remove", "record", "dp", saved.id), drawn):
+    for event in (spent, ProvenanceEvent(source, "dp", saved.id, time=TIME), drawn):
         ledger.append(event)
     save_winner(saved, 2, "exponential", [drawn])
     return saved

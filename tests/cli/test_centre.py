@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json
+from dpltm.privacy.parts import total_epsilon
 
 DIGITS = ("--dataset", "digits", "--delta", "1e-4")
 LINEAR = ("--dense", "--model", "mlp", "--batch-size", "400", "--steps", "6")
@@ -111,7 +111,7 @@ def test_components_of_public_records(cli, cwd, events):
     assert body["live"] == 6 * 10 + 10
     told, training = events(cwd / "r" / "ledger.jsonl")
     assert (told["provenance"], told["dataset"]["name"], training["kind"]) == ("public", "public", "training")
-    assert body["privacy"]["certified"]["epsilon"] == epsilon([from_json(training)], 1e-4)
+    assert body["privacy"]["certified"]["epsilon"] == total_epsilon([from_json(training)], 1e-4)
     assert cli("evaluate", "r", "--dataset", "digits", "--json").json["accuracy"] == body["accuracy"]
     too_many = train(cli, *public[:-1], "65", "--epsilon", "2", "--out", "s")
     assert (too_many.code, too_many.err.startswith("error: --components: 65 is not from 1 to 64, ")) == (2, True)

@@ -15,10 +15,10 @@ from dpltm.cli.main import run as dpltm
 from dpltm.data import key_id, load
 from dpltm.data.registry import PUBLIC_KEY
 from dpltm.features.feature_map import make_feature_map
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.figures import figure
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.identity import reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
@@ -92,7 +92,7 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli, events):
     assert (said["provenance"], said["ticket_set"]) == ("public", document["id"])
     label = f"features scatter:2,8 {document['feature_map']['id'][:8]}"
     assert (told["kind"], told["provenance"], told["ticket_set"]) == ("provenance", "data-free", label)
-    assert certified(body) == certified(dry) == epsilon([from_json(trained)], 1e-5)
+    assert certified(body) == certified(dry) == total_epsilon([from_json(trained)], 1e-5)
     assert 2.5 < certified(body) <= 3
     answer = cli("evaluate", "r", "--dataset", "digits", "--json").json
     assert answer["accuracy"] == body["accuracy"]
@@ -148,7 +148,7 @@ def test_tickets_made_under_dp_from_features(cli, events, criterion):
     assert 2 < certified(body) <= 3
     costs = [from_json(event) for event in events("r/ledger.jsonl") if event["kind"] in ("training", "gaussian")]
     assert len(costs) == 2
-    assert certified(body) == epsilon(costs, 1e-5) > epsilon(costs[:1], 1e-5) > 0.8
+    assert certified(body) == total_epsilon(costs, 1e-5) > total_epsilon(costs[:1], 1e-5) > 0.8
 
 
 @pytest.mark.usefixtures("work")
@@ -173,11 +173,11 @@ def test_a_network_trained_on_other_records_costs_nothing_on_these(cli, events):
     assert (config["features"], body["features"]) == (12, "network")
     theirs, own = trainings(events("r/ledger.jsonl"))
     assert [theirs] == trainings(events("net/ledger.jsonl"))
-    assert certified(body) == epsilon([own], 1e-5)
+    assert certified(body) == total_epsilon([own], 1e-5)
     # what is handed on holds that network, so the reader is told what is certified for its records
     said = [note for note in body["privacy"]["notes"] if "trained on other records" in note]
     assert len(said) == 1
-    assert said[0].endswith(f"certified for those records is epsilon {figure(epsilon([theirs], 1e-5))}")
+    assert said[0].endswith(f"certified for those records is epsilon {figure(total_epsilon([theirs], 1e-5))}")
     assert cli("evaluate", "r", "--dataset", "digits", "--json").json["accuracy"] == body["accuracy"]
     told = [event for event in events("r/ledger.jsonl") if event["kind"] == "provenance"]
     assert [(event["provenance"], event["dataset"]["start"]) for event in told] == [("dp", 0)]
@@ -195,8 +195,8 @@ def test_a_network_trained_on_these_records_is_counted(cli, events, given):
     body = cli("train", *options, *amount, "--out", "r", "--json").json
     first, second = trainings(events("r/ledger.jsonl"))
     assert [first] == trainings(events("same/ledger.jsonl"))
-    assert certified(body) == certified(dry) == epsilon([first, second], 1e-5)
-    assert certified(body) > max(epsilon([one], 1e-5) for one in (first, second))
+    assert certified(body) == certified(dry) == total_epsilon([first, second], 1e-5)
+    assert certified(body) > max(total_epsilon([one], 1e-5) for one in (first, second))
     if given == "budget":
         assert 4.5 < certified(body) <= 5
 
@@ -235,7 +235,7 @@ def test_its_events_count_wherever_a_set_behind_it_goes(cli, events):
         )  # of the ledger beside the set, where there is one
         assert theirs[0] in trainings(entered)
         costs = [from_json(event) for event in entered if event["kind"] != "provenance"]
-        assert certified(body) == epsilon(costs, 1e-5) > epsilon(trainings(entered), 1e-5)
+        assert certified(body) == total_epsilon(costs, 1e-5) > total_epsilon(trainings(entered), 1e-5)
         assert next(event for event in costs if not isinstance(event, TrainingEvent)).adaptive
 
 
@@ -339,7 +339,7 @@ def test_statistics_are_entered_as_public(cli, events):
     assert ref_from_json(told["dataset"]) == public
     assert (public.key_id, public.cut) == (key_id(PUBLIC_KEY), "whole")  # anybody can tell whose statistics they are
     assert (trained["kind"], trained["dataset"]["name"]) == ("training", "private")
-    assert certified(body) == epsilon([from_json(trained)], 1e-4)
+    assert certified(body) == total_epsilon([from_json(trained)], 1e-4)
     config = json.loads(Path("r/config.json").read_text())["feature_map"]
     assert config["source"] == told["dataset"]
     plain = make_feature_map("scatter:1,3", (9, 9), (0.0, 255.0))

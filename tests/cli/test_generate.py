@@ -12,8 +12,8 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import from_json
-from dpltm.privacy.words import describe
 from dpltm.tickets.ticket_set import load_ticket_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")

@@ -13,7 +13,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpltm.data import load
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
 
@@ -88,7 +88,7 @@ def test_the_budget_covers_selection_and_training(cli, events):
     }
     # the run carries the events on its own records, and on those of its ticket: anyone can recompute the figure from it
     assert events("r/ledger.jsonl") == [made, selection, training]
-    assert epsilon(open_ledger(Path("r/ledger.jsonl")).events, 1e-5) == certified
+    assert total_epsilon(open_ledger(Path("r/ledger.jsonl")).events, 1e-5) == certified
 
 
 def test_run_folder(cli):
@@ -338,8 +338,8 @@ def test_a_shared_ledger_adds_up(cli, events):
     assert figures[0] < figures[1]
     assert len(events("all.jsonl")) == 3
     assert len(events("b/ledger.jsonl")) == 2
-    assert figures[1] == epsilon(open_ledger(Path("all.jsonl")).events[:2], 1e-5)
-    assert figures[2] == epsilon(open_ledger(Path("all.jsonl")).events, 1e-5)
+    assert figures[1] == total_epsilon(open_ledger(Path("all.jsonl")).events[:2], 1e-5)
+    assert figures[2] == total_epsilon(open_ledger(Path("all.jsonl")).events, 1e-5)
 
 
 def test_other_records_do_not_add_up(cli):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, register
+
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 RATE = "256/60000"
 
@@ -77,6 +79,27 @@ def test_noise_keeps_to_the_budget_and_uses_it(cli, accountant):
     assert again[accountant] == body["epsilon"]
     assert 1.5 * (1 - 1e-3) <= body["epsilon"] <= 1.5
     assert body["nominal"]["noise_multiplier"] > 0
+
+
+@pytest.fixture
+def loose():
+    """Another accountant, for one test."""
+    register(Accountant("loose", True, "certified, absurdly loose", "this test", lambda *_: 7.0))
+    yield
+    del ACCOUNTANTS["loose"], CERTIFIED["loose"]
+
+
+@pytest.mark.usefixtures("loose")
+def test_an_accountant_that_was_registered_in_one_line(cli, refused):
+    setting = ("--noise-multiplier", "1", "--sampling-rate", "0.01", "--steps", "100")
+    assert cli("privacy", "epsilon", *setting, "--json").json["loose"] == 7
+    assert "certified, absurdly loose" in cli("privacy", "epsilon", *setting).out
+    body = cli("privacy", "noise", "--epsilon", "8", *setting[2:], "--accountant", "loose", "--json").json
+    assert (body["epsilon"], body["accountant"]) == (7, "loose")
+    assert refused("privacy", "noise", "--epsilon", "8", *setting[2:], "--accountant", "clt") == (
+        "--accountant: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp, ma or"
+        " loose"
+    )
 
 
 def test_noise_finds_steps_and_rates_too(cli):

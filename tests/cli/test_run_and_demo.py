@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import open_ledger
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits.toml"
@@ -70,7 +70,7 @@ def test_run(cli, config, events):
     assert [event["kind"] for event in events("o/ledger.jsonl")] == ["provenance", "selection", "training"]
     assert not Path("o/tickets/ledger.jsonl").exists()
     private = open_ledger(Path("o/ledger.jsonl")).events[1:]
-    assert epsilon(private, 1e-6) == body["privacy"]["certified"]["epsilon"]
+    assert total_epsilon(private, 1e-6) == body["privacy"]["certified"]["epsilon"]
     told = {key: value for key, value in body["train"].items() if key != "seconds"}
     assert json.loads(Path("o/run/result.json").read_text()) == {**told, "run": "run", "ticket_set": "tickets"}
 

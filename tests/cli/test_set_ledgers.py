@@ -99,12 +99,7 @@ def test_a_link_that_appears_after_reading_is_not_written_through(cwd):
     from dpltm.tickets.ledger_file import open_ledger
 
     event = BudgetEvent(
-        DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places"),
-        "2026-01-01T00:00:00Z",
-        "add-remove",
-        "record",
-        1.0,
-        0.1,
+        DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places"), 1.0, 0.1, time="2026-01-01T00:00:00Z"
     )
     ledger = open_ledger(cwd / "l.jsonl", links=False)
     (cwd / "l.jsonl").symlink_to(cwd / "outside.jsonl")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import from_json
-from dpltm.privacy.words import describe
+from dpltm.privacy.parts import total_epsilon
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -29,8 +29,8 @@ def test_a_second_training_on_a_spent_budget(cli, refused, events, more):
     spend(cli, *DENSE, "--epsilon", "3", "--out", "r")
     (spent,) = [from_json(event) for event in events("l")]
     assert refused(*DENSE, "--epsilon", "3", "--out", "r2", *more, code=1) == (
-        f"budget: on these records epsilon {epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}), which"
-        f" leaves less than 2 % of 3, nothing but noise{REMEDY}"
+        f"budget: on these records epsilon {total_epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}),"
+        f" which leaves less than 2 % of 3, nothing but noise{REMEDY}"
     )
 
 

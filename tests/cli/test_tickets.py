@@ -24,6 +24,7 @@ from dpltm.masks import Mask
 from dpltm.models import build
 from dpltm.privacy import events as event_module
 from dpltm.privacy.events import DatasetRef, GaussianEvent
+from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.identity import reference
 from dpltm.tickets.ticket_set import load_ticket_set
@@ -59,7 +60,7 @@ def write_set(path: str, provenance: str, source: object, body: Tickets | None =
 def dp_set(path: str = "dp", subset: str = "0.5:1.0", time: str = TIME, source: DatasetRef | None = None) -> TicketSet:
     """A set that was made by one noisy query of those records."""
     source = source or reference(load("digits", subset=subset))
-    spent = GaussianEvent(source, time, "add-remove", "record", "moments", 1.0, QUERY_NOISE)
+    spent = GaussianEvent(source, GaussianRelease(QUERY_NOISE), "moments", time=time)
     return write_set(path, "dp", source, events=[spent])
 
 
@@ -825,7 +826,7 @@ def test_two_events_of_one_moment_are_two(cli, cwd, events, monkeypatch):  # noq
 def test_equal_events_are_one_release(cli, cwd, events):  # noqa: ARG001
     """Two sets that state the very same one: of one noisy query, pruned in two ways."""
     source, time = reference(load("digits", subset="0.5:1.0")), event_module.now()
-    spent = GaussianEvent(source, time, "add-remove", "record", "moments", 1.0, QUERY_NOISE)
+    spent = GaussianEvent(source, GaussianRelease(QUERY_NOISE), "moments", time=time)
     write_set("a", "dp", source, events=[spent])
     write_set("b", "dp", source, load_ticket_set(Path("pub")).body, events=[spent])
     bodies = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import from_json
+from dpltm.privacy.parts import total_epsilon
 
 A, B = ("--dataset", "a.npz", "--classes", "3"), ("--dataset", "b.npz", "--classes", "3")
 LITTLE = ("--dense", "--model", "mlp", "--steps", "4", "--delta", "1e-4")
@@ -45,8 +45,10 @@ def test_a_run_says_what_is_certified_for_the_records_of_the_network_in_front(cl
     entered = told("r/ledger.jsonl")
     assert [event["kind"] for event in entered] == ["training", "provenance", "training"]
     own = from_json(entered[-1])
-    assert body["privacy"]["certified"]["epsilon"] == epsilon([own], 1e-4) < 10
-    assert epsilon([from_json(event) for event in entered if event["dataset"]["name"] == "a"], 1e-4) == float("inf")
+    assert body["privacy"]["certified"]["epsilon"] == total_epsilon([own], 1e-4) < 10
+    assert total_epsilon([from_json(event) for event in entered if event["dataset"]["name"] == "a"], 1e-4) == float(
+        "inf"
+    )
     assert any(note.endswith("certified for those records is epsilon inf") for note in body["privacy"]["notes"])
 
 
@@ -114,7 +116,7 @@ def test_a_ticket_behind_a_network_costs_its_records_the_same_after_export_and_i
         cli("train", f"{name}@1", *A, *amount, "--out", f"{name}.run", "--json").json for name in ("t", "in")
     )
     assert [event["kind"] for event in told("in.run/ledger.jsonl")] == ["training", "provenance", "training"]
-    alone = epsilon([from_json(told("in.run/ledger.jsonl")[-1])], 1e-4)
+    alone = total_epsilon([from_json(told("in.run/ledger.jsonl")[-1])], 1e-4)
     assert back["privacy"]["certified"]["epsilon"] == whole["privacy"]["certified"]["epsilon"] > alone
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,16 +19,31 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.pruning.unit_groups import positions, unit_groups
 from dpltm.training import cross_entropy
+from gradient_cases import Applied
 
 
 def random_mask(model: nn.Module, density: float, seed: int, biases: float = 2.0) -> Mask:
     generator = torch.Generator().manual_seed(seed)
+    densities = {name: density if value.ndim > 1 else biases for name, value in model.named_parameters()}
     return Mask(
-        {
-            name: torch.rand(value.shape, generator=generator) < (density if value.ndim > 1 else biases)
-            for name, value in model.named_parameters()
-        }
+        {name: torch.rand(p.shape, generator=generator) < densities[name] for name, p in model.named_parameters()}
     )
+
+
+def without(model: nn.Module, *places: tuple[str, object]) -> Mask:
+    """Everything is live but these places of these parameters."""
+    keep = dict(Mask.dense(model))
+    for name, place in places:
+        keep[name][place] = False
+    return Mask(keep)
+
+
+def check_folded(model: nn.Module, mask: Mask, x: Tensor) -> nn.Module:
+    """The network with its constants folded, which gives what the masked one does."""
+    compacted = compact(model, mask, x[:1], fold=True)
+    mask.apply(model)
+    torch.testing.assert_close(compacted.model(x), model(x), rtol=1e-6, atol=1e-6)
+    return compacted
 
 
 def random_weights(model: nn.Module, seed: int) -> nn.Module:
@@ -35,18 +51,6 @@ def random_weights(model: nn.Module, seed: int) -> nn.Module:
     for value in model.parameters():
         value.data.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64))
     return model.double()
-
-
-class Residual(nn.Module):
-    """Two layers added up, so that their units belong together; and one that is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.out = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.first(x).relu()
-        return self.out(hidden + self.second(hidden).relu())
 
 
 def small(kind: str) -> tuple[nn.Module, Tensor]:
@@ -59,7 +63,11 @@ def small(kind: str) -> tuple[nn.Module, Tensor]:
             layers = (nn.Conv1d(2, 5, 3), nn.ReLU(), nn.Conv1d(5, 4, 2, padding=1), nn.Tanh(), nn.Flatten())
             return nn.Sequential(*layers, nn.Linear(32, 3)), torch.randn(5, 2, 9)
         case "residual":
-            return Residual(), torch.randn(5, 6)
+            model = Applied(
+                lambda self, x: self.out(self.first(x).relu() + self.second(self.first(x).relu()).relu()),
+                **{"first": nn.Linear(6, 5), "second": nn.Linear(5, 5), "out": nn.Linear(5, 3)},
+            )
+            return model, torch.randn(5, 6)
     grouped = (nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Conv2d(4, 3, 2))
     return nn.Sequential(*grouped, nn.Flatten()), torch.randn(5, 2, 6, 6)
 
@@ -100,10 +108,8 @@ def test_outputs_and_gradients_are_those_of_the_masked_network(kind, density, se
 def test_by_hand():
     """Unit 1 feeds nobody; what it took from unit 0 of the layer before was that unit's only use."""
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    keep = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
-    keep["4.weight"][0, 1] = False
-    keep["2.weight"][0, 0] = keep["2.weight"][2, 0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 2))
+    mask = without(model, ("4.weight", (0, 1)), ("2.weight", ([0, 2], 0)))
+    found = compact(model, mask, torch.zeros(1, 2))
     assert {name: tuple(value.shape) for name, value in found.model.named_parameters()} == {
         "0.weight": (1, 2), "0.bias": (1,), "2.weight": (2, 1), "2.bias": (2,), "4.weight": (1, 2), "4.bias": (1,),
     }  # fmt: skip
@@ -113,14 +119,6 @@ def test_by_hand():
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
 
 
-def test_a_constant_unit_stays_while_its_bias_lives():
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
-    keep = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
-    keep["0.weight"][0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 2))
-    assert len(found.model[0].weight) == 2
-
-
 def test_something_is_left_where_everything_is_pruned():
     model = build(ModelSpec("mlp:4", 3, 2), 0)
     found = compact(model, random_mask(model, 0.0, 0), torch.zeros(1, 3))
@@ -128,11 +126,15 @@ def test_something_is_left_where_everything_is_pruned():
     torch.testing.assert_close(found.model(torch.ones(1, 3)), model.fc2.bias[None])
 
 
-@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.InstanceNorm1d(4)])
-def test_normalisation_layers_are_refused(norm):
+NORMS = [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.InstanceNorm1d(4), nn.BatchNorm1d(4)]
+
+
+@pytest.mark.parametrize("fold", [False, True])
+@pytest.mark.parametrize("norm", NORMS, ids=lambda norm: type(norm).__name__)
+def test_normalisation_layers_are_refused(norm, fold):
     model = nn.Sequential(nn.Linear(3, 4), norm, nn.Linear(4, 2))
     with pytest.raises(InputError) as error:
-        compact(model, Mask.dense(model), torch.zeros(2, 3))
+        compact(model, Mask.dense(model), torch.zeros(2, 3), fold=fold)
     assert str(error.value) == (
         "model: 1 is a normalisation layer; with units removed its statistics would change, so it cannot be compacted"
     )
@@ -165,36 +167,18 @@ def test_frozen_parameters_stay_frozen():
     ids=["softmax", "log_softmax", "normalize", "mean", "layer_norm", "width"],
 )
 def test_what_looks_at_all_units_at_once_is_refused(between):
-    class Looks(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(between(self.first(x)))
-
-    model = Looks()
-    keep = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
-    keep["second.weight"][:, :3] = False
+    model = Applied(lambda self, x: self.second(between(self.first(x))), first=nn.Linear(3, 8), second=nn.Linear(8, 2))
     with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
-        compact(model, Mask(keep), torch.zeros(2, 3))
+        compact(model, without(model, ("second.weight", (slice(None), slice(3)))), torch.zeros(2, 3))
 
 
 def test_what_cannot_be_traced_is_refused():
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
-            self.b.weight = self.a.weight
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.b(self.a(x).relu())
-
-    model = Tied()
-    keep = torch.ones(4, 4, dtype=torch.bool)
-    keep[:, 0] = False
+    model = Applied(
+        lambda self, x: self.b(self.a(x).relu()), a=nn.Linear(4, 4, bias=False), b=nn.Linear(4, 4, bias=False)
+    )
+    model.b.weight = model.a.weight
     with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
-        compact(model, Mask({"a.weight": keep}), torch.zeros(2, 4))
+        compact(model, without(model, ("a.weight", (slice(None), 0))), torch.zeros(2, 4))
 
 
 # Folding
@@ -273,15 +257,13 @@ def test_folding_by_hand():
         model[0].bias.copy_(torch.tensor([0.5, 3.0, -1.0]))
         model[2].weight.copy_(torch.tensor([[1.0, 2.0, 7.0], [1.0, -1.0, 7.0]]))
         model[2].bias.copy_(torch.tensor([10.0, 20.0]))
-    keep = dict(Mask.dense(model))
-    keep["0.weight"][1:] = False
-    keep["2.bias"][0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    mask = without(model, ("0.weight", slice(1, None)), ("2.bias", 0))
+    found = compact(model, mask, torch.zeros(1, 2), fold=True)
     assert tuple(found.model[0].weight.shape) == (1, 2)
     assert found.model[2].bias.tolist() == [6.0, 17.0]
     assert found.mask["2.bias"].tolist() == [True, True]
     assert found.places["2.weight"].tolist() == [0, 3]
-    assert len(compact(model, Mask(keep), torch.zeros(1, 2)).model[0].weight) == 3
+    assert len(compact(model, mask, torch.zeros(1, 2)).model[0].weight) == 3, "constant units stay while a bias lives"
 
 
 def test_constants_are_followed_through_layers():
@@ -290,33 +272,21 @@ def test_constants_are_followed_through_layers():
     with torch.no_grad():
         model.fc1.bias.fill_(1.0)
         model.fc2.bias.fill_(2.0)
-    keep = dict(Mask.dense(model))
-    keep["fc1.weight"][0] = False
-    keep["fc2.weight"][1, 1:] = False
-    keep["fc3.weight"][:, [0, 2]] = False  # the third layer takes in that unit alone
-    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    mask = without(  # the third layer takes in that unit alone
+        model, ("fc1.weight", 0), ("fc2.weight", (1, slice(1, None))), ("fc3.weight", (slice(None), [0, 2]))
+    )
+    found = check_folded(model, mask, torch.randn(5, 2))
     shapes = {name: tuple(value.shape) for name, value in found.model.named_parameters()}
     # of the second layer the first unit stays, with what feeds it
     assert [shapes[f"fc{n}.weight"] for n in (1, 2, 3, 4)] == [(2, 2), (1, 2), (1, 1), (2, 1)]
     assert not bool(found.mask["fc3.weight"].any() | found.mask["fc4.weight"].any())
-    Mask(keep).apply(model)
-    torch.testing.assert_close(found.model(torch.randn(5, 2)), model(torch.randn(5, 2)), rtol=1e-6, atol=1e-6)
 
 
 def test_constants_are_followed_through_layers_in_whatever_order_they_are_kept():
-    class Backwards(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.c, self.b, self.a = nn.Linear(3, 2), nn.Linear(3, 3), nn.Linear(2, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.c(self.b(self.a(x).relu()).relu())
-
-    model = trained_like(Backwards(), 1)
-    keep = dict(Mask.dense(model))
-    keep["a.weight"][0] = False
-    keep["b.weight"][1, 1:] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 2), fold=True)
+    layers = {"c": nn.Linear(3, 2), "b": nn.Linear(3, 3), "a": nn.Linear(2, 3)}
+    model = trained_like(Applied(lambda self, x: self.c(self.b(self.a(x).relu()).relu()), **layers), 1)
+    mask = without(model, ("a.weight", 0), ("b.weight", (1, slice(1, None))))
+    found = compact(model, mask, torch.zeros(1, 2), fold=True)
     assert (found.places["a.bias"].tolist(), found.places["b.bias"].tolist()) == ([1, 2], [0, 2])
 
 
@@ -326,9 +296,7 @@ def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, M
     trained_like(model, 4)
     with torch.no_grad():
         model[0].bias.fill_(1.5)
-    keep = dict(Mask.dense(model))
-    keep["0.weight"][0] = False
-    return model, Mask(keep), torch.randn(4, 1, 8, 8)
+    return model, without(model, ("0.weight", 0)), torch.randn(4, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -349,10 +317,7 @@ def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, M
 )
 def test_a_channel_is_folded_only_where_it_is_constant_up_to_the_borders(between, options, left):
     model, mask, x = conv_pair(between, **options)
-    found = compact(model, mask, x, fold=True)
-    assert len(found.model[0].weight) == left
-    mask.apply(model)
-    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
+    assert len(check_folded(model, mask, x).model[0].weight) == left
 
 
 def test_a_channel_in_front_of_a_linear_layer_is_folded_pixel_by_pixel():
@@ -361,25 +326,20 @@ def test_a_channel_in_front_of_a_linear_layer_is_folded_pixel_by_pixel():
     model = trained_like(nn.Sequential(*layers, nn.Linear(75, 2)), 2)
     with torch.no_grad():
         model[0].bias.fill_(1.5)
-    keep = dict(Mask.dense(model))
-    keep["0.weight"][0] = False
-    x = torch.randn(4, 1, 4, 4)
-    found = compact(model, Mask(keep), x, fold=True)
+    found = check_folded(model, without(model, ("0.weight", 0)), torch.randn(4, 1, 4, 4))
     assert tuple(found.model[4].weight.shape) == (2, 50)
-    Mask(keep).apply(model)
-    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
 
 
-class Gated(nn.Module):
+def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
     """Between its layers the units are scaled by something of all of them, which leaves no unit a constant."""
 
-    def __init__(self, scale) -> None:
-        super().__init__()
-        self.first, self.second, self.scale = nn.Linear(3, 4), nn.Linear(4, 2), scale
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Applied, x: Tensor) -> Tensor:
         hidden = self.first(x)
-        return self.second(hidden * self.scale(hidden))
+        return self.second(hidden * scale(hidden))
+
+    model = trained_like(Applied(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2)), 3)
+    model.first.bias.data.fill_(1.0)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -392,69 +352,35 @@ class Gated(nn.Module):
     ids=["mean", "threshold", "softmax"],
 )
 def test_what_is_no_constant_behind_the_activation_stays(scale):
-    model = trained_like(Gated(scale), 3)
-    with torch.no_grad():
-        model.first.bias.fill_(1.0)
-    keep = dict(Mask.dense(model))
-    keep["first.weight"][0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    model = gated(scale)
+    found = compact(model, without(model, ("first.weight", 0)), torch.zeros(1, 3), fold=True)
     assert len(found.model.first.weight) == 4
     assert torch.equal(found.model.second.bias, model.second.bias)
 
 
 def test_of_two_units_without_inputs_only_the_constant_is_folded():
     """The first is scaled by what the last one gives, the others by one."""
-
-    def scale(z: Tensor) -> Tensor:
-        return 1 + (torch.arange(z.shape[1]) == 0) * z.detach()[:, -1:]
-
-    model = trained_like(Gated(scale), 3)
-    with torch.no_grad():
-        model.first.bias.fill_(1.0)
-    keep = dict(Mask.dense(model))
-    keep["first.weight"][:2] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    model = gated(lambda z: 1 + (torch.arange(z.shape[1]) == 0) * z.detach()[:, -1:])
+    found = check_folded(model, without(model, ("first.weight", slice(2))), torch.randn(5, 3))
     assert found.places["first.bias"].tolist() == [0, 2, 3]
-    x = torch.randn(5, 3)
-    Mask(keep).apply(model)
-    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_bias_that_is_not_finite_is_not_folded(value):
-    model = trained_like(build(ModelSpec("mlp:4", 3, 2)), 3)
-    with torch.no_grad():
-        model.fc1.bias[0] = value
-    keep = dict(Mask.dense(model))
-    keep["fc1.weight"][0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
-    assert len(found.model.fc1.weight) == 4
-    assert torch.equal(found.model.fc2.bias, model.fc2.bias)
-
-
-def test_where_outputs_are_not_finite_nothing_is_folded():
+@pytest.mark.parametrize(("name", "place"), [("fc1.bias", 0), ("fc2.weight", (0, 2))])
+def test_where_a_bias_or_outputs_are_not_finite_nothing_is_folded(name, place, value):
     """A try-out shows nothing there; what is of no use goes all the same."""
     model = trained_like(build(ModelSpec("mlp:4", 3, 2)), 3)
-    keep = dict(Mask.dense(model))
-    keep["fc1.weight"][0] = keep["fc2.weight"][:, 1] = False
-    with torch.no_grad():
-        model.fc2.weight[0, 2] = torch.nan
-    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    dict(model.named_parameters())[name].data[place] = value
+    found = compact(
+        model, without(model, ("fc1.weight", 0), ("fc2.weight", (slice(None), 1))), torch.zeros(1, 3), fold=True
+    )
     assert found.places["fc1.bias"].tolist() == [0, 2, 3]
     assert torch.equal(found.model.fc2.bias, model.fc2.bias)
 
 
-def test_normalisation_is_refused_with_folding_too():
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    with pytest.raises(InputError, match=r"^model: 1 is a normalisation layer; .* so it cannot be compacted$"):
-        compact(model, Mask.dense(model), torch.zeros(2, 3), fold=True)
-
-
 def test_dropout_does_not_count_and_the_mode_is_not_changed():
     model = trained_like(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 3)
-    keep = dict(Mask.dense(model))
-    keep["0.weight"][0] = False
-    found = compact(model, Mask(keep), torch.zeros(1, 3), fold=True)
+    found = compact(model, without(model, ("0.weight", 0)), torch.zeros(1, 3), fold=True)
     assert len(found.model[0].weight) == 3
     assert model.training
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import dpltm
-from dpltm import data
+from dpltm import data, face
 from dpltm.errors import DpltmError
 from dpltm.privacy.events import ProvenanceEvent
 
@@ -33,6 +34,21 @@ def kinds(ledger: dpltm.Ledger) -> list[str]:
     return [
         event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
     ]
+
+
+def test_the_examples_in_its_docstrings():
+    """They share the tickets, the winner and the run that those before them make."""
+    draw, given = np.random.default_rng(5), {}
+    for name, count in (("", 200), ("_public", 200), ("_test", 60)):
+        given[f"x{name}"], given[f"y{name}"] = draw.integers(0, 256, (count, 6), dtype=np.uint8), np.arange(count) % 3
+    given |= {"x_wide": draw.integers(0, 256, (200, 9), dtype=np.uint8), **vars(face)}
+    runner, finder = doctest.DocTestRunner(), doctest.DocTestFinder()
+    for name in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict"):
+        (found,) = finder.find(getattr(face, name), name, globs=given)
+        assert found.examples, name
+        found.globs = given  # not a copy: later ones go on with it
+        runner.run(found, clear_globs=False)
+    assert runner.failures == 0
 
 
 def test_names_are_imported_when_they_are_asked_for():

@@ -11,9 +11,9 @@ import torch
 import dpltm
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.train import NO_NAMED_LEDGER
 from dpltm.ticket_set import Winner
 from stage_cases import CLASSES, a_draw, records, ticket_set
@@ -38,7 +38,7 @@ def test_a_network_on_arrays():
     assert run.privacy is not None
     assert run.ledger is not None
     assert 0.998 < run.privacy.certified.epsilon <= 1
-    assert run.privacy.certified.epsilon == epsilon(run.ledger.events, 1e-5)
+    assert run.privacy.certified.epsilon == total_epsilon(run.ledger.events, 1e-5)
     assert NO_NAMED_LEDGER in run.privacy.notes
     assert run.model(torch.zeros(1, 6)).shape == (1, CLASSES)
 

@@ -31,6 +31,7 @@ from dpltm.training import (
     sensitivity,
     train,
 )
+from gradient_cases import Applied, random_mask
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
@@ -47,9 +48,8 @@ def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
     return torch.randn(records, features, generator=generator), torch.randint(0, 3, (records,), generator=generator)
 
 
-def random_mask(model: nn.Module, density: float = 0.6) -> Mask:
-    generator = torch.Generator().manual_seed(4)
-    return Mask({name: torch.rand(p.shape, generator=generator) < density for name, p in model.named_parameters()})
+def some_mask(model: nn.Module, density: float = 0.6) -> Mask:
+    return random_mask(model, density, torch.Generator().manual_seed(4))
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -81,7 +81,7 @@ def empty_steps(steps: int = 1, noise_std: float = 3.0) -> tuple[Tensor, Tensor]
     model = build(spec, 0)
     for parameter in model.parameters():
         nn.init.zeros_(parameter)  # so that no rounding hides in the difference
-    mask = random_mask(model)
+    mask = some_mask(model)
     settings = config(sampling_rate=1e-9, steps=steps, noise_std=noise_std, expected_batch=7.0, lr=1.0)
     assert len(poisson_sample(FastSource(0), 40, 1e-9)) == 0
     return run(model, mask, toy_data(features=100), settings), flat_mask(model, mask)
@@ -121,7 +121,7 @@ def test_noise_of_the_coordinates_is_uncorrelated():
 
 def test_noise_comes_on_top_of_the_gradient():
     spec, data = ModelSpec("mlp:100,100", 100, 10), toy_data(features=100)
-    mask = random_mask(build(spec, 0))
+    mask = some_mask(build(spec, 0))
     clean, noisy = (run(build(spec, 0), mask, data, config(noise_std=std)) for std in (0.0, 2.0))
     live = flat_mask(build(spec), mask)
     assert clean[live].abs().max() > 0.01
@@ -156,7 +156,7 @@ def test_noise_is_calibrated_with_the_bound_of_the_neighbouring_relation():
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     model = build(SPEC, 0)
-    mask = random_mask(model)
+    mask = some_mask(model)
     with torch.no_grad():  # whatever the network holds at pruned places, NaN included, is gone
         for name, parameter in model.named_parameters():
             parameter[~mask[name]] = math.nan
@@ -172,21 +172,12 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     assert ((flat(model) - flat(start))[live] != 0).all()
 
 
-def test_pruned_places_hold_no_gradient_of_other_places():
-    """One live coordinate alone: all that training may change is there."""
-    model = build(SPEC, 0)
-    keep = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in model.named_parameters()}
-    keep["fc3.bias"][1] = True
-    change = run(model, Mask(keep), toy_data(), config(noise_std=1.0))
-    assert change.nonzero().squeeze(1).tolist() == [len(change) - 2]
-
-
 # The mean
 
 
 def test_one_step_is_the_plain_sgd_step_on_the_summed_gradient_over_the_expected_batch():
     model = build(SPEC, 0)
-    mask = random_mask(model)
+    mask = some_mask(model)
     mask.apply(model)
     gradients = summed_gradient(model, *toy_data())
     masked = torch.cat([g.flatten() for g in gradients]) * flat_mask(model, mask)
@@ -220,19 +211,6 @@ def test_every_step_draws_records_anew():
     torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
 
 
-def test_records_that_are_not_finite_take_no_part():
-    x, y = toy_data()
-    spoiled = x.clone()
-    spoiled[[3, 39], 2] = math.nan
-    fine = torch.ones(40, dtype=torch.bool)
-    fine[[3, 39]] = False
-    settings = config(filter=Clip(0.1), steps=5)
-    with_them, without = build(SPEC, 0), build(SPEC, 0)
-    first = run(with_them, Mask.dense(with_them), (spoiled, y), settings)
-    second = run(without, Mask.dense(without), (x[fine], y[fine]), settings)
-    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
-
-
 # Optimizers
 
 BY_HAND = {
@@ -243,15 +221,11 @@ BY_HAND = {
 }
 
 
-def test_every_optimizer_is_tested():
-    assert set(BY_HAND) == set(OPTIMIZERS)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
     x, y = toy_data()
     model, expected = build(SPEC, 0), build(SPEC, 0)
-    mask = random_mask(model, 0.8)
+    mask = some_mask(model, 0.8)
     run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
     mask.apply(expected)
     rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding
@@ -312,7 +286,7 @@ def test_sums_do_not_depend_on_the_physical_batch(exact_sum, spec: ModelSpec, fi
     whole = None
     for rows, pieces in [(40, [40]), (1, [1] * 40), (3, [3] * 13 + [1]), (1000, [40]), (None, [40])]:
         model = build(spec, 0).double()
-        engine = one_step(model, data, random_mask(model), filter=filter, physical_batch=rows)
+        engine = one_step(model, data, some_mask(model), filter=filter, physical_batch=rows)
         seen = rows_seen(model)
         total = exact_sum(engine)
         assert seen == pieces
@@ -342,7 +316,7 @@ def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, 
 )
 def test_an_empty_sample_adds_noise_and_runs_nothing(changes):
     model = build(SPEC, 0)
-    mask = random_mask(model)
+    mask = some_mask(model)
     engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, **changes)
     seen = rows_seen(model)
     found = []
@@ -400,19 +374,14 @@ def test_a_physical_batch_is_kept_to_and_without_one_it_is_what_fits():
     assert sizes == [500, 1000, 100]
 
 
-def test_what_passes_through_a_network_of_linear_layers_counts():
-    """Nothing is written out for these: what goes in and out of every layer is all there is to bound."""
-    model = build(ModelSpec("mlp:300", 784, 10), 0)
-    fits = one_step(model, toy_data(features=784)).gradients.comfortable_batch
-    assert 500 < fits <= 2**26 // (4 * (784 + 300 + 300 + 10))
-
-
 def test_sparse_products_go_by_fewer_records_at_a_time():
     """They pass over their operands once for every live coordinate, and want them in a processor's caches."""
     model = build(ModelSpec("mlp:300", 784, 10), 0)
+    fits = one_step(model, toy_data(features=784)).gradients.comfortable_batch  # what goes in and out of every layer
+    assert 500 < fits <= 2**26 // (4 * (784 + 300 + 300 + 10))
     sizes = []
     for density in (1.0, 0.05):
-        mask = Mask({name: torch.rand(value.shape) < density for name, value in model.named_parameters()})
+        mask = some_mask(model, density)
         gradients = RecordGradients(model, mask, cross_entropy)
         gradients.check(torch.zeros(1, 784), torch.zeros(1, dtype=torch.long))
         sizes.append(gradients.comfortable_batch)
@@ -427,7 +396,7 @@ def test_sparse_products_go_by_fewer_records_at_a_time():
 def test_in_bfloat16_a_record_counts_for_no_more_than_the_bound(exact_sum, filter: Filter, size: float):
     x, y = toy_data(8)
     model = build(SPEC, 0)
-    mask = random_mask(model)
+    mask = some_mask(model)
     outputs: list[torch.dtype] = []
     model.register_forward_hook(lambda *call: outputs.append(call[2].dtype))
     norms = []
@@ -462,7 +431,7 @@ def test_bfloat16_trains_and_is_not_float32():
 def test_seeded_sources_give_the_same_bits_and_others_do_not():
     settings = config(filter=Tanh(1.0, 1.0, Clip(1.0)), steps=5, sampling_rate=0.3, noise_std=1.0)
     model = build(SPEC, 0)
-    mask = random_mask(model)
+    mask = some_mask(model)
     first, again, other = (run(build(SPEC, 0), mask, toy_data(), settings, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -481,18 +450,9 @@ def test_global_random_state_is_neither_read_nor_changed():
 
 
 def test_no_gradient_is_left_behind_and_progress_counts_steps():
-    model = build(SPEC, 0)
-    steps: list[int] = []
+    model, steps, sources = build(SPEC, 0), [], {"sampling": FastSource(0), "noise": FastSource(1)}
     settings = config(steps=3, noise_std=1.0)
-    train(
-        model,
-        Mask.dense(model),
-        Records(*toy_data()),
-        settings,
-        sampling=FastSource(0),
-        noise=FastSource(1),
-        progress=steps.append,
-    )
+    train(model, Mask.dense(model), Records(*toy_data()), settings, **sources, progress=steps.append)
     assert steps == [1, 2, 3]
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -533,16 +493,13 @@ def test_bad_configurations(changes, message):
 def test_recurrent_layers_behind_others_train_in_bfloat16(kind):
     """What comes to them is narrower than their weights."""
 
-    class Network(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.rows, self.out = nn.Linear(4, 5), kind(5, 6, batch_first=True), nn.Linear(6, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.out(self.rows(self.first(x))[0][:, -1])
-
-    torch.manual_seed(0)
-    model, data = Network(), (torch.randn(20, 7, 4), torch.randint(0, 3, (20,)))
+    model = Applied(
+        lambda self, x: self.out(self.rows(self.first(x))[0][:, -1]),
+        first=nn.Linear(4, 5),
+        rows=kind(5, 6, batch_first=True),
+        out=nn.Linear(6, 3),
+    )
+    data = torch.randn(20, 7, 4), torch.randint(0, 3, (20,))
     before = flat(model)
     settings = config(filter=Clip(1.0), steps=2, precision="bfloat16", lr=0.1)
     train(model, Mask.dense(model), Records(*data), settings, sampling=FastSource(0), noise=FastSource(1))

@@ -24,14 +24,7 @@ import typer
 
 import neighbours
 from dpltm.cli import main
-from dpltm.privacy.events import (
-    DatasetRef,
-    Event,
-    GaussianEvent,
-    GuaranteeEvent,
-    SelectionEvent,
-    TrainingEvent,
-)
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, SelectionEvent, TrainingEvent
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -253,8 +246,9 @@ def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Event | None
     for release, event in pairs:
         if event is None:
             continue
-        if (event.adjacency, event.unit) != (case.adjacency, case.unit):
-            found.add("relation", f"{release.mechanism}: the event is for {event.adjacency}, {event.unit}")
+        stated = event.mechanism
+        if (stated.adjacency, stated.unit) != (case.adjacency, case.unit):
+            found.add("relation", f"{release.mechanism}: the event is for {stated.adjacency}, {stated.unit}")
         _MECHANISMS[release.mechanism](release, event, found)
     _check_samples(recorder, payers, found)
     _check_reuse(recorder, found)
@@ -287,7 +281,7 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Event | Non
             held[entry.ledger, entry.event] += 1  # another ledger may be told of the same release
             many = max(count for (_, event), count in held.items() if event == entry.event)
             known.pop(entry.event, None)
-            known[entry.event] = many * (entry.event.steps if isinstance(entry.event, TrainingEvent) else 1)
+            known[entry.event] = many * (entry.event.mechanism.steps if isinstance(entry.event, TrainingEvent) else 1)
         if not isinstance(entry, Release):
             continue
         if entry.group not in groups:
@@ -323,7 +317,7 @@ def _payer(
 
 def _of(event: Event, records: DatasetRef) -> bool:
     """Whether an event is on these records, all of them, whatever id they were given that time."""
-    wanted = records if event.adjacency == "add-remove" else records.widened
+    wanted = records if event.mechanism.adjacency == "add-remove" else records.widened
     one, other = ((ref.group, ref.cut, ref.start, ref.stop) for ref in (event.dataset, wanted))
     return one == other
 
@@ -339,7 +333,7 @@ def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findin
             event = next(paid)
             if entry.mechanism == "training" and isinstance(event, TrainingEvent):
                 for sample in waiting:
-                    _check_coins(sample, event.sampling_rate, found)
+                    _check_coins(sample, event.mechanism.sampling_rate, found)
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
         found.add("replay", f"{len(waiting)} samples met no noise")
@@ -375,10 +369,10 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
     if abs(share - 1) > 1e-3:
         found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
     times /= share
-    expected = release.size * (event.sampling_rate if isinstance(event, TrainingEvent) else 1.0)
+    expected = release.size * (event.mechanism.sampling_rate if isinstance(event, TrainingEvent) else 1.0)
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
-    std, claimed = times * float(np.max(release.std)), event.noise_multiplier * event.sensitivity
+    std, claimed = times * float(np.max(release.std)), event.mechanism.noise_std
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
     release.std = release.std * times
@@ -401,19 +395,19 @@ def _check_geometric(release: Release, event: Event, found: Findings) -> None:
     if len(points) != 2:
         found.add("mechanism", "geometric: the noise was not drawn")
         return
-    first, second = (math.floor(math.log(point) / -event.epsilon) for point in points)
+    first, second = (math.floor(math.log(point) / -event.mechanism.epsilon) for point in points)
     if first - second != release.facts["own"]:
-        text = f"geometric: noise {release.facts['own']}, and at epsilon {event.epsilon:g} it is {first - second}"
+        text = f"geometric: noise {release.facts['own']}, and at epsilon {event.mechanism.epsilon:g} it is {first - second}"
         found.add("scale", text)
 
 
 def _check_draw(release: Release, event: Event, found: Findings) -> None:
     """The winner is what the mechanism makes of the scores, the event's epsilon and the bits that were served."""
     assert isinstance(event, SelectionEvent)
-    monotone = event.score == "additive" and event.adjacency == "add-remove"
-    exponent = event.eps1 / (event.sensitivity * (1 if monotone else 2))
-    if event.mechanism != release.mechanism:
-        found.add("mechanism", f"drawn by {release.mechanism}, and the event says {event.mechanism}")
+    monotone = event.score == "additive" and event.mechanism.adjacency == "add-remove"
+    exponent = event.mechanism.eps1 / (event.sensitivity * (1 if monotone else 2))
+    if event.mechanism.draw != release.mechanism:
+        found.add("mechanism", f"drawn by {release.mechanism}, and the event says {event.mechanism.draw}")
     if not math.isclose(release.facts["exponent"], exponent, rel_tol=1e-12):
         found.add(
             "scale", f"{release.mechanism}: exponent {release.facts['exponent']:g}, and the event's is {exponent:g}"
@@ -484,7 +478,8 @@ def _compare(first: Run, other: Run, payers: list[Event | None], found: Findings
         found.closest[left.mechanism] = max(found.closest.get(left.mechanism, 0.0), share)
         if share > 1 + ROUNDING:
             found.add(
-                "sensitivity", f"{left.mechanism}: one {event.unit} is worth {share:.4g} times what its event says"
+                "sensitivity",
+                f"{left.mechanism}: one {event.mechanism.unit} is worth {share:.4g} times what its event says",
             )
 
 
@@ -492,16 +487,16 @@ def _share(left: Release, right: Release, event: Event, sample: Sample | None, p
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
     if isinstance(event, TrainingEvent):
-        share = float(np.linalg.norm(change)) / event.sensitivity
+        share = float(np.linalg.norm(change)) / event.mechanism.sensitivity
         if sample is not None and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share
     if isinstance(event, GaussianEvent):
-        return float(np.linalg.norm(change / left.std)) * event.noise_multiplier
+        return float(np.linalg.norm(change / left.std)) * event.mechanism.noise_multiplier
     if isinstance(event, SelectionEvent):
         if change.max() > event.sensitivity * (1 + 1e-12):
             found.add("sensitivity", f"a score moves by {change.max():g}, and the event says {event.sensitivity:g}")
-        return _told_by_draw(left, right) / event.certified_epsilon
+        return _told_by_draw(left, right) / event.mechanism.certified_epsilon
     assert isinstance(event, GuaranteeEvent)
     if left.mechanism == "geometric":
         return float(change.max())  # noise of scale 1 / epsilon: for a count that moves by one
@@ -510,7 +505,7 @@ def _share(left: Release, right: Release, event: Event, sample: Sample | None, p
         return 0.0
     if rows.sum() > 1:
         found.add("output", f"{left.mechanism}: {int(rows.sum())} messages depend on one record")
-    return _told_by_messages(left, found) / event.epsilon
+    return _told_by_messages(left, found) / event.mechanism.epsilon
 
 
 def _inside(sample: Sample, place: int) -> bool:

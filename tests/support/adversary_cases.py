@@ -13,7 +13,8 @@ import torch
 from adversary import Case, Command
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.models import ModelSpec, build
-from dpltm.private_loop import ANYTHING, PrivateLoop
+from dpltm.privacy.events import UNKNOWN_RECORDS
+from dpltm.private_loop import PrivateLoop
 from dpltm.training import cross_entropy
 from neighbours import (
     CLASSES,
@@ -331,7 +332,11 @@ def loop_cases() -> Iterator[Case]:
         relation = settings.get("adjacency", "add-remove")
         program = functools.partial(_loop, settings)
         yield Case(
-            f"PrivateLoop {name}", program=program, adjacency=relation, reference=ANYTHING, odd=(LOUD, FLAT, TWIN)
+            f"PrivateLoop {name}",
+            program=program,
+            adjacency=relation,
+            reference=UNKNOWN_RECORDS,
+            odd=(LOUD, FLAT, TWIN),
         )
 
 

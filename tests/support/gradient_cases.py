@@ -1,4 +1,4 @@
-"""What several tests of gradients build on: networks put together by hand, and values and filters to attack them with."""
+"""What tests of gradients share: networks put together by hand, hostile values and filters, and the naive loop as oracle."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+import torch
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.errors import InputError
+from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients
+from dpltm.masks import Mask
+
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Applied(nn.Module):
@@ -21,8 +29,187 @@ class Applied(nn.Module):
         for name, part in parts.items():
             setattr(self, name, part)
 
-    def forward(self, *inputs: Any) -> Any:
-        return self._put_together(self, *inputs)
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self._put_together(self, *inputs, **named)
+
+
+def tied(bias: bool = False, padding_idx: int | None = None) -> Applied:
+    """Input and output share a table of 6 tokens; the output layer may have a bias of its own."""
+    model = Applied(
+        lambda self, x: self.out(self.middle(self.table(x)).tanh()),
+        table=nn.Embedding(6, 3, padding_idx=padding_idx),
+        middle=nn.Linear(3, 3),
+        out=nn.Linear(3, 6, bias=bias),
+    )
+    model.out.weight = model.table.weight
+    return model
+
+
+def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss for outputs of any shape, whose gradient differs from coordinate to coordinate and from record to record."""
+    return (outputs.flatten(1) - labels[:, None]).square().sum(1) / 2
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def dot(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A loss whose output gradient is the label itself: the last layer's gradients are whatever a test wants."""
+    return (outputs.flatten(1) * labels).sum(1)
+
+
+def norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.double()))
+
+
+def random_mask(model: nn.Module, density: float, generator: torch.Generator) -> Mask:
+    return Mask({name: torch.rand(p.shape, generator=generator) < density for name, p in model.named_parameters()})
+
+
+def prepared(model: nn.Module, seed: int) -> Mask:
+    """Draws weights, in float64, and a mask, each parameter with a density of its own, and applies it."""
+    generator = torch.Generator().manual_seed(seed)
+    model.double()
+    tensors = {}
+    for name, value in model.named_parameters():
+        value.data.copy_(0.7 * torch.randn(value.shape, generator=generator, dtype=torch.float64))
+        density = [0.0, 0.3, 0.7, 0.7, 1.0, 1.0][int(torch.randint(6, (), generator=generator))]
+        tensors[name] = torch.rand(value.shape, generator=generator) < density
+    mask = Mask(tensors)
+    mask.apply(model)
+    return mask
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# The oracle: one record at a time, plain autograd, the filters written out anew.
+
+
+def naive_gradients(model: nn.Module, mask: Mask, loss: Loss, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """By parameter that is not frozen, in their order: float64 gradients at live coordinates, ``(records, live)``."""
+    return gradients_of(lambda x, y: loss(model(x), y), model, mask, x, y)
+
+
+def gradients_of(losses: Loss, model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """The same of any function of a batch of one record and its label."""
+    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    rows = {name: torch.zeros(len(x), int(mask[name].sum()), dtype=torch.float64) for name in named}
+    for i in range(len(x)):
+        value = losses(x[i : i + 1], y[i : i + 1]).sum()
+        gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+        for name, gradient in zip(named, gradients, strict=True):
+            if gradient is not None:
+                rows[name][i] = gradient.to_dense()[mask[name]].double()
+    return rows
+
+
+def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, layers: list[list[str]]) -> Tensor:
+    """The table of privacy-model.md 4.2 over the rows of ``gradients``; ``layers`` are the parameters of each layer."""
+
+    def clipped(values: Tensor, to: float) -> Tensor:
+        size = values.norm(dim=1, keepdim=True)
+        return torch.where(size > to, values * to / size, values) * rounding
+
+    whole = torch.cat(list(gradients.values()), 1)
+    size = whole.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    match filter:
+        case Clip():
+            filtered = clipped(whole, filter.clip_norm)
+        case RadialTanh():
+            filtered = whole * filter.clip_norm * (size / filter.range).tanh() / size * rounding
+        case Automatic():
+            filtered = whole * filter.clip_norm / (size + filter.gamma) * rounding
+        case Sigmoid():
+            filtered = filter.scale / (1 + (-whole / filter.range).exp())
+        case PerLayerClip():
+            parts = {}
+            for names in layers:
+                layer = clipped(
+                    torch.cat([gradients[name] for name in names], 1), filter.clip_norm / len(layers) ** 0.5
+                )
+                sizes = [gradients[name].shape[1] for name in names]
+                parts.update(zip(names, layer.split(sizes, 1), strict=True))
+            filtered = torch.cat([parts[name] for name in gradients], 1)
+        case Tanh():
+            before = whole if filter.before is None else clipped(whole, filter.before.clip_norm)
+            filtered = filter.scale * (before / filter.range).tanh()
+            if filter.after is not None:
+                filtered = clipped(filtered, filter.after.clip_norm)
+    return filtered.sum(0)
+
+
+def own_layers(model: nn.Module) -> list[list[str]]:
+    """The trainable parameters of each module that has any of its own."""
+    groups = [
+        [f"{prefix}.{name}".lstrip(".") for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+        for prefix, module in model.named_modules()
+    ]
+    return [group for group in groups if group]
+
+
+def filters_for(size: float) -> list[Filter]:
+    """Every kind of filter, on the scale of gradients of this norm: some records are clipped and some are not."""
+    size = min(max(size, 1e-3), 1e3)
+    return [
+        Clip(size),
+        RadialTanh(size, 1.5 * size),
+        Automatic(size),
+        Tanh(2.0, size / 3, Clip(size)),
+        Tanh(0.7, size / 3),
+        Tanh(1.0, size / 2, None, Clip(0.5)),
+        Sigmoid(1.5, size / 3),
+        PerLayerClip(size),
+    ]
+
+
+# Trying a network out.
+
+REMEDY = (
+    "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
+    " length of the batch, or takes another dimension than 0 (batch_first) for the record"
+)
+MIXED = "model or loss: what one record gives depends on others (seen at {}): " + REMEDY
+
+
+def checked(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None) -> RecordGradients:
+    gradients = RecordGradients(model, Mask.dense(model) if mask is None else mask, loss)
+    gradients.check(x, y)
+    return gradients
+
+
+def refusal(
+    model: nn.Module,
+    loss: Loss = squared_error,
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+    mask: Mask | None = None,
+) -> str:
+    """The message of the refusal of a network, by default on four records of six numbers."""
+    x = torch.zeros(4, 6) if x is None else x
+    with pytest.raises(InputError) as error:
+        checked(model, loss, x, torch.zeros(len(x)) if y is None else y, mask)
+    return str(error.value)
+
+
+def right(model: nn.Module, x: Tensor, loss: Loss = squared_error, y: Tensor | None = None) -> RecordGradients:
+    """Accepted, and of the right sum in float64, which is not zero."""
+    torch.manual_seed(1)
+    model = model.double()
+    x = x.double() if x.is_floating_point() else x
+    y = torch.randn(len(x), dtype=torch.float64) if y is None else y
+    gradients = checked(model, loss, x, y)
+    expected = torch.cat(list(naive_gradients(model, Mask.dense(model), loss, x, y).values()), 1).sum(0)
+    assert float(expected.abs().max()) > 1e-3
+    result = gradients.filtered_sum(x, y, Clip(1e6))
+    assert result.skipped == 0
+    torch.testing.assert_close(result.values / gradients.rounding, expected, rtol=1e-8, atol=1e-8)
+    return gradients
+
+
+# What an attacker draws from.
 
 
 def powers(low: float, high: float) -> st.SearchStrategy[float]:

@@ -18,15 +18,15 @@ import torch
 import adversary_cases as cases
 from adversary import Case
 from dpltm import data, models, sampling, selection, synthetic, training
-from dpltm.cli import tune
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
 from dpltm.noise import FastSource
-from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.events import UNKNOWN_RECORDS, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.private_loop import ANYTHING
 from dpltm.stages import train as train_stage
+from dpltm.tickets.workbench import tune
+from entries import having
 from neighbours import LABELLED, LOUD
 
 TRAINING = Case("train", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE),), odd=(LOUD,))
@@ -113,7 +113,7 @@ def _event_after_use() -> Iterator[None]:
 
 def _event_on_other_records() -> AbstractContextManager[Any]:
     return _wrapped(
-        Ledger, "append", lambda original, ledger, event: original(ledger, replace(event, dataset=ANYTHING))
+        Ledger, "append", lambda original, ledger, event: original(ledger, replace(event, dataset=UNKNOWN_RECORDS))
     )
 
 
@@ -250,7 +250,7 @@ def _no_event() -> AbstractContextManager[Any]:
 
 
 def _other_relation() -> AbstractContextManager[Any]:
-    return _events(lambda event: replace(event, adjacency="replace-one"))
+    return _events(lambda event: having(event, adjacency="replace-one"))
 
 
 def _event_tells() -> AbstractContextManager[Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from dpltm.experiments import reader
 from dpltm.experiments.recipe import Recipe
-from dpltm.tickets.workbench.commands import BENCH
 
 HEAD = """
 [recipe]
@@ -36,9 +35,7 @@ batch-size = 30
 
 DENSE = '[[arm]]\nname = "dense"\n'
 
-COMMANDS = BENCH.commands
-
 
 def read_recipe(text: str, **options: Any) -> Recipe:
     """The recipe in a text."""
-    return reader.read_recipe(tomllib.loads(text), Path("recipe.toml"), COMMANDS, **options)
+    return reader.read_recipe(tomllib.loads(text), Path("recipe.toml"), **options)

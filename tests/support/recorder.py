@@ -328,7 +328,7 @@ class Recorder:
 
     def _threshold(self) -> int:
         """Coins below this are in, by the last training that is on record."""
-        rates = [event.sampling_rate for event in self.events if isinstance(event, TrainingEvent)]
+        rates = [event.mechanism.sampling_rate for event in self.events if isinstance(event, TrainingEvent)]
         return int(rates[-1] * COIN) if rates else COIN // 2
 
     # --- which records ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dpltm.data import DatasetCache
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.generation import GenerationConfig, generate
@@ -21,8 +22,7 @@ from dpltm.stages.progress import Progress
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import Engine, Processes
 from dpltm.tickets.workbench.sweep import new_session, sweep
-from dpltm.tickets.workbench.trial import Bench, TrialRunner
-from recipes import COMMANDS
+from dpltm.tickets.workbench.trial import TrialRunner
 from sets import store_set
 
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
@@ -49,8 +49,8 @@ def calls(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def train(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
+def train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+    del progress, dataset_cache
     out = Path(options.out)
     _note(out.parents[2], out.parent.name)
     Path(options.ledger).touch()
@@ -63,8 +63,8 @@ def train(options: Any, progress: Progress) -> dict[str, Any]:
     return {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
 
 
-def make_set(options: Any, progress: Progress) -> dict[str, Any]:
-    del progress
+def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+    del progress, dataset_cache
     out = Path(options.out)
     _note(out.parents[1], out.name)
     config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
@@ -77,7 +77,7 @@ def make_set(options: Any, progress: Progress) -> dict[str, Any]:
 def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
     """The folder of a sweep that has come to its end."""
     folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, BENCH), engine or Processes(1, folder.session))
+    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1, folder.session))
     return folder
 
 
@@ -86,8 +86,4 @@ def _note(root: Path, what: str) -> None:
         stream.write(f"{what}\n")
 
 
-def _load(options: Any) -> Any:
-    raise AssertionError(f"{options}: no trial of these reads its records")
-
-
-BENCH = Bench(COMMANDS, {"train": train, "generate": make_set, "transfer": make_set}, _load)
+STAGES = {"train": train, "generate": make_set, "transfer": make_set}

@@ -24,6 +24,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.privacy.events import DatasetRef, GaussianEvent, SelectionEvent
+from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.sampling import Records
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json
@@ -34,11 +35,12 @@ from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import Parent, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from dpltm.training import TrainingConfig, cross_entropy, train
+from entries import having
 from sets import store_set
 
 TIME = "2026-01-01T00:00:00Z"
 SOURCE = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
-SPENT = GaussianEvent(SOURCE, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+SPENT = GaussianEvent(SOURCE, GaussianRelease(20.0), "moments", time=TIME)
 MLP, CNN = ModelSpec("mlp:12,9", 10, 4), ModelSpec("cnn:14x14x1:5,6,7", 196, 4)
 SPECS = {"mlp": MLP, "cnn": CNN}
 
@@ -215,9 +217,8 @@ def test_a_compact_winner_remembers_its_draw(tmp_path):
     """Which round was compacted tells who won: the draw is in the description of it, and of no other round."""
     saved = saved_set(tmp_path / "s", "mlp")
     drawn = SelectionEvent(
-        replace(SOURCE, start=60, stop=90), TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5,
-        0.1, 2, saved.id,
-    )  # fmt: skip
+        replace(SOURCE, start=60, stop=90), Selection(0.1, 0.1), "product", "exact", 0.5, 2, saved.id, time=TIME
+    )
     save_winner(saved, 1, "exponential", [drawn])
     compact_set(saved, 2, tmp_path / "other")
     assert load_ticket_set(tmp_path / "other").draws == ()
@@ -226,7 +227,7 @@ def test_a_compact_winner_remembers_its_draw(tmp_path):
     compact_set(saved, 2, tmp_path / "winner")
     small = load_ticket_set(tmp_path / "winner")
     later = replace(
-        drawn, time=TIME.replace("2026", "2027"), adaptive=True
+        having(drawn, adaptive=True), time=TIME.replace("2026", "2027")
     )  # which saw the former winner, round 1, too
     assert small.draws == (drawn,)
     for folder in ("other", "winner"):

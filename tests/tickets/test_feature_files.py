@@ -21,6 +21,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, TrainingEvent
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
@@ -29,8 +30,8 @@ from sets import store_set
 SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
 TIME = "2026-01-02T03:04:05Z"
 EVENTS = (
-    GuaranteeEvent(SOURCE, TIME, "add-remove", "record", "count of right answers", 0.1, 0.0),
-    TrainingEvent(SOURCE, TIME, "add-remove", "record", 0.25, 60, 3.5, 1.0, None, "clip(C=1)", 610),
+    GuaranteeEvent(SOURCE, Guarantee(0.1), "count of right answers", time=TIME),
+    TrainingEvent(SOURCE, NoisySgd(0.25, 60, 3.5), "clip(C=1)", 610, time=TIME),
 )
 NETWORK = ModelSpec("mlp:7", 80, 4)
 

@@ -17,9 +17,10 @@ import pytest
 from dpltm.data import key_id, load, registry
 from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import ArtifactError
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.identity import (
     _LINE,
     key_path,
@@ -34,6 +35,8 @@ from dpltm.tickets.identity import (
 
 X = np.random.default_rng(5).integers(0, 120, (100, 6)).astype(np.uint8)
 Y = np.arange(100) % 3
+MORE = np.concatenate([X, 255 - X[:1]]), np.append(Y, 0)
+"""The same people and one more."""
 
 
 @pytest.fixture
@@ -61,13 +64,6 @@ def test_made_once_for_the_owner_only(home):
     assert len(first) == 32
     assert load_key() == first
     assert [entry.name for entry in path.parent.iterdir()] == ["key"]
-
-
-@pytest.mark.usefixtures("home")
-def test_different_each_time(tmp_path, monkeypatch):
-    first = load_key()
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
-    assert load_key() != first
 
 
 def test_home_configuration_folder(tmp_path, monkeypatch):
@@ -178,7 +174,7 @@ def test_what_was_written_is_recognised(write):
     assert ref_from_json(body).content == UNKNOWN
     back = read_ref(body)
     assert (back, back.content) == (ref, ref.content)
-    event = GuaranteeEvent(ref, "t", "add-remove", "record", "a count", 0.5, 0.0)
+    event = GuaranteeEvent(ref, Guarantee(0.5), "a count", time="t")
     assert read_event(to_json(event)).dataset.content == ref.content
     text = ref_to_text(ref)
     assert text == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
@@ -207,7 +203,7 @@ def test_equal_content_is_the_same(write, same):
 @pytest.mark.parametrize(
     "other",
     [
-        {"x": np.concatenate([X, 255 - X[:1]]), "y": np.append(Y, 0)},
+        dict(zip("xy", MORE, strict=True)),
         {"x": X[1:], "y": Y[1:]},
         {"x": X[:1].repeat(3, axis=0), "y": [0, 1, 2]},
         {"y": (Y + 1) % 3},
@@ -256,11 +252,11 @@ def test_a_table_with_another_label_is_the_same_people(tmp_path):
     for one in refs:
         for two in refs:
             assert one.surely_overlaps(two)
-            assert epsilon([pure(one, 0.5), pure(two, 0.3)], 1e-12) == pytest.approx(0.8, abs=1e-6)
+            assert total_epsilon([pure(one, 0.5), pure(two, 0.3)], 1e-12) == pytest.approx(0.8, abs=1e-6)
 
 
 def pure(ref, eps):
-    return GuaranteeEvent(ref, "t", "add-remove", "record", "a count", eps, 0.0)
+    return GuaranteeEvent(ref, Guarantee(eps), "a count", time="t")
 
 
 def test_references_under_two_keys_cannot_be_told_apart(write, tmp_path, monkeypatch):
@@ -299,7 +295,7 @@ def test_what_cannot_be_compared_any_more_is_unknown(write, home, end):
     assert read.may_overlap(reference(load("digits")))
     assert not read.surely_overlaps(reference(load("digits")))
     assert read.surely_overlaps(read_ref(ref_to_json(ref)))
-    more = reference(write("more", np.concatenate([X, 255 - X[:1]]), np.append(Y, 0)))
+    more = reference(write("more", *MORE))
     reference(write())  # met again, it is known again, and compared with who came in the meantime
     again = read_ref(ref_to_json(ref))
     assert again.content == ref.content
@@ -379,7 +375,7 @@ def test_a_dry_run_writes_nothing(write, home, known):
         reference(write())
     before = {name: path.read_bytes() for name, path in files_of(home).items()} if known else None
     first = reference(write(), make_key=False)
-    more = reference(write("more", np.concatenate([X, 255 - X[:1]]), np.append(Y, 0)), make_key=False)
+    more = reference(write("more", *MORE), make_key=False)
     other = reference(load("digits"), make_key=False)
     assert first.id != reference(write(), make_key=False).id
     assert first.surely_overlaps(reference(write(), make_key=False))
@@ -398,19 +394,13 @@ def test_what_a_dry_run_met_is_written_by_the_next_run(write, home, tmp_path, kn
     if known:
         load_key()
     reference(write(), make_key=False)
-    ref = reference(write())
+    public, ref = reference(write(), public=True), reference(write())
+    assert public.content == ref.content
+    assert public.surely_overlaps(ref)
     content = ref.content.split(":")[1]
     assert {f"key.records/{content}.rows", f"key.records/{content}.shares"} <= set(files_of(home))
-    assert elsewhere(tmp_path, f"print(read_ref({ref_to_json(ref)!r}).content)") == ref.content
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_what_was_looked_at_is_known_by_its_public_name_too(write, tmp_path, known):
-    if known:
-        load_key()
-    reference(write(), make_key=False)
-    public, private = reference(write(), public=True), reference(write())
-    assert elsewhere(tmp_path, f"print(read_ref({ref_to_json(public)!r}).content)") == private.content
+    told = elsewhere(tmp_path, *(f"print(read_ref({ref_to_json(one)!r}).content)" for one in (ref, public)))
+    assert told == f"{ref.content}\n{ref.content}", "by its public name too"
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -419,7 +409,7 @@ def test_who_is_met_in_passing_is_seen_by_who_is_entered(write, known, passing):
     """In whatever order: a dry run beside a real one, of files with common rows."""
     if known:
         load_key()
-    made = {"t": write(), "more": write("more", np.concatenate([X, 255 - X[:1]]), np.append(Y, 0))}
+    made = {"t": write(), "more": write("more", *MORE)}
     refs = [reference(made[name], make_key=name != passing) for name in (passing, "more" if passing == "t" else "t")]
     refs.append(reference(made[passing], make_key=False))
     assert refs[1].surely_overlaps(refs[2])
@@ -427,14 +417,6 @@ def test_who_is_met_in_passing_is_seen_by_who_is_entered(write, known, passing):
     if known:
         assert refs[0].surely_overlaps(refs[1])
         assert resolve(refs[0]).surely_overlaps(resolve(refs[1]))
-
-
-def test_the_first_use_of_all_knows_what_is_public(write):
-    """Before there is a key, records are looked at under one that passes: what is noted then is of no use afterwards."""
-    reference(write(), make_key=False)
-    public, private = reference(write(), public=True), reference(write())
-    assert public.content == private.content
-    assert public.surely_overlaps(private)
 
 
 def test_what_was_met_in_passing_under_another_key_is_forgotten(write, tmp_path, monkeypatch):
@@ -464,10 +446,28 @@ def elsewhere(folder, *lines):
 
 def test_another_process_knows_the_same(write, tmp_path):
     ref = reference(write())
-    body = ref_to_json(ref)
-    assert elsewhere(tmp_path, f"print(read_ref({body!r}).content)") == ref.content
-    loaded = "reference(load('t.npz', bounds=(0, 255), classes=3))"
-    assert elsewhere(tmp_path, f"print(read_ref({body!r}).surely_overlaps({loaded}))") == "True"
+    body, loaded = ref_to_json(ref), "reference(load('t.npz', bounds=(0, 255), classes=3))"
+    lines = [f"print(read_ref({body!r}).content)", f"print(read_ref({body!r}).surely_overlaps({loaded}))"]
+    assert elsewhere(tmp_path, *lines) == f"{ref.content}\nTrue"
+
+
+def at_once(*calls):
+    """What each of them returns, or the error that it raises, if all start at the same moment."""
+    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
+
+    def run(place):
+        barrier.wait()
+        try:
+            results[place] = calls[place]()
+        except ArtifactError as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def test_two_who_come_at_once_see_each_other(write):
@@ -478,19 +478,9 @@ def test_two_who_come_at_once_see_each_other(write):
             write(f"one-{attempt}", x[:200], np.arange(200) % 3),
             write(f"two-{attempt}", x[199:], np.arange(101) % 3),
         ]
-        barrier, found = threading.Barrier(2), {}
-
-        def use(place, sets=sets, barrier=barrier, found=found):
-            barrier.wait()
-            found[place] = reference(sets[place])
-
         load_key()
-        threads = [threading.Thread(target=use, args=(place,)) for place in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        one, two = (read_ref(ref_to_json(found[place])) for place in range(2))
+        refs = at_once(*(lambda data=data: reference(data) for data in sets))
+        one, two = (read_ref(ref_to_json(ref)) for ref in refs)
         assert one.content != two.content
         assert one.surely_overlaps(two)
         assert two.surely_overlaps(one)
@@ -500,18 +490,8 @@ def test_two_who_write_down_the_same_at_once(write, home):
     """One of them is first; the other's id is known all the same."""
     data = write()
     load_key()
-    barrier, found = threading.Barrier(4), []
-
-    def use():
-        barrier.wait()
-        found.append(reference(data))
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({read_ref(ref_to_json(ref)).content for ref in found}) == 1
+    refs = at_once(*[lambda: reference(data)] * 4)
+    assert len({read_ref(ref_to_json(ref)).content for ref in refs}) == 1
     assert all(_LINE.fullmatch(line + "\n") for line in (home / "dpltm/key.records/ids").read_text().splitlines())
 
 
@@ -582,7 +562,7 @@ def test_public_and_private_references_to_the_same_overlap(write):
     public, private = reference(write(), public=True), reference(write())
     assert public.surely_overlaps(private)
     assert read_ref(ref_to_json(public)).surely_overlaps(read_ref(ref_to_json(private)))
-    more = reference(write("more", np.concatenate([X, 255 - X[:1]]), np.append(Y, 0)))
+    more = reference(write("more", *MORE))
     assert read_ref(ref_to_json(public)).surely_overlaps(more)
 
 
@@ -594,7 +574,7 @@ def test_public_records_that_nobody_met(write, tmp_path, monkeypatch):
     assert resolve(stranger).may_overlap(resolve(stranger))
     assert not resolve(stranger).may_overlap(resolve(replace(stranger, id="cd" * 16)))
     assert resolve(stranger, public=False).may_overlap(mine)
-    said = ProvenanceEvent(stranger, "t", "add-remove", "record", "public", "s")
+    said = ProvenanceEvent(stranger, "public", "s", time="t")
     assert not resolved(said).dataset.may_overlap(mine)
     for event in (replace(said, provenance="private"), replace(said, provenance="dp"), pure(stranger, 0.5)):
         assert resolved(event).dataset.may_overlap(mine)
@@ -612,21 +592,11 @@ def test_public_records_that_nobody_met(write, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("home")
 def test_two_first_uses_at_once(tmp_path, monkeypatch):
+    keys = set()
     for attempt in range(300):
         monkeypatch.setenv("DPLTM_KEY", str(tmp_path / str(attempt)))
-        barrier, found = threading.Barrier(2), []
-
-        def use(barrier=barrier, found=found):
-            barrier.wait()
-            try:
-                found.append(load_key())
-            except ArtifactError as error:
-                found.append(str(error))
-
-        threads = [threading.Thread(target=use) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert found[0] == found[1]
-        assert isinstance(found[0], bytes)
+        first, second = at_once(load_key, load_key)
+        assert first == second
+        assert isinstance(first, bytes)
+        keys.add(first)
+    assert len(keys) == 300, "different each time"

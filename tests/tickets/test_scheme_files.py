@@ -126,6 +126,7 @@ def test_a_scheme_is_never_written_over(there):
     assert (there / "s/scheme.json").read_bytes() == before
 
 
+ABSENT = object()
 ALTERED = [
     (("id",), "0" * 64),
     (("id",), None),
@@ -169,6 +170,14 @@ ALTERED = [
     (("schema",), 2),
     (("schema",), 0),
     (("schema",), True),
+    # who reads the file for what it certifies must not be told less
+    (("nominal",), 0.1),
+    (("certified",), 0.1),
+    (("certified",), "much"),
+    (("more",), 1),
+    *(((key,), ABSENT) for key in ("format", "schema", "id", "answer", "feature_map")),
+    *((("answer", key), ABSENT) for key in (*asdict(ANSWER), "kind")),
+    *(((), text) for text in ("", "{", "[]", "null", '{"format": 1, "format": 2}', '{"a": NaN}', "[" * 100_000)),
 ]
 
 
@@ -181,38 +190,11 @@ def test_a_scheme_that_was_changed(there, keys, value):
     inner = body
     for key in keys[:-1]:
         inner = inner[key]
-    inner[keys[-1]] = value
-    path.write_text(json.dumps(body))
-    assert told(load_scheme, Path("s")).startswith("s/scheme.json: ")
-
-
-@pytest.mark.parametrize("key", ["format", "schema", "id", "answer", "feature_map"])
-def test_a_scheme_that_lacks_a_key(there, key):
-    body = json.loads((there / "s/scheme.json").read_text())
-    del body[key]
-    (there / "s/scheme.json").write_text(json.dumps(body))
-    assert told(load_scheme, Path("s")).startswith("s/scheme.json: ")
-
-
-@pytest.mark.parametrize("key", ["values", "classes", "form", "protocol", "epsilon", "alpha", "label_epsilon", "kind"])
-def test_an_answer_that_lacks_a_key(there, key):
-    body = json.loads((there / "s/scheme.json").read_text())
-    del body["answer"][key]
-    (there / "s/scheme.json").write_text(json.dumps(body))
-    assert told(load_scheme, Path("s")).startswith("s/scheme.json: ")
-
-
-@pytest.mark.parametrize(("key", "value"), [("nominal", 0.1), ("certified", 0.1), ("certified", "much"), ("more", 1)])
-def test_a_scheme_that_claims_other_figures(there, key, value):
-    """Who reads the file for what it certifies must not be told less."""
-    body = json.loads((there / "s/scheme.json").read_text())
-    (there / "s/scheme.json").write_text(json.dumps({**body, key: value}))
-    assert told(load_scheme, Path("s")).startswith("s/scheme.json: ")
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1, "format": 2}', '{"a": NaN}', "[" * 100_000])
-def test_a_scheme_that_is_no_document(there, text):
-    (there / "s/scheme.json").write_text(text)
+    if value is ABSENT:
+        del inner[keys[-1]]
+    elif keys:
+        inner[keys[-1]] = value
+    path.write_text(json.dumps(body) if keys else value)
     assert told(load_scheme, Path("s")).startswith("s/scheme.json: ")
 
 
@@ -222,9 +204,6 @@ def test_a_folder_that_is_no_scheme(there):
         assert told(load_scheme, Path(name)) == (
             f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {name}"
         )
-
-
-NAN = "s/scheme.json: answer is not the description of what is sent"
 
 
 def test_statistics_that_were_changed(there, raw):
@@ -359,16 +338,8 @@ def test_messages_of_another_length_than_they_say(there):
         )
 
 
-@pytest.mark.parametrize("data", [b"", b"DPLTM", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, b"{}" * 40])
-def test_files_that_are_none(there, data):
-    (there / "m").write_bytes(data)
-    assert told(open_messages, Path("m"), made()) == "m: not a file of messages; make one with dpltm latent encode"
-
-
-def test_a_header_of_any_length_is_not_read(there):
-    for length in (2**16 + 1, 2**63, 2**64 - 1):
-        (there / "m").write_bytes(b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100)
-        assert told(open_messages, Path("m"), made()) == "m: not a file of messages; make one with dpltm latent encode"
+NO_FILES = [b"", b"DPLTM", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, b"{}" * 40]
+LONG_HEADERS = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**16 + 1, 2**63, 2**64 - 1)]
 
 
 @pytest.mark.parametrize("name", ["s", "nothing"])
@@ -376,6 +347,12 @@ def test_a_header_of_any_length_is_not_read(there):
 def test_what_cannot_be_read(name):
     why = {"s": "Is a directory", "nothing": "No such file or directory"}[name]
     assert told(open_messages, Path(name), made()) == f"{name}: cannot be read: {why}"
+
+
+@pytest.mark.parametrize("data", [*NO_FILES, *LONG_HEADERS])
+def test_files_that_are_none(there, data):
+    (there / "m").write_bytes(data)
+    assert told(open_messages, Path("m"), made()) == "m: not a file of messages; make one with dpltm latent encode"
 
 
 HEADERS = [
@@ -412,16 +389,16 @@ def test_headers_that_were_changed(there, change, message):
         assert found == message.format(size=len(data), less=len(data) - 5)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 60_000, b'{"format": '])
-def test_headers_that_are_no_json(there, text):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "its header is damaged") for text in (b"", b"{", b"\xff\xfe", b"[" * 60_000, b'{"format": ')),
+        *((text, "not a document of format 'dpltm-messages'") for text in (b"[]", b"null", b"7", b'"dpltm-messages"')),
+    ],
+)
+def test_headers_that_are_no_object(there, text, why):
     (there / "m").write_bytes(file_of(text, b"\0" * 45))
-    assert told(open_messages, Path("m"), made()) == "m: its header is damaged"
-
-
-@pytest.mark.parametrize("text", [b"[]", b"null", b"7", b'"dpltm-messages"'])
-def test_headers_that_are_no_object(there, text):
-    (there / "m").write_bytes(file_of(text, b"\0" * 45))
-    assert told(open_messages, Path("m"), made()) == "m: not a document of format 'dpltm-messages'"
+    assert told(open_messages, Path("m"), made()) == f"m: {why}"
 
 
 def test_messages_of_another_scheme(there):

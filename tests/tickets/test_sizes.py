@@ -12,25 +12,13 @@ import pytest
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.events import DatasetRef, SelectionEvent
+from dpltm.privacy.mechanisms import Selection
 from dpltm.tickets import ticket_set
 from dpltm.tickets.store import listing
 from dpltm.tickets.ticket_set import Parent, load_ticket_set, origin_of
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-DRAWN = SelectionEvent(
-    SOURCE,
-    "2026-01-01T00:00:00Z",
-    "add-remove",
-    "record",
-    "exponential",
-    "product",
-    0.1,
-    "exact",
-    0.5,
-    0.1,
-    3,
-    "ef" * 32,
-)
+DRAWN = SelectionEvent(SOURCE, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "ef" * 32, time="2026-01-01T00:00:00Z")
 
 
 def state(folder, raw, **changes):

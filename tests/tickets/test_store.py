@@ -13,6 +13,7 @@ from dpltm.data import key_id
 from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import ProvenanceEvent, SelectionEvent
+from dpltm.privacy.mechanisms import Selection
 from dpltm.tickets import store, ticket_set
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round
@@ -221,11 +222,9 @@ def test_an_empty_folder(home):
 def healthy(tmp_path, save):
     """A set with a selection and a ledger."""
     saved = save(tmp_path / "s")
-    drawn = SelectionEvent(
-        saved.source, TIME, "add-remove", "record", "exponential", "product", 0.1, "exact", 0.5, 0.1, 3, saved.id, True
-    )
+    drawn = SelectionEvent(saved.source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, saved.id, time=TIME)
     ledger = open_ledger(ledger_path(saved.path))
-    ledger.append(ProvenanceEvent(saved.source, TIME, "add-remove", "record", "public", saved.id))
+    ledger.append(ProvenanceEvent(saved.source, "public", saved.id, time=TIME))
     ledger.append(drawn)
     save_winner(saved, 2, "exponential", [drawn])
     return saved

@@ -20,8 +20,10 @@ from dpltm.privacy.events import (
     SelectionEvent,
 )
 from dpltm.privacy.lineage import draws_behind
+from dpltm.privacy.mechanisms import GaussianRelease, Selection, Unprotected
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import Winner, last_winner, load_winner, save_winner
+from entries import having
 
 PRIVATE = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
@@ -39,9 +41,15 @@ def drawn(tmp_path, save, monkeypatch):
 
 def event_for(tickets):
     return SelectionEvent(
-        PRIVATE, "2026-01-02T03:04:05Z", "add-remove", "record", "exponential", "product", 0.5, "exact", 0.05, 0.5, 3,
-        tickets.id, False,
-    )  # fmt: skip
+        PRIVATE,
+        Selection(0.5, 0.5, adaptive=False),
+        "product",
+        "exact",
+        0.05,
+        3,
+        tickets.id,
+        time="2026-01-02T03:04:05Z",
+    )
 
 
 def read(tickets):
@@ -158,7 +166,7 @@ def test_schema_1_with_a_digest_that_fits_is_read(drawn, raw):
 
 
 def another(tickets, second: int) -> SelectionEvent:
-    return replace(event_for(tickets), time=f"2026-01-02T03:04:{second:02}Z", adaptive=True)
+    return replace(having(event_for(tickets), adaptive=True), time=f"2026-01-02T03:04:{second:02}Z")
 
 
 def test_the_round_that_won_was_released_by_the_draw(drawn):
@@ -258,11 +266,10 @@ def test_equal_draws_of_one_record_are_as_many_draws(drawn, save):
 
 
 def strangers(tickets) -> list[Event]:
-    base = (PRIVATE, "2026-01-02T03:04:05Z", "add-remove", "record")
     return [
-        BudgetEvent(*base, 1e9, 0.5),
-        GaussianEvent(*base, "moments", 1.0, 5.0),
-        ProvenanceEvent(*base, "public", tickets.id),
+        BudgetEvent(PRIVATE, 1e9, 0.5, time="2026-01-02T03:04:05Z"),
+        GaussianEvent(PRIVATE, GaussianRelease(5.0), "moments", time="2026-01-02T03:04:05Z"),
+        ProvenanceEvent(PRIVATE, "public", tickets.id, time="2026-01-02T03:04:05Z"),
     ]
 
 
@@ -280,7 +287,7 @@ def test_an_event_that_no_draw_enters_is_refused(drawn, raw, number, place):
 
 
 def test_an_unprotected_release_is_what_a_draw_enters(drawn):
-    revealed = NonPrivateEvent(PRIVATE, "2026-01-02T03:04:06Z", "add-remove", "record", "scores")
+    revealed = NonPrivateEvent(PRIVATE, Unprotected(), "scores", time="2026-01-02T03:04:06Z")
     save_winner(drawn, 1, "exponential", [event_for(drawn), revealed])
     assert load_winner(drawn).events == (event_for(drawn), revealed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpltm.data import DatasetCache
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.ledger import Ledger
@@ -28,7 +29,9 @@ from dpltm.tickets.ticket_set import (
 from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
 
 
-def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any]:
+def generate(
+    request: GenerateRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
 
     Raises:
@@ -39,7 +42,7 @@ def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any]:
     if own is not None and ledger.events:  # of a run that was interrupted: what it spent is spent
         progress.say(f"going on with {own}, which holds what an interrupted run spent")
     check_options(request)
-    dataset = open_features(open_dataset(request), request, ledger.registry, progress)
+    dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, ledger.registry, progress)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     if own is None and _spends_alone(request):
         own = free_name(str(out), ".ledger.jsonl")

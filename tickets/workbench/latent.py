@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import catalogue
+from dpltm.data import DatasetCache, catalogue
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
@@ -45,7 +45,7 @@ def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
     )
 
 
-def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
+def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Makes a scheme and writes it."""
     out = Path(request.out or "")
     check_free(out)
@@ -54,14 +54,14 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     sources = feature_sources(UserRegistry())
     # statistics of the map are of the public records as they are known, whatever is said of them here
     plain = DataOptions(dataset=request.public)
-    sources = replace(sources, public=lambda _: open_dataset(plain))
-    scheme = make_scheme(open_dataset(named), request, sources, progress)
+    sources = replace(sources, public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
+    scheme = make_scheme(open_dataset(named, dataset_cache=dataset_cache), request, sources, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {request.out}")
     return as_flags({"scheme": request.out, **_facts(scheme), "notes": scheme_notes(scheme)})
 
 
-def send(request: EncodeRequest, progress: Progress) -> dict[str, Any]:
+def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Enters the release, randomises the records, and writes the messages."""
     out = Path(request.out or "")
     check_free(out)
@@ -70,7 +70,7 @@ def send(request: EncodeRequest, progress: Progress) -> dict[str, Any]:
     if path.absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    dataset = open_dataset(_with_known_classes(request, scheme), for_training=False)
+    dataset = open_dataset(_with_known_classes(request, scheme), for_training=False, dataset_cache=dataset_cache)
     ledger = open_ledger(path, remember=not request.dry_run)
     plan = plan_encoding(scheme, dataset, request, ledger, label=request.scheme or "")
     if not request.dry_run:
@@ -88,14 +88,15 @@ def send(request: EncodeRequest, progress: Progress) -> dict[str, Any]:
     )
 
 
-def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
+def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Trains a network on messages, and writes it."""
     out = Path(request.out or "")
     check_free(out)
     check_writable(out)
     scheme = load_scheme(Path(request.scheme or ""))
     files = [open_messages(path, scheme) for path in _message_files(request.messages or "")]
-    test = None if request.test is None else open_dataset(DataOptions(dataset=request.test))
+    held_out = DataOptions(dataset=request.test)
+    test = None if request.test is None else open_dataset(held_out, dataset_cache=dataset_cache)
     plan = plan_learning(scheme, files, request, test, test_label=request.test or "")
     learned = learn(plan, progress)
     scores = [asdict(row) for row in learned.scores]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpltm.data import Dataset, by_user, load
+from dpltm.data import Dataset, DatasetCache, by_user, load
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.data import DataOptions
@@ -20,8 +20,15 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
 
 
-def open_dataset(request: DataOptions, for_training: bool = True) -> Dataset:
+def open_dataset(
+    request: DataOptions, for_training: bool = True, *, dataset_cache: DatasetCache | None = None
+) -> Dataset:
     """The dataset that a request names; one record will do where nothing is learned from them.
+
+    Args:
+        request: names it.
+        for_training: whether there must be something to learn.
+        dataset_cache: holds what was read before.
 
     Raises:
         DpltmError: with one line about whatever is wrong.
@@ -41,6 +48,7 @@ def open_dataset(request: DataOptions, for_training: bool = True) -> Dataset:
         users=request.users,
         items=request.items,
         for_training=for_training,
+        dataset_cache=dataset_cache,
     )
     if getattr(request, "unit", "record") == "record":
         return dataset

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpltm.data import DatasetCache
 from dpltm.errors import ArtifactError
 from dpltm.experiments.markdown import markdown
 from dpltm.experiments.recipe import Arm, Recipe, grouped
 from dpltm.experiments.table import Outcome, planned, public_part, table, trains_at_once
 from dpltm.options.sections import resolve
+from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event
 from dpltm.privacy.figures import figure
 from dpltm.stages.progress import SILENT, Progress
@@ -19,26 +21,26 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.published import published
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
-from dpltm.tickets.workbench.trial import Bench
+from dpltm.tickets.workbench.train import train
 
 
-def plan(recipe: Recipe, root: Path, bench: Bench, progress: Progress = SILENT) -> dict[str, Any]:
+def plan(recipe: Recipe, root: Path, dataset_cache: DatasetCache, progress: Progress = SILENT) -> dict[str, Any]:
     """What would be done: every arm, with the epsilon that it would spend, as far as that does not wait for its tickets."""
     spent: list[dict[str, Any] | None] = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for arm in recipe.arms:
-            spent.append(_would_spend(recipe, arm, bench) if trains_at_once(arm) else None)
+            spent.append(_would_spend(recipe, arm, dataset_cache) if trains_at_once(arm) else None)
             step(len(spent))
     body = planned(recipe, spent)
     head = {key: body[key] for key in ("dry_run", "recipe", "source")}
     return {**head, "out": str(root), **body}
 
 
-def _would_spend(recipe: Recipe, arm: Arm, bench: Bench) -> dict[str, Any]:
+def _would_spend(recipe: Recipe, arm: Arm, dataset_cache: DatasetCache) -> dict[str, Any]:
     """Certified and nominal epsilon of one training."""
     section = {**arm.train, "dense": True, "dry-run": True}
-    options: Any = resolve(bench.commands["train"].request, {}, section, str(recipe.path))
-    privacy: dict[str, Any] = bench.stages["train"](options, SILENT)["privacy"]
+    request = resolve(TrainRequest, {}, section, str(recipe.path))
+    privacy: dict[str, Any] = train(request, SILENT, dataset_cache=dataset_cache)["privacy"]
     return privacy
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpltm.data import DatasetCache
 from dpltm.errors import InputError, as_flags
 from dpltm.options.select import SelectRequest
 from dpltm.stages.progress import Progress
@@ -18,7 +19,7 @@ from dpltm.tickets.winner import drawn_from, load_winner, save_winner
 from dpltm.tickets.workbench.opening import open_dataset, services
 
 
-def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
+def select(request: SelectRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Draws a winner and remembers it; returns the answer of ``dpltm select``.
 
     Raises:
@@ -31,15 +32,18 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
             f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
             f" {request.set} `out` DIR"
         )
-    by_accuracy = request.rule == "smallest-within"
-    return as_flags(_choose(tickets, request) if by_accuracy else _draw(tickets, request, progress))
+    if request.rule == "smallest-within":
+        return as_flags(_choose(tickets, request))
+    return as_flags(_draw(tickets, request, progress, dataset_cache))
 
 
-def _draw(tickets: TicketSet, request: SelectRequest, progress: Progress) -> dict[str, Any]:
+def _draw(
+    tickets: TicketSet, request: SelectRequest, progress: Progress, dataset_cache: DatasetCache | None
+) -> dict[str, Any]:
     if drawn_from(tickets):
         load_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
     check_options(request)
-    dataset = open_dataset(request)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
     path = Path(request.ledger or ledger_path(folder_of(tickets)))
     ledger = open_ledger(path, links=request.ledger is not None, remember=not request.dry_run)
     settled = plan(tickets, dataset, request, ledger, services(progress))

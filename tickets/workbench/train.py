@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset
+from dpltm.data import Dataset, DatasetCache
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import as_flags
 from dpltm.options.train import TrainRequest
@@ -29,14 +29,14 @@ from dpltm.tickets.winner import drawn_from, load_winner
 from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
 
 
-def train(request: TrainRequest, progress: Progress) -> dict[str, Any]:
+def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Plans, enters the event, trains, writes the run; returns what ``dpltm train`` prints as JSON.
 
     Raises:
         DpltmError: bad input or too small a budget, before any budget is spent.
     """
     check_request(request)
-    tickets, start, dataset = _open_start(request, UserRegistry(remember=not request.dry_run), progress)
+    tickets, start, dataset = _open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
     check_free(out)
     shared = _shared_ledger(request, tickets)
@@ -47,7 +47,7 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any]:
         links=shared is None or request.ledger is not None,
         remember=not request.dry_run,
     )
-    dataset = _open_records(request, start) if dataset is None else dataset
+    dataset = _open_records(request, start, dataset_cache) if dataset is None else dataset
     plan = stage.plan(start, dataset, request, ledger, services(progress), names_ledger=request.ledger is not None)
     if request.dry_run:
         report = stage.planned_report(plan)
@@ -63,11 +63,11 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _open_start(
-    request: TrainRequest, registry: RecordRegistry, progress: Progress
+    request: TrainRequest, registry: RecordRegistry, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, StartingPoint, Dataset | None]:
     """The set that is named, what is trained, and the records where the network's shape had to be read off them."""
     if request.ticket is None:
-        dataset = open_features(open_dataset(request), request, registry, progress)
+        dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, registry, progress)
         return None, fresh(model_spec(request.model or DEFAULT_NETWORK, dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = find_set(name)
@@ -81,10 +81,10 @@ def _open_start(
     return tickets, from_round(tickets, number, drawn), None
 
 
-def _open_records(request: TrainRequest, start: StartingPoint) -> Dataset:
+def _open_records(request: TrainRequest, start: StartingPoint, dataset_cache: DatasetCache | None) -> Dataset:
     """The records of a ticket, which remembers what stands in front of its network."""
     assert start.tickets is not None
-    return take_over_map(open_dataset(request), None, request, start.tickets.label)
+    return take_over_map(open_dataset(request, dataset_cache=dataset_cache), None, request, start.tickets.label)
 
 
 def _shared_ledger(request: TrainRequest, tickets: TicketSet | None) -> Path | None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dpltm.data import DatasetCache
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tickets import CompactRequest, ImportRequest
 from dpltm.options.transfer import TransferRequest
@@ -24,7 +25,9 @@ from dpltm.tickets.workbench.opening import feature_sources, open_dataset
 from dpltm.tickets.workbench.tickets import set_facts
 
 
-def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
+def transfer(
+    request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
     """Writes tickets for other records."""
     del progress
     out = Path(request.out or "")
@@ -32,7 +35,7 @@ def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
     name, number = split_round(request.set or "")
     stage.check_options(request)
     tickets = find_set(name)
-    dataset, winner = open_dataset(request), last_winner(tickets)
+    dataset, winner = open_dataset(request, dataset_cache=dataset_cache), last_winner(tickets)
     made = stage.transfer(stage.plan_transfer(tickets, dataset, request, round=number, winner=winner))
     saved = save_ticket_set(out, made.tickets)
     return as_flags(

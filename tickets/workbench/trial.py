@@ -8,16 +8,18 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from dpltm.data import DatasetCache
 from dpltm.errors import DpltmError, InputError, in_flags
-from dpltm.experiments.commands import Commands
-from dpltm.experiments.ready import Load, dataset_options
+from dpltm.experiments.commands import COMMANDS
+from dpltm.experiments.ready import dataset_options
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, draw_options, override, reads_no_records
 from dpltm.experiments.shared import (
     SEARCHED,
@@ -42,35 +44,52 @@ from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.published import published
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench import latent
+from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.opening import open_dataset
+from dpltm.tickets.workbench.select import select
+from dpltm.tickets.workbench.train import train
+from dpltm.tickets.workbench.transfer import transfer
+from dpltm.tickets.workbench.tune import tune
 
-Stages = Mapping[str, Callable[[Any, Progress], dict[str, Any]]]
-"""The stages on files, by the name of their command: each takes a request, and gives the answer."""
+
+class Stage(Protocol):
+    """A stage on files: takes a request, and gives the answer."""
+
+    def __call__(
+        self, request: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None
+    ) -> dict[str, Any]: ...
+
+
+STAGES: Mapping[str, Stage] = {
+    "train": train,
+    "select": select,
+    "tune": partial(tune, portable=True),
+    "generate": generate,
+    "transfer": transfer,
+    "scheme": latent.agree,
+    "encode": latent.send,
+    "latent train": latent.receive,
+}
+"""By the name of their command (``dpltm.experiments.commands``)."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What trials are made with.
+class TrialRunner:
+    """Makes trials, and what they share, in the folder of a sweep.
 
     Attributes:
-        commands: those whose options a recipe holds.
-        stages: what runs them.
-        load: reads records.
+        folder: of the sweep.
+        dataset_cache: of whichever process makes them.
+        stages: what makes them.
     """
 
-    commands: Commands
-    stages: Stages
-    load: Load
-
-
-@dataclass(frozen=True)
-class TrialRunner:
-    """Makes trials, and what they share, in the folder of a sweep."""
-
     folder: SweepFolder
-    bench: Bench
+    dataset_cache: DatasetCache = field(default_factory=DatasetCache)
+    stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
 
     def unsettled(self, recipe: Recipe) -> dict[str, Task]:
         """What is still to be made, by name, each behind what it needs."""
@@ -179,9 +198,8 @@ class TrialRunner:
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""
-        return self.bench.stages[name](
-            resolve(self.bench.commands[name].request, given, section, str(recipe.path)), SILENT
-        )
+        request: Any = resolve(COMMANDS[name].request, given, section, str(recipe.path))
+        return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
 
     # what trials share
 
@@ -256,7 +274,7 @@ class TrialRunner:
         if search is None or search.tickets is None or not searches_other_set(trial):
             return None
         path, registry = self._made_set(search.tickets), UserRegistry()
-        dataset = self.bench.load(dataset_options(trial.arm.train, trial.recipe.path))
+        dataset = open_dataset(dataset_options(trial.arm.train, trial.recipe.path), dataset_cache=self.dataset_cache)
         records = registry.reference(dataset)
         behind = origin_events(find_set(str(path)), dataset, records, registry)
         if not any(event.dataset.may_overlap(records) for event in behind):

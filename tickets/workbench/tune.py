@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset
+from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
@@ -26,7 +26,9 @@ from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.workbench.opening import open_dataset, open_features, services
 
 
-def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) -> dict[str, Any]:
+def tune(
+    request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
     """Tries every setting and writes the best; returns what ``dpltm tune`` prints as JSON.
 
     Args:
@@ -34,6 +36,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
         progress: told how far it is.
         portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
             file for ``--config``.
+        dataset_cache: holds records that were read before.
 
     Raises:
         DpltmError: bad input, before the first training.
@@ -45,7 +48,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    dataset, tickets, ledger = _open(request, progress)
+    dataset, tickets, ledger = _open(request, progress, dataset_cache)
     target = request.model or DEFAULT_NETWORK if tickets is None else tickets
     result = stage.tune(stage.plan(target, dataset, request, ledger), services(progress))
     if out is not None:
@@ -55,9 +58,11 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
     return as_flags(_answer(request, dataset, tickets, result))
 
 
-def _open(request: TuneRequest, progress: Progress) -> tuple[Dataset, TicketSet | None, Ledger]:
+def _open(
+    request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
+) -> tuple[Dataset, TicketSet | None, Ledger]:
     """The public records, the set, and the ledger that says which records are private to it."""
-    dataset = open_dataset(request)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
     if request.set is None:
         registry = UserRegistry()
         return open_features(dataset, request, registry, progress), None, Ledger(registry=registry)

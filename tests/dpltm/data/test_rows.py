@@ -301,11 +301,6 @@ def test_every_bit_of_a_keyed_hash_depends_on_every_value():
     assert Rows(base, np.array([0])).value_hashes(KEY) == Rows(base, np.array([1])).value_hashes(KEY)
 
 
-def test_many_rows_have_as_many_hashes():
-    x = np.arange(100_000).reshape(-1, 2)
-    assert len(np.unique(Rows(x, np.zeros(50_000)).value_hashes(KEY))) == 50_000
-
-
 def test_the_hashes_of_all_rows_tell_no_order():
     """They are written down: sorted, so that nothing of the file's order is."""
     for rows in (Rows(X, Y), table()):
@@ -356,10 +351,6 @@ def test_shared_rows_of_distinct_data_are_found(count):
     assert count_shared(test[-1:], TRAIN) == 1
 
 
-def test_the_training_file_plus_one_row_is_found():
-    assert count_shared(TRAIN, np.append(TRAIN, TEST[:1])) == 60
-
-
 def few(count, seed, features=5):
     """Records of few different values, as drawn: alike by chance."""
     x = np.random.default_rng(seed).geometric(0.35, (count, features))
@@ -386,7 +377,7 @@ def test_where_nobody_is_alone_nothing_is_told():
     assert count_shared(train, test) == 0
 
 
-@pytest.mark.parametrize("copies", [2, 3])
+@pytest.mark.parametrize("copies", [1, 2, 3])
 def test_copies_of_a_whole_file_hide_nobody(copies):
     """Nobody is alone in them, and yet everybody is known."""
     train = np.concatenate([TRAIN] * copies)

@@ -13,7 +13,8 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.experiments.account import total_privacy
 from dpltm.experiments.recipe import Recipe
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import report
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.report import report
 
 RECIPE = Recipe(Path("r.toml"), "Mine", "", (), 1, "accuracy", {}, (), None, False)
 
@@ -34,11 +35,11 @@ def known(count: int) -> list[DatasetRef]:
 
 
 def training(records: DatasetRef, seed: int) -> Event:
-    return TrainingEvent(records, f"time {seed}", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
+    return TrainingEvent(records, NoisySgd(0.1, 50, 1.0), "clip(C=1)", 10, time=f"time {seed}")
 
 
 def told(records: DatasetRef, provenance: Any) -> Event:
-    return ProvenanceEvent(records, "time", "add-remove", "record", provenance, "settings of dpltm tune")
+    return ProvenanceEvent(records, provenance, "settings of dpltm tune", time="time")
 
 
 def cost(*ledgers: Event | tuple[Event, ...]) -> dict[str, Any]:
@@ -66,14 +67,14 @@ def test_records_under_another_key_may_be_the_same() -> None:
 
 
 def test_a_release_in_two_ledgers_is_one() -> None:
-    event = GuaranteeEvent(on(), "time", "add-remove", "record", "tickets under DP", 0.5, 0.0)
+    event = GuaranteeEvent(on(), Guarantee(0.5), "tickets under DP", time="time")
     assert epsilon(cost(event)) == pytest.approx(0.5, abs=1e-4)
     assert epsilon(cost(event, event)) == epsilon(cost(event))
 
 
 def test_ten_equal_evaluations_of_one_run_are_ten_releases() -> None:
     """So older ledgers hold them. A copy of the file adds nothing to them, and all together is never less than a trial."""
-    look = GuaranteeEvent(on(), "time", "add-remove", "record", "a count of right answers", 0.4, 0.0)
+    look = GuaranteeEvent(on(), Guarantee(0.4), "a count of right answers", time="time")
     events = (*[look] * 10, training(on(), 0))
     alone = report(events, 1e-5, "add-remove").certified.epsilon
     assert alone > 4

@@ -17,7 +17,7 @@ from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.options.data import DataOptions
 from dpltm.privacy.events import DatasetRef
-from recipes import COMMANDS, DENSE, HEAD, SETS
+from recipes import DENSE, HEAD, SETS
 
 
 def read(options: DataOptions) -> Dataset:
@@ -27,8 +27,8 @@ def read(options: DataOptions) -> Dataset:
 
 
 def ready(text: str, **options: Any) -> dict[str, DatasetRef]:
-    recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), COMMANDS, **options)
-    return check_ready(recipe, COMMANDS, read, RecordRegistry(), problems)
+    recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), **options)
+    return check_ready(recipe, read, RecordRegistry(), problems)
 
 
 def refused(text: str) -> str:

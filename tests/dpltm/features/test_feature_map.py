@@ -17,9 +17,10 @@ from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.scattering import Scattering
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
 
 SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100, "places")
-SPENT = TrainingEvent(SOURCE, "2026-01-01T00:00:00Z", "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 9)
+SPENT = TrainingEvent(SOURCE, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 9, time="2026-01-01T00:00:00Z")
 NETWORK = ModelSpec("mlp:7,5", 9 * 8, 3)
 
 

@@ -18,27 +18,16 @@ from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Ta
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
-from gradient_cases import Applied, filters, powers, steps_around_powers_of_two
+from gradient_cases import Applied, dot, filters, norm, powers, random_mask, steps_around_powers_of_two, tied
 
 
-def dot(outputs: Tensor, labels: Tensor) -> Tensor:
-    """A loss whose output gradient is the label itself: the last layer's gradients are whatever a test wants."""
-    return (outputs.flatten(1) * labels).sum(1)
-
-
-def norm(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.double()))
-
-
-class Scaled(nn.Module):
+def scaled(width: int) -> Applied:
     """A module without a rule of its own: torch.func must take it."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight + self.shift
+    return Applied(
+        lambda self, x: x * self.weight + self.shift,
+        weight=nn.Parameter(torch.ones(width)),
+        shift=nn.Parameter(torch.zeros(width)),
+    )
 
 
 def recurrent(module: nn.Module) -> Applied:
@@ -53,12 +42,6 @@ def unrolled(cell: nn.Module) -> Applied:
         return state[0] if isinstance(state, tuple) else state
 
     return Applied(forward, cell=cell)
-
-
-def tied() -> Applied:
-    model = Applied(lambda self, x: self.out(self.table(x)), table=nn.Embedding(5, 3), out=nn.Linear(3, 5, bias=False))
-    model.out.weight = model.table.weight
-    return model
 
 
 def positions() -> Applied:
@@ -110,7 +93,7 @@ KINDS = {
     "gru cell": Kind(lambda: unrolled(nn.GRUCell(3, 2)), (3, 3)),
     "rnn cell": Kind(lambda: unrolled(nn.RNNCell(3, 2)), (3, 3)),
     "shared": Kind(lambda: Applied(lambda self, x: self.layer(self.layer(x)), layer=nn.Linear(3, 3)), (3,)),
-    "torch.func": Kind(lambda: nn.Sequential(nn.Linear(3, 4), Scaled(4), nn.ConvTranspose1d(5, 2, 2)), (5, 3)),
+    "torch.func": Kind(lambda: nn.Sequential(nn.Linear(3, 4), scaled(4), nn.ConvTranspose1d(5, 2, 2)), (5, 3)),
     "whole": Kind(positions, (6,), 5),
 }
 
@@ -152,10 +135,7 @@ def _network(name: str, dtype: torch.dtype, sparse: bool, products: int) -> Netw
     del products
     kind, generator = KINDS[name], torch.Generator().manual_seed(0)
     model = kind.build().to(dtype)
-    keep = {
-        key: torch.rand(p.shape, generator=generator) < (0.6 if sparse else 2) for key, p in model.named_parameters()
-    }
-    gradients = RecordGradients(model, Mask(keep), dot)
+    gradients = RecordGradients(model, random_mask(model, 0.6 if sparse else 2, generator), dot)
     x = torch.zeros((1, *kind.shape), dtype=torch.long if kind.tokens else dtype)
     outputs = model(x).numel()
     gradients.check(x, torch.zeros(1, outputs, dtype=dtype))
@@ -288,7 +268,7 @@ CANCELLING = {
     "tied embedding": Kind(tied, (512,), 5),
     "rnn": Kind(lambda: recurrent(nn.RNN(4, 16, batch_first=True)), (64, 4)),
     "cell": Kind(lambda: unrolled(nn.GRUCell(4, 16)), (16, 4)),
-    "torch.func": Kind(lambda: Scaled(16), (64, 16)),
+    "torch.func": Kind(lambda: scaled(16), (64, 16)),
     "twice": Kind(
         lambda: Applied(
             lambda self, x: torch.stack([self.layer(x), self.layer(x * (1 + 2**-23))], 1), layer=nn.Linear(64, 16)

@@ -7,7 +7,6 @@ a rule that is wrong may only show as the second where the first is expected.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -16,118 +15,30 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.filters import Clip, Tanh
 from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
+from gradient_cases import (
+    Applied,
+    filters_for,
+    naive_gradients,
+    naive_sum,
+    numbers,
+    own_layers,
+    prepared,
+    squared_error,
+    tied,
+)
 
-no_batching_rule = pytest.mark.filterwarnings(  # vmap falls back on a loop for attention, and says that it is slow
-    "ignore:There is a performance drop because we have not yet implemented the batching rule:UserWarning"
-)
-uneven_padding = pytest.mark.filterwarnings(  # padding='same' with an even kernel copies its input, and says so
-    "ignore:Using padding='same' with even kernel lengths:UserWarning"
-)
-seeds = st.integers(0, 2**32)
+seeds, records = st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 7])
 EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 once = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # where examples choose, or nothing hangs on it
 
 
-def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
-    """A loss for outputs of any shape, whose gradient differs from coordinate to coordinate and from record to record."""
-    return (outputs.flatten(1) - labels[:, None]).square().sum(1) / 2
-
-
-def naive_gradients(model: nn.Module, mask: Mask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """By parameter that is not frozen, in their order: gradients at live coordinates, ``(records, live)``."""
-    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    rows: dict[str, list[Tensor]] = {name: [] for name in named}
-    for i in range(len(x)):
-        loss = squared_error(model(x[i : i + 1]), y[i : i + 1]).sum()
-        found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        for (name, value), gradient in zip(named.items(), found, strict=True):
-            rows[name].append((torch.zeros_like(value) if gradient is None else gradient)[mask[name]])
-    return {name: torch.stack(parts) for name, parts in rows.items()}
-
-
-def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, layers: list[list[str]]) -> Tensor:
-    """The table of privacy-model.md 4.2 over the rows of ``gradients``; ``layers`` are the parameters of each layer."""
-
-    def clipped(values: Tensor, to: float) -> Tensor:
-        norm = values.norm(dim=1, keepdim=True)
-        return torch.where(norm > to, values * to / norm, values) * rounding
-
-    whole = torch.cat(list(gradients.values()), 1)
-    norm = whole.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    match filter:
-        case Clip():
-            filtered = clipped(whole, filter.clip_norm)
-        case RadialTanh():
-            filtered = whole * filter.clip_norm * (norm / filter.range).tanh() / norm * rounding
-        case Automatic():
-            filtered = whole * filter.clip_norm / (norm + filter.gamma) * rounding
-        case Sigmoid():
-            filtered = filter.scale / (1 + (-whole / filter.range).exp())
-        case PerLayerClip():
-            parts = {}
-            for names in layers:
-                together = torch.cat([gradients[name] for name in names], 1)
-                sizes = [gradients[name].shape[1] for name in names]
-                part = clipped(together, filter.clip_norm / math.sqrt(len(layers)))
-                parts.update(zip(names, part.split(sizes, 1), strict=True))
-            filtered = torch.cat([parts[name] for name in gradients], 1)
-        case Tanh():
-            before = whole if filter.before is None else clipped(whole, filter.before.clip_norm)
-            filtered = filter.scale * (before / filter.range).tanh()
-            if filter.after is not None:
-                filtered = clipped(filtered, filter.after.clip_norm)
-    return filtered.sum(0)
-
-
-def filters_for(norm: float) -> list[Filter]:
-    """Every kind of filter, on the scale of gradients of this norm: some records are clipped and some are not."""
-    size = min(max(norm, 1e-3), 1e3)
-    return [
-        Clip(size),
-        RadialTanh(size, 1.5 * size),
-        Automatic(size),
-        Tanh(2.0, size / 3, Clip(size)),
-        Tanh(0.7, size / 3),
-        Tanh(1.0, size / 2, None, Clip(0.5)),
-        Sigmoid(1.5, size / 3),
-        PerLayerClip(size),
-    ]
-
-
-def own_layers(model: nn.Module) -> list[list[str]]:
-    """The trainable parameters of each module that has any of its own."""
-    groups = [
-        [
-            f"{prefix}.{name}".lstrip(".")
-            for name, value in module.named_parameters(recurse=False)
-            if value.requires_grad
-        ]
-        for prefix, module in model.named_modules()
-    ]
-    return [group for group in groups if group]
-
-
-def prepared(model: nn.Module, seed: int) -> Mask:
-    """Draws weights, in float64, and a mask, each parameter with a density of its own, and applies it."""
-    generator = torch.Generator().manual_seed(seed)
-    model.double()
-    tensors = {}
-    for name, value in model.named_parameters():
-        value.data.copy_(0.7 * torch.randn(value.shape, generator=generator, dtype=torch.float64))
-        density = [0.0, 0.3, 0.7, 0.7, 1.0, 1.0][int(torch.randint(6, (), generator=generator))]
-        tensors[name] = torch.rand(value.shape, generator=generator) < density
-    mask = Mask(tensors)
-    mask.apply(model)
-    return mask
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def tokens_of(seed: int, size: int, *shape: int) -> Tensor:
+    return torch.randint(0, size, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def check(
@@ -137,22 +48,20 @@ def check(
     whole: bool = False,
     layers: list[list[str]] | None = None,
     sparse: bool | None = None,
+    mask: Mask | None = None,
 ) -> RecordGradients:
     """Asserts that every filtered sum is the naive one; ``layers`` are those of PerLayerClip if not the modules.
 
     ``sparse`` chooses the products, instead of the fixture.
     """
-    mask, y = prepared(model, seed), numbers(seed + 1, len(x))
+    mask, y = prepared(model, seed) if mask is None else mask, numbers(seed + 1, len(x))
     gradients = RecordGradients(model, mask, squared_error)
     with pytest.MonkeyPatch.context() as patch:
         if sparse is not None:
             patch.setattr(linear_layer, "SPARSE_SIZE", 0 if sparse else 10**12)
         gradients.check(x, y)
-    assert gradients._plan is not None
-    assert gradients._plan.whole == whole, (
-        "taken by torch.func as a whole" if gradients._plan.whole else "taken by rules"
-    )
-    expected = naive_gradients(model, mask, x, y)
+    assert gradients._plan.whole == whole
+    expected = naive_gradients(model, mask, squared_error, x, y)
     norms = torch.cat(list(expected.values()), 1).norm(dim=1)
     layers = [list(expected)] if whole else own_layers(model) if layers is None else layers
     for filter in filters_for(float(norms.median())):
@@ -164,9 +73,6 @@ def check(
             result.values, wanted, rtol=1e-10, atol=1e-10, msg=lambda text, filter=filter: f"{filter}: {text}"
         )
     return gradients
-
-
-records = st.sampled_from([1, 2, 3, 4, 7])
 
 
 # Modules with rules of their own
@@ -187,8 +93,8 @@ def convolutions(draw: st.DrawFn, dimensions: int) -> tuple[nn.Module, tuple[int
         return tuple(draw(st.integers(low, high)) for _ in range(dimensions))
 
     kernel, dilation, groups = each(1, 3), each(1, 2), draw(st.sampled_from([1, 1, 2, 3]))
-    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
-    size = tuple(low + draw(st.integers(0, 3)) for low in reach)
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
+    size = tuple(low + draw(st.integers(0, 3)) for low in spans)
     kind = draw(st.sampled_from(["int", "each", "same", "valid"]))
     padding: str | int | tuple[int, ...] = kind
     if kind == "int":
@@ -210,7 +116,7 @@ def convolutions(draw: st.DrawFn, dimensions: int) -> tuple[nn.Module, tuple[int
 
 
 @once
-@uneven_padding
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
 @pytest.mark.parametrize("dimensions", [1, 2])
 @settings(max_examples=EXAMPLES // 2)
 @given(data=st.data(), batch=records, seed=seeds)
@@ -219,36 +125,35 @@ def test_convolutions(dimensions, data, batch, seed):
     check(nn.Sequential(conv, nn.Tanh()), numbers(seed, batch, *shape), seed)
 
 
-def test_convolutions_in_a_row():
-    """The gradient at the first comes through the second; the mask prunes whole kernels."""
-    model = nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(4, 2, 2, groups=2),
-        nn.Flatten(),
-        nn.Linear(2, 3),
+def looked_up(size: int, padding: int | None) -> nn.Module:
+    return nn.Sequential(nn.Embedding(size, 3, padding_idx=padding), nn.Linear(3, 2))
+
+
+def two_texts(size: int, padding: int | None) -> nn.Module:
+    """One table for two texts of a record, as for a question and its answer."""
+    return Applied(
+        lambda self, x: self.mix(self.table(x[:, :2]).mean(1) * self.table(x[:, 2:]).sum(1)),
+        table=nn.Embedding(size, 3, padding_idx=padding),
+        mix=nn.Linear(3, 2),
     )
-    check(model, numbers(1, 5, 2, 4, 4), 5)
 
 
 @once
+@pytest.mark.parametrize(("make", "positions"), [(looked_up, None), (two_texts, [6])], ids=["once", "twice"])
 @settings(max_examples=EXAMPLES // 2)
 @given(
-    records,
-    st.lists(st.integers(1, 4), max_size=2),
-    st.integers(2, 6),
-    st.sampled_from([None, 0, 1, -1]),
-    st.booleans(),
-    seeds,
+    batch=records,
+    drawn=st.lists(st.integers(1, 4), max_size=2),
+    size=st.integers(2, 6),
+    padding=st.sampled_from([None, 0, 1, -1]),
+    sparse=st.booleans(),
+    seed=seeds,
 )
-def test_embedding(batch, positions, size, padding, sparse, seed):
+def test_embedding(make, positions, batch, drawn, size, padding, sparse, seed):
     """Few tokens, so that records repeat theirs; one token, a row or a table of tokens a record."""
-    model = nn.Sequential(nn.Embedding(size, 3, padding_idx=padding), nn.Linear(3, 2))
-    tokens = torch.randint(0, size, (batch, *positions), generator=torch.Generator().manual_seed(seed))
-    gradients = check(model, tokens, seed, sparse=sparse)
-    assert gradients._plan is not None
-    assert isinstance(gradients._plan.layers[0][0], EmbeddingLayer)
+    tokens = tokens_of(seed, size, batch, *(drawn if positions is None else positions))
+    gradients = check(make(size, padding), tokens, seed, sparse=sparse)
+    assert isinstance(gradients._plan.layers[0][0], EmbeddingLayer) == (make is looked_up)
 
 
 class Raised(Tanh):
@@ -262,33 +167,13 @@ def test_a_map_that_moves_zero_counts_tokens_that_a_record_does_not_hold():
     model = nn.Sequential(nn.Embedding(5, 2), nn.Flatten())
     mask, x, y = prepared(model, 2), torch.tensor([[0, 1, 1], [2, 0, 2]]), numbers(2, 2)
     gradients = RecordGradients(model, mask, squared_error)
-    mapped = torch.cat(list(naive_gradients(model, mask, x, y).values()), 1).tanh() + 0.5
+    mapped = torch.cat(list(naive_gradients(model, mask, squared_error, x, y).values()), 1).tanh() + 0.5
     assert mapped.shape[1] > 4
     expected = (mapped * 0.1 / mapped.norm(dim=1, keepdim=True) * gradients.rounding).sum(0)
     filter = Raised(1.0, 1.0, None, Clip(0.1))
     padded = gradients.filtered_sum(torch.cat([x, x]), torch.cat([y, y]), filter, torch.arange(4) < 2)
     for result in (gradients.filtered_sum(x, y, filter), padded):
         torch.testing.assert_close(result.values, expected, rtol=1e-10, atol=1e-10)
-
-
-class TwoTexts(nn.Module):
-    """One table for two texts of a record, as for a question and its answer."""
-
-    def __init__(self, padding: int | None) -> None:
-        super().__init__()
-        self.table = nn.Embedding(5, 3, padding_idx=padding)
-        self.mix = nn.Linear(3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mix(self.table(x[:, :2]).mean(1) * self.table(x[:, 2:]).sum(1))
-
-
-@once
-@settings(max_examples=EXAMPLES // 2)
-@given(records, st.sampled_from([None, 0, 2]), st.booleans(), seeds)
-def test_embedding_called_twice(batch, padding, sparse, seed):
-    tokens = torch.randint(0, 5, (batch, 6), generator=torch.Generator().manual_seed(seed))
-    check(TwoTexts(padding), tokens, seed, sparse=sparse)
 
 
 @st.composite
@@ -316,27 +201,22 @@ def test_normalisations(kind, data, batch, sparse, seed):
     check(model, numbers(seed, batch, *shape), seed, sparse=sparse)
 
 
-def test_group_norm_of_one_value_a_channel():
-    check(nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4)), numbers(1, 5, 3), 5)
-
-
 SEQUENCES = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN, "relu": nn.RNN}
+CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "tanh": nn.RNNCell, "relu": nn.RNNCell}
+
+
+def of_kind(modules: dict[str, type[nn.Module]], kind: str, **options: object) -> nn.Module:
+    return modules[kind](2, 3, **options, **({"nonlinearity": kind} if kind in ("tanh", "relu") else {}))
 
 
 class Recurrent(nn.Module):
     """A recurrent module whose sequence, last states or both make the output; it starts from zero or from the record."""
 
-    def __init__(
-        self, kind: str, layers: int, bidirectional: bool, batch_first: bool, bias: bool, use: str, start: str
-    ):
+    def __init__(self, module: nn.Module, use: str, start: str) -> None:
         super().__init__()
-        more = {"nonlinearity": kind} if kind in ("tanh", "relu") else {}
-        self.module = SEQUENCES[kind](
-            2, 3, num_layers=layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias, **more
-        )
-        self.use, self.start = use, start
-        self.ways = layers * (2 if bidirectional else 1)
-        self.states = 2 if kind == "lstm" else 1
+        self.module, self.use, self.start = module, use, start
+        self.ways = module.num_layers * (2 if module.bidirectional else 1)
+        self.states = 2 if isinstance(module, nn.LSTM) else 1
         if start != "zero":
             self.first = nn.Linear(2, self.states * self.ways * 3)
 
@@ -359,7 +239,7 @@ class Recurrent(nn.Module):
 @settings(max_examples=EXAMPLES * 3 // 10)
 @given(
     layers=st.integers(1, 2),
-    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    flags=st.fixed_dictionaries(dict.fromkeys(("bidirectional", "batch_first", "bias"), st.booleans())),
     use=st.sampled_from(["sequence", "last", "both"]),
     start=st.sampled_from(["zero", "zero", "position", "keyword"]),
     batch=records,
@@ -368,10 +248,8 @@ class Recurrent(nn.Module):
     seed=seeds,
 )
 def test_recurrent_modules(kind, layers, flags, use, start, batch, length, sparse, seed):
-    check(Recurrent(kind, layers, *flags, use, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
-
-
-CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "tanh": nn.RNNCell, "relu": nn.RNNCell}
+    model = Recurrent(of_kind(SEQUENCES, kind, num_layers=layers, **flags), use, start)
+    check(model, numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
 class Loop(nn.Module):
@@ -379,8 +257,7 @@ class Loop(nn.Module):
 
     def __init__(self, kind: str, bias: bool, start: bool) -> None:
         super().__init__()
-        more = {"nonlinearity": kind} if kind in ("tanh", "relu") else {}
-        self.cell = CELLS[kind](2, 3, bias=bias, **more)
+        self.cell = of_kind(CELLS, kind, bias=bias)
         self.first = nn.Linear(2, 3) if start else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -405,53 +282,38 @@ def test_cells_in_a_loop(kind, bias, start, batch, length, sparse, seed):
 
 # Modules that go through torch.func
 
-
 ATTENTION = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
-ENCODER = ("linear1", "linear2", "norm1", "norm2")
+ATTENDED = [[f"attention.{name}" for name in ATTENTION], ["out.weight", "out.bias"]]
+ENCODER = [
+    ["0.weight", "0.bias"],
+    [f"1.self_attn.{name}" for name in ATTENTION],
+    *([f"1.{module}.weight", f"1.{module}.bias"] for module in ("linear1", "linear2", "norm1", "norm2")),
+]
 
 
-class Attention(nn.Module):
-    def __init__(self, weights: bool) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-        self.out = nn.Linear(4, 2)
-        self.weights = weights
+def attention(weights: bool) -> nn.Module:
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        mixed, seen = self.attention(x, x[:, :2], x[:, :2], need_weights=weights)
+        return self.out(mixed).flatten(1) + (seen.sin().flatten(1).sum(1, keepdim=True) if weights else 0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        mixed, weights = self.attention(x, x[:, :2], x[:, :2], need_weights=self.weights)
-        return self.out(mixed).flatten(1) + (weights.sin().flatten(1).sum(1, keepdim=True) if self.weights else 0)
+    return Applied(forward, attention=nn.MultiheadAttention(4, 2, batch_first=True), out=nn.Linear(4, 2))
 
 
-class Products(nn.Module):
-    """Bilinear sees two tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.pair = nn.Linear(3, 2), nn.Bilinear(2, 3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pair(self.left(x), x)
-
-
-class Handwritten(nn.Module):
+def handwritten() -> nn.Module:
     """A parameter of its own beside a module: torch.func takes both together."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(3, 2))
-        self.inner = nn.Linear(2, 2)
-
-    def forward(self, x: Tensor, shift: float = 0.0) -> Tensor:
+    def forward(self: Applied, x: Tensor, shift: float = 0.0) -> Tensor:
         return self.inner((x @ self.weight).tanh()) + x @ self.weight + shift
 
+    return Applied(forward, weight=nn.Parameter(torch.zeros(3, 2)), inner=nn.Linear(2, 2))
 
-class UsesHandwritten(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.custom = nn.Linear(3, 3), Handwritten()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.custom(self.before(x), shift=1.0) * self.custom(x=x).sin()
+def uses_handwritten() -> nn.Module:
+    return Applied(
+        lambda self, x: self.custom(self.before(x), shift=1.0) * self.custom(x=x).sin(),
+        before=nn.Linear(3, 3),
+        custom=handwritten(),
+    )
 
 
 class Scaled(nn.Linear):
@@ -461,110 +323,66 @@ class Scaled(nn.Linear):
         return 3 * super().forward(x) * self.weight.sum()
 
 
+OTHERS = {
+    "attention": (lambda: attention(False), (4, 4), ATTENDED),
+    "weights": (lambda: attention(True), (4, 4), ATTENDED),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 2, 2), nn.Tanh()), (2, 3, 3), None),
+    "conv3d": (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh()), (1, 2, 2, 3), None),
+    "prelu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), (3,), None),
+    "bilinear": (
+        lambda: Applied(lambda self, x: self.pair(self.left(x), x), left=nn.Linear(3, 2), pair=nn.Bilinear(2, 3, 2)),
+        (3,),
+        None,
+    ),
+    "handwritten": (handwritten, (3,), [["weight", "inner.weight", "inner.bias"]]),
+    "keywords": (
+        uses_handwritten,
+        (3,),
+        [["before.weight", "before.bias"], ["custom.weight", "custom.inner.weight", "custom.inner.bias"]],
+    ),
+    "subclass": (lambda: nn.Sequential(Scaled(3, 3), nn.Linear(3, 2)), (3,), None),
+    "transformer": (
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)),
+        (4, 2),
+        ENCODER,
+    ),
+}
+
+
 @once
-@no_batching_rule
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
 @pytest.mark.parametrize(("batch", "seed"), [(1, 0), (3, 1), (5, 2)])
-@pytest.mark.parametrize(
-    ("make", "shape", "layers"),
-    [
-        (
-            lambda: Attention(weights=False),
-            (4, 4),
-            [[f"attention.{name}" for name in ATTENTION], ["out.weight", "out.bias"]],
-        ),
-        (
-            lambda: Attention(weights=True),
-            (4, 4),
-            [[f"attention.{name}" for name in ATTENTION], ["out.weight", "out.bias"]],
-        ),
-        (lambda: nn.Sequential(nn.ConvTranspose2d(2, 2, 2), nn.Tanh()), (2, 3, 3), None),
-        (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh()), (1, 2, 2, 3), None),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), (3,), None),
-        (Products, (3,), None),
-        (Handwritten, (3,), [["weight", "inner.weight", "inner.bias"]]),
-        (
-            UsesHandwritten,
-            (3,),
-            [["before.weight", "before.bias"], ["custom.weight", "custom.inner.weight", "custom.inner.bias"]],
-        ),
-        (lambda: nn.Sequential(Scaled(3, 3), nn.Linear(3, 2)), (3,), None),
-        (
-            lambda: nn.Sequential(nn.Linear(2, 4), nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)),
-            (4, 2),
-            [
-                ["0.weight", "0.bias"],
-                [f"1.self_attn.{name}" for name in ATTENTION],
-                *([f"1.{module}.{name}" for name in ("weight", "bias")] for module in ENCODER),
-            ],
-        ),
-    ],
-    ids=[
-        *("attention", "weights", "transposed", "conv3d", "prelu"),
-        *("bilinear", "handwritten", "keywords", "subclass", "transformer"),
-    ],
-)
-def test_modules_without_a_rule(make, shape, layers, batch, seed):
+@pytest.mark.parametrize("name", OTHERS)
+def test_modules_without_a_rule(name, batch, seed):
+    make, shape, layers = OTHERS[name]
     gradients = check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=False)
     if any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers):
         check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=True)
 
 
-class TimeFirst(nn.Module):
-    """Dimension 0 of what the Linear layer sees is time, so that only the whole model has one row a record."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x.transpose(0, 1)).sin().sum(0)
-
-
-class Positions(nn.Module):
-    """Learned positions are looked up once for the whole batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(6, 2), nn.Embedding(5, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.tokens(x) * (1 + self.positions(torch.arange(x.shape[1])))
-
-
-class Borrows(nn.Module):
-    """A functional call on the weight of a module, as tied output layers are often written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(self.table(x).tanh().mean(1), self.table.weight)
+# Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.
+WHOLE = {
+    "time first": lambda: Applied(lambda self, x: self.layer(x.transpose(0, 1)).sin().sum(0), layer=nn.Linear(2, 3)),
+    "positions": lambda: Applied(
+        lambda self, x: self.tokens(x) * (1 + self.positions(torch.arange(x.shape[1]))),
+        tokens=nn.Embedding(6, 2),
+        positions=nn.Embedding(5, 2),
+    ),
+    "borrowed": lambda: Applied(
+        lambda self, x: functional.linear(self.table(x).tanh().mean(1), self.table.weight), table=nn.Embedding(6, 3)
+    ),
+}
 
 
 @once
 @pytest.mark.parametrize("batch", [1, 3, 4])
-@pytest.mark.parametrize("make", [TimeFirst, Positions, Borrows])
-def test_models_that_torch_func_takes_as_a_whole(make, batch):
-    x = numbers(3, batch, 4, 2) if make is TimeFirst else torch.arange(4 * batch).reshape(batch, 4) % 5
-    check(make(), x, 11, whole=True)
+@pytest.mark.parametrize("name", WHOLE)
+def test_models_that_torch_func_takes_as_a_whole(name, batch):
+    x = numbers(3, batch, 4, 2) if name == "time first" else torch.arange(4 * batch).reshape(batch, 4) % 5
+    check(WHOLE[name](), x, 11, whole=True)
 
 
 # Networks
-
-
-class Tied(nn.Module):
-    """Input and output share a table; the output layer may have a bias of its own."""
-
-    def __init__(self, bias: bool) -> None:
-        super().__init__()
-        self.table = nn.Embedding(6, 3, padding_idx=1)
-        self.middle = nn.Linear(3, 3)
-        self.out = nn.Linear(3, 6, bias=bias)
-        self.out.weight = self.table.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.middle(self.table(x)).tanh())
 
 
 @once
@@ -572,46 +390,18 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tied_tables(batch, bias, seed):
-    tied = ["table.weight", "out.bias"] if bias else ["table.weight"]
+    shared = ["table.weight", "out.bias"] if bias else ["table.weight"]
     tokens = torch.arange(3 * batch).reshape(batch, 3) % 6
-    check(Tied(bias), tokens, seed, layers=[tied, ["middle.weight", "middle.bias"]])
+    check(tied(bias, padding_idx=1), tokens, seed, layers=[shared, ["middle.weight", "middle.bias"]])
 
 
-class Again(nn.Module):
+def again(module: nn.Module) -> nn.Module:
     """One module called several times, on two rows a record at first and on one later."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module, self.end = module, nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.end(self.module(self.module(x).tanh() + self.module(x.sin())).tanh())
-
-
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        (lambda: nn.Linear(4, 4), (4,)),
-        (lambda: nn.Linear(4, 4), (2, 4)),
-        (lambda: nn.Conv1d(2, 2, 3, padding=1), (2, 4)),
-        (lambda: nn.LayerNorm(4), (2, 4)),
-        (lambda: nn.GroupNorm(1, 2), (2, 4)),
-        (lambda: nn.GRUCell(4, 4), (4,)),
-        (lambda: Scaled(4, 4), (4,)),
-    ],
-)
-def test_a_module_called_three_times(make, shape):
-    check(Again(make()), numbers(5, 4, *shape), 12)
-
-
-def test_one_module_under_two_names():
-    shared = nn.Linear(3, 3)
-    check(nn.Sequential(shared, nn.Tanh(), nn.Sequential(shared, nn.Linear(3, 2))), numbers(5, 4, 3), 8)
-
-
-class Pick(nn.Module):
-    def forward(self, output: tuple[Tensor, Tensor]) -> Tensor:
-        return output[0]
+    return Applied(
+        lambda self, x: self.end(self.module(self.module(x).tanh() + self.module(x.sin())).tanh()),
+        module=module,
+        end=nn.Linear(4, 2),
+    )
 
 
 def assorted() -> nn.Sequential:
@@ -622,10 +412,108 @@ def assorted() -> nn.Sequential:
         nn.Tanh(),
         nn.Linear(3, 2),
         nn.GRU(2, 2, batch_first=True),
-        Pick(),
+        Applied(lambda _, output: output[0]),
         nn.Flatten(),
         nn.Linear(4, 2),
     )
+
+
+def under_two_names() -> nn.Module:
+    shared = nn.Linear(3, 3)
+    return nn.Sequential(shared, nn.Tanh(), nn.Sequential(shared, nn.Linear(3, 2)))
+
+
+def spare() -> nn.Module:
+    """Layers that are never called, that are called for nothing, and one output of which is used."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        self.for_nothing(hidden), self.idle(x[:, None]), self.idle_rows(x[:, None])
+        return self.last(self.cell(hidden)[1])
+
+    return Applied(
+        forward,
+        **{
+            "never": nn.Linear(2, 2),
+            "first": nn.Linear(3, 3),
+            "idle": nn.Conv1d(1, 1, 2),
+            "table": nn.Embedding(3, 2),
+        },
+        **{"cell": nn.LSTMCell(3, 3), "last": nn.Linear(3, 2), "for_nothing": nn.Linear(3, 3)},
+        idle_rows=nn.LSTM(3, 2, batch_first=True),
+    )
+
+
+def residual(inplace: bool) -> nn.Module:
+    """In-place operations on the outputs of modules with rules, as common networks have them."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        out = self.second(self.relu(self.norm(self.first(x))))
+        out += x
+        out = self.out(self.relu(out).flatten(1))
+        out *= 2
+        return out.sin_()
+
+    return Applied(
+        forward,
+        **{"first": nn.Conv2d(2, 2, 3, padding=1), "norm": nn.GroupNorm(1, 2), "out": nn.Linear(8, 3)},
+        **{"second": nn.Conv2d(2, 2, 3, padding=1, bias=False), "relu": nn.ReLU(inplace=inplace)},
+    )
+
+
+def overwrites_states() -> nn.Module:
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        out, (hidden, memory) = self.module(x)
+        out.tanh_()
+        hidden += 1
+        return torch.cat([out.flatten(1), hidden[0], memory[0]], 1)
+
+    return Applied(forward, module=nn.LSTM(2, 3, batch_first=True))
+
+
+def overwritten_table(padding: int | None) -> nn.Module:
+    return nn.Sequential(nn.Embedding(5, 3, padding_idx=padding), nn.ReLU(inplace=True), nn.Linear(3, 2))
+
+
+def frozen_table() -> nn.Module:
+    table = nn.Embedding(5, 2).requires_grad_(False)
+    return nn.Sequential(table, nn.Flatten(), nn.Linear(6, 2))
+
+
+def kernels() -> nn.Module:
+    """The gradient at the first comes through the second; the mask prunes whole kernels."""
+    second = [nn.Conv2d(4, 2, 2, groups=2), nn.Flatten(), nn.Linear(2, 3)]
+    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *second)
+
+
+NETWORKS = {
+    "convolutions in a row": (kernels, (2, 4, 4)),
+    "group norm of one value a channel": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4)), (3,)),
+    "three times: Linear": (lambda: again(nn.Linear(4, 4)), (4,)),
+    "three times: Linear on rows": (lambda: again(nn.Linear(4, 4)), (2, 4)),
+    "three times: Conv1d": (lambda: again(nn.Conv1d(2, 2, 3, padding=1)), (2, 4)),
+    "three times: LayerNorm": (lambda: again(nn.LayerNorm(4)), (2, 4)),
+    "three times: GroupNorm": (lambda: again(nn.GroupNorm(1, 2)), (2, 4)),
+    "three times: GRUCell": (lambda: again(nn.GRUCell(4, 4)), (4,)),
+    "three times: torch.func": (lambda: again(Scaled(4, 4)), (4,)),
+    "one module under two names": (under_two_names, (3,)),
+    "frozen table": (frozen_table, 3),
+    "unused": (spare, (3,)),
+    "residual": (lambda: residual(False), (2, 2, 2)),
+    "residual in place": (lambda: residual(True), (2, 2, 2)),
+    "overwritten table": (lambda: overwritten_table(None), 3),
+    "overwritten padded table": (lambda: overwritten_table(2), 3),
+    "overwritten states": (overwrites_states, (4, 2)),
+}
+"""Each with the shape of a record, or its number of tokens."""
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name, batch):
+    make, shape = NETWORKS[name]
+    x = tokens_of(7, 5, batch, shape) if isinstance(shape, int) else numbers(7, batch, *shape)
+    check(make(), x, 15)
 
 
 FREEZES = [
@@ -648,90 +536,16 @@ def test_frozen_parameters_have_no_coordinates(frozen):
     parameters = dict(model.named_parameters())
     for name in frozen:
         parameters[name].requires_grad_(False)
-    gradients = check(model, numbers(6, 4, 2, 4), 14)
-    mask = Mask.dense(model)
-    gradients = RecordGradients(model, mask, squared_error)
-    assert gradients.live == sum(value.numel() for name, value in parameters.items() if name not in frozen)
+    check(model, numbers(6, 4, 2, 4), 14)
+    live = RecordGradients(model, Mask.dense(model), squared_error).live
+    assert live == sum(value.numel() for name, value in parameters.items() if name not in frozen)
 
 
 @pytest.mark.parametrize("frozen", ["weight", "inner.weight"])
 def test_frozen_parameters_under_torch_func(frozen):
-    model = Handwritten()
+    model = handwritten()
     dict(model.named_parameters())[frozen].requires_grad_(False)
-    rest = [name for name in ("weight", "inner.weight", "inner.bias") if name != frozen]
-    check(model, numbers(6, 4, 3), 14, layers=[rest])
-
-
-def test_a_frozen_table():
-    model = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 2))
-    model[0].weight.requires_grad_(False)
-    check(model, torch.arange(12).reshape(4, 3) % 5, 3)
-
-
-class Spare(nn.Module):
-    """Layers that are never called, that are called for nothing, and one output of which is used."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.never, self.first = nn.Linear(2, 2), nn.Linear(3, 3)
-        self.idle, self.table = nn.Conv1d(1, 1, 2), nn.Embedding(3, 2)
-        self.cell, self.last = nn.LSTMCell(3, 3), nn.Linear(3, 2)
-        self.for_nothing, self.idle_rows = nn.Linear(3, 3), nn.LSTM(3, 2, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.first(x)
-        self.for_nothing(hidden), self.idle(x[:, None]), self.idle_rows(x[:, None])
-        return self.last(self.cell(hidden)[1])
-
-
-@pytest.mark.parametrize("batch", [1, 3, 5])
-def test_unused_parameters_have_gradient_zero(batch):
-    check(Spare(), numbers(7, batch, 3), 15)
-
-
-class Residual(nn.Module):
-    """In-place operations on the outputs of modules with rules, as common networks have them."""
-
-    def __init__(self, inplace: bool) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(2, 2, 3, padding=1), nn.GroupNorm(1, 2)
-        self.second, self.out = nn.Conv2d(2, 2, 3, padding=1, bias=False), nn.Linear(8, 3)
-        self.relu = nn.ReLU(inplace=inplace)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.relu(self.norm(self.first(x)))
-        out = self.second(hidden)
-        out += x
-        out = self.out(self.relu(out).flatten(1))
-        out *= 2
-        return out.sin_()
-
-
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("inplace", [False, True])
-def test_residual_networks_with_in_place_operations(batch, inplace):
-    check(Residual(inplace), numbers(8, batch, 2, 2, 2), 16)
-
-
-class OverwritesStates(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.module = nn.LSTM(2, 3, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out, (hidden, memory) = self.module(x)
-        out.tanh_()
-        hidden += 1
-        return torch.cat([out.flatten(1), hidden[0], memory[0]], 1)
-
-
-@pytest.mark.parametrize("make", [lambda: nn.Embedding(5, 3), lambda: nn.Embedding(5, 3, padding_idx=2)])
-def test_a_table_whose_output_is_overwritten(make):
-    check(nn.Sequential(make(), nn.ReLU(inplace=True), nn.Linear(3, 2)), torch.arange(12).reshape(4, 3) % 5, 17)
-
-
-def test_states_that_are_overwritten():
-    check(OverwritesStates(), numbers(9, 4, 4, 2), 18)
+    check(model, numbers(6, 4, 3), 14, layers=[[name for name, p in model.named_parameters() if p.requires_grad]])
 
 
 class Shuffled(nn.Module):
@@ -739,12 +553,10 @@ class Shuffled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.late = nn.Linear(2, 3)
-        self.first = nn.Linear(3, 2)
+        self.late, self.first = nn.Linear(2, 3), nn.Linear(3, 2)
         self.middle = nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2))
-        self.again = nn.Linear(2, 3)
+        self.again, self.end = nn.Linear(2, 3), nn.Linear(3, 1)
         self.again.weight = self.late.weight
-        self.end = nn.Linear(3, 1)
         self.end.bias = self.middle[1].weight_bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -752,27 +564,24 @@ class Shuffled(nn.Module):
         return self.end(self.late(hidden).sin() * self.again(hidden))
 
 
+SHUFFLED_LAYERS = [
+    ["late.weight", "late.bias", "again.bias"],
+    ["first.weight", "first.bias"],
+    ["middle.0.weight", "middle.0.bias"],
+    ["middle.1.weight", "middle.1.bias", "middle.1.weight_bias", "end.weight"],
+]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_values_come_in_the_order_of_the_parameters(seed):
     model = Shuffled()
     names = [name for name, _ in model.named_parameters()]
-    gradients = check(
-        model,
-        numbers(seed, 5, 3),
-        seed,
-        layers=[
-            ["late.weight", "late.bias", "again.bias"],
-            ["first.weight", "first.bias"],
-            ["middle.0.weight", "middle.0.bias"],
-            ["middle.1.weight", "middle.1.bias", "middle.1.weight_bias", "end.weight"],
-        ],
-    )
-    assert gradients._plan is not None
+    gradients = check(model, numbers(seed, 5, 3), seed, layers=SHUFFLED_LAYERS)
     assert [name for layer, _ in gradients._plan.layers for name in layer.names] != names, "tests no reordering"
 
 
 def test_live_counts_live_coordinates_of_each_parameter_once():
-    model = Tied(bias=True)
+    model = tied(bias=True)
     model.middle.weight.requires_grad_(False)
     tensors = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
     tensors["table.weight"][2:] = False
@@ -784,13 +593,8 @@ def test_kinds_of_layer():
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2), nn.Flatten(), nn.Linear(6, 4), nn.LayerNorm(4)).double()
     gradients = RecordGradients(model, Mask.dense(model), squared_error)
     gradients.check(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2))
-    assert gradients._plan is not None
-    assert [type(layer) for layer, _ in gradients._plan.layers] == [
-        EmbeddingLayer,
-        explicit_layer.ExplicitLayer,
-        LinearLayer,
-        explicit_layer.ExplicitLayer,
-    ]
+    explicit = explicit_layer.ExplicitLayer
+    assert [type(layer) for layer, _ in gradients._plan.layers] == [EmbeddingLayer, explicit, LinearLayer, explicit]
 
 
 @pytest.mark.parametrize("chunk", [1, 40, 10**9])
@@ -801,65 +605,58 @@ def test_pieces_change_nothing(monkeypatch, chunk, seed):
     monkeypatch.setattr(rules, "PATCHES", chunk)
     check(assorted(), numbers(6, 7, 2, 4), seed + 14)
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()
-    mask, x, y = Mask.dense(model), numbers(seed, 5, 2, 3, 3), numbers(seed + 1, 5)
-    gradients = RecordGradients(model, mask, squared_error)
-    expected = naive_gradients(model, mask, x, y)
-    assert all(bool((values != 0).any(1).all()) for values in expected.values()), "a record has nothing to lose"
-    for filter in filters_for(1.0):
-        wanted = naive_sum(expected, filter, gradients.rounding, own_layers(model))
-        torch.testing.assert_close(gradients.filtered_sum(x, y, filter).values, wanted, rtol=1e-10, atol=1e-10)
+    check(model, numbers(seed, 5, 2, 3, 3), seed, mask=Mask.dense(model))
 
 
 # Rows that only fill the batch
 
-
-def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor | None) -> Iterable[Tensor]:
-    for filter in filters_for(3.0):
-        result = gradients.filtered_sum(x, y, filter, present)
-        assert result.skipped == 0, filter
-        yield result.values
-
-
 PADDED = {
-    "vector": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True), nn.Linear(3, 2)), (4,), False),
-    "assorted": (assorted, (2, 4), False),
-    "table": (lambda: nn.Sequential(nn.Embedding(5, 2, padding_idx=0), nn.Flatten(), nn.Linear(8, 2)), (4,), True),
-    "tied": (lambda: Tied(bias=True), (4,), True),
-    "cell": (lambda: Loop("lstm", bias=True, start=True), (4, 2), False),
-    "custom": (UsesHandwritten, (3,), False),
-    "whole": (TimeFirst, (4, 2), False),
-    "whole table": (Borrows, (4,), True),
+    "vector": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True), nn.Linear(3, 2)), (4,)),
+    "assorted": (assorted, (2, 4)),
+    "table": (lambda: nn.Sequential(nn.Embedding(5, 2, padding_idx=0), nn.Flatten(), nn.Linear(8, 2)), 4),
+    "tied": (lambda: tied(bias=True, padding_idx=1), 4),
+    "cell": (lambda: Loop("lstm", bias=True, start=True), (4, 2)),
+    "custom": (uses_handwritten, (3,)),
+    "whole": (WHOLE["time first"], (4, 2)),
+    "whole table": (WHOLE["borrowed"], 4),
 }
 
 
 def padded(case: str) -> tuple[RecordGradients, Tensor, Tensor]:
     """A network of ``PADDED``, and seven records for it."""
-    make, shape, tokens = PADDED[case]
+    make, shape = PADDED[case]
     model = make()
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randint(0, 5, (7, *shape), generator=generator) if tokens else numbers(3, 7, *shape)
+    x = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape)
     return RecordGradients(model, prepared(model, 2), squared_error), x, numbers(4, 7)
+
+
+def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor | None, skipped: int = 0) -> Tensor:
+    """The sums under every filter, one below the other."""
+    results = [gradients.filtered_sum(x, y, filter, present) for filter in filters_for(3.0)]
+    assert [result.skipped for result in results] == [skipped] * len(results)
+    return torch.stack([result.values for result in results])
 
 
 @pytest.mark.parametrize("case", list(PADDED))
 def test_rows_that_are_not_present_count_for_nothing(case):
-    """Neither do gradients that are not finite, which are not counted as skipped."""
+    """Neither do gradients that are not finite, which are not counted as skipped unless the row is present."""
     gradients, x, y = padded(case)
     assert gradients.live
     present = torch.tensor([True, False, True, True, False, False, True])
-    without = list(everything(x[present], y[present], gradients, None))
+    expected = everything(x[present], y[present], gradients, None)
+    results = {"all present": everything(x[present], y[present], gradients, torch.ones(4, dtype=torch.bool))}
     for filler in (0.0, 5.0, 1e9, 1e300, math.inf, math.nan):
         y[~present] = filler
         if x.is_floating_point():
             x[~present] = filler
-        for found, expected in zip(everything(x, y, gradients, present), without, strict=True):
-            torch.testing.assert_close(
-                found, expected, rtol=1e-12, atol=1e-12, msg=lambda text, filler=filler: f"{filler}: {text}"
-            )
-    for found, expected in zip(
-        everything(x[present], y[present], gradients, torch.ones(4, dtype=torch.bool)), without, strict=True
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        results[filler] = everything(x, y, gradients, present)
+    absent = torch.zeros(7, dtype=torch.bool)
+    assert not everything(x, torch.ones(7), gradients, absent).any()
+    assert not everything(x, torch.full((7,), math.nan), gradients, absent).any()
+    for filler, values in results.items():
+        torch.testing.assert_close(
+            values, expected, rtol=1e-12, atol=1e-12, msg=lambda text, filler=filler: f"{filler}: {text}"
+        )
 
 
 @pytest.mark.parametrize("case", list(PADDED))
@@ -867,19 +664,7 @@ def test_a_record_that_is_not_finite_is_skipped_and_counted_among_padding(case):
     """Rows 1 and 4 are padding and not finite, row 2 is a record and not finite: only that is counted."""
     gradients, x, y = padded(case)
     good = torch.tensor([True, False, False, True, False, False, True])
-    without = list(everything(x[good], y[good], gradients, None))
+    expected = everything(x[good], y[good], gradients, None)
     y[[1, 2, 4]] = math.nan
-    present = good | (torch.arange(7) == 2)
-    for filter, expected in zip(filters_for(3.0), without, strict=True):
-        result = gradients.filtered_sum(x, y, filter, present)
-        assert result.skipped == 1
-        torch.testing.assert_close(result.values, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("case", list(PADDED))
-def test_a_batch_of_padding_alone_is_zero(case):
-    gradients, x, y = padded(case)
-    for fill in (1.0, math.nan):
-        y[:] = fill
-        for values in everything(x, y, gradients, torch.zeros(7, dtype=torch.bool)):
-            assert values.tolist() == [0.0] * gradients.live
+    values = everything(x, y, gradients, good | (torch.arange(7) == 2), skipped=1)
+    torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)

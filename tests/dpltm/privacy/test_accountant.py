@@ -11,29 +11,22 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpltm.errors import InputError
-from dpltm.privacy.accountant import (
-    central_limit,
-    central_limit_mu,
-    collect,
-    epsilon,
-    parts,
-    profiles,
-    stated_relations,
-)
+from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon, profile
+from dpltm.privacy.composition import compose
 from dpltm.privacy.events import (
-    BudgetEvent,
     DatasetRef,
-    Event,
-    GaussianEvent,
-    GuaranteeEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
-    ProvenanceEvent,
-    RandomizedResponseEvent,
-    SelectionEvent,
-    TrainingEvent,
 )
-from dpltm.privacy.mechanisms import BoundedRange, Gaussian
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss
 
 DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 DELTA = 1e-5
@@ -41,24 +34,13 @@ Q = 256 / 60000
 
 
 def training(steps, sigma, rate=Q, adjacency="add-remove", **other):
-    """A training event; everything that the accountant must not look at can be overridden by name."""
-    values = {"sensitivity": 1.0, "nominal_sensitivity": None, "filter": "clip 1", "live": 10, "time": "t"} | other
-    return TrainingEvent(
-        dataset=DATA,
-        adjacency=adjacency,
-        unit="record",
-        sampling_rate=rate,
-        steps=steps,
-        noise_multiplier=sigma,
-        **values,
-    )
+    """A training; what the accountant must not look at can be given by name."""
+    return NoisySgd(rate, steps, sigma, adjacency=adjacency, **other)
 
 
 def selection(eps1, adjacency="add-remove", certified=None, adaptive=True, mechanism="exponential"):
     certified = eps1 if certified is None else certified
-    return SelectionEvent(
-        DATA, "t", adjacency, "record", mechanism, "product", eps1, "exact", 0.1, certified, 15, "set", adaptive
-    )
+    return Selection(eps1, certified, draw=mechanism, adaptive=adaptive, adjacency=adjacency)
 
 
 def first_draw(eps1):
@@ -70,26 +52,22 @@ def flip(eps1):
 
 
 def laplace(sensitivity, scale, adjacency="add-remove"):
-    return LaplaceEvent(DATA, "t", adjacency, "record", "mean", sensitivity, scale)
+    return LaplaceRelease(scale, sensitivity, adjacency=adjacency)
 
 
 def gaussian(sigma, adjacency="add-remove"):
-    return GaussianEvent(DATA, "t", adjacency, "record", "mean", 3.0, sigma)
+    return GaussianRelease(sigma, 3.0, adjacency=adjacency)
 
 
 def guarantee(eps, delta=0.0, adjacency="add-remove"):
-    return GuaranteeEvent(DATA, "t", adjacency, "record", "elsewhere", eps, delta)
+    return Guarantee(eps, delta, adjacency=adjacency)
 
 
 def response(eps, categories=2):
-    return RandomizedResponseEvent(DATA, "t", "replace-one", "record", "labels", eps, categories)
+    return RandomizedResponse(eps, categories)
 
 
-def provenance(kind):
-    return ProvenanceEvent(DATA, "t", "add-remove", "record", kind, "set")
-
-
-NON_PRIVATE = NonPrivateEvent(DATA, "t", "add-remove", "record", "scores")
+NON_PRIVATE = Unprotected()
 
 
 # Oracles: exact hockey-stick divergences, none of them through a privacy loss distribution.
@@ -164,7 +142,7 @@ GDP_TABLE = [
 def test_golden_table(sigma, rate, epochs, delta, clt, ma, certified):
     """privacy-model.md 5.5 (GDP Table 1), and the paper's IMDb, Adult and MovieLens: T = epochs / q, rounded."""
     events = [training(round(epochs / rate), sigma, rate)]
-    assert central_limit(events, delta) == pytest.approx(clt, rel=1e-3)
+    assert approximate(events, delta) == pytest.approx(clt, rel=1e-3)
     assert epsilon(events, delta, "ma") == pytest.approx(ma, rel=5e-3)
     assert epsilon(events, delta) == pytest.approx(certified, rel=1e-3)
     assert epsilon(events, delta) < epsilon(events, delta, "rdp") < epsilon(events, delta, "ma")
@@ -273,9 +251,9 @@ def test_an_exponential_draw_alone(adaptive, delta):
 
 def test_two_draws_first_are_one_first_and_one_later():
     """Two cannot both have come before everything else; the larger gains more from being first."""
-    total = collect([first_draw(0.2), first_draw(0.5), first_draw(0.3)])
+    total = compose([first_draw(0.2), first_draw(0.5), first_draw(0.3)])
     assert total.draw == 0.5
-    assert total.mechanisms == {BoundedRange(0.2): 1, BoundedRange(0.3): 1}
+    assert total.losses == {BoundedRangeLoss(0.2): 1, BoundedRangeLoss(0.3): 1}
 
 
 def test_a_draw_costs_its_certified_epsilon_not_its_eps1():
@@ -318,8 +296,8 @@ def test_gaussians_are_one_gaussian():
     """Full batches and statistics alike: precisions add, under either relation."""
     for adjacency in ("add-remove", "replace-one"):
         events = [gaussian(3.0, adjacency), training(4, 5.0, 1.0, adjacency), gaussian(2.0, adjacency)]
-        ((mechanism, count),) = collect(events).mechanisms.items()
-        assert isinstance(mechanism, Gaussian)
+        ((mechanism, count),) = compose(events).losses.items()
+        assert isinstance(mechanism, GaussianLoss)
         assert count == 1
         assert mechanism.noise_multiplier == pytest.approx((1 / 9 + 4 / 25 + 1 / 4) ** -0.5)
         exact = gaussian_epsilon(math.sqrt(1 / 9 + 4 / 25 + 1 / 4), DELTA)
@@ -377,85 +355,6 @@ def test_what_is_too_large_is_added(event, accountant):
     assert epsilon([event, *small], DELTA, accountant) == pytest.approx(600 + epsilon(small, DELTA, accountant))
 
 
-# Parts.
-
-
-def statistic(start, stop, eps, name="a", key="k1", cut="places"):
-    ref = DatasetRef("d", name, key, start, stop, cut)
-    return GuaranteeEvent(ref, "t", "add-remove", "record", f"{start}", eps, 0.0)
-
-
-def layout(events):
-    return [(ref.id, ref.start, ref.stop, {event.epsilon for event in part}) for ref, part in parts(events)]
-
-
-def test_disjoint_ranges_compose_in_parallel():
-    events = [statistic(0, 100, 0.5), statistic(100, 200, 0.3)]
-    assert layout(events) == [("a", 0, 100, {0.5}), ("a", 100, 200, {0.3})]
-    assert epsilon(events, 1e-12) == epsilon(events[:1], 1e-12) == pytest.approx(0.5, abs=1e-6)
-
-
-def test_overlapping_ranges_add_up_where_they_overlap():
-    events = [statistic(0, 100, 0.5), statistic(99, 200, 0.3), statistic(150, 300, 0.4)]
-    assert layout(events) == [
-        ("a", 0, 99, {0.5}),
-        ("a", 99, 100, {0.5, 0.3}),
-        ("a", 100, 150, {0.3}),
-        ("a", 150, 200, {0.3, 0.4}),
-        ("a", 200, 300, {0.4}),
-    ]
-    assert epsilon(events, 1e-12) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_gaps_and_other_data_are_kept_apart():
-    events = [statistic(0, 10, 0.5), statistic(20, 30, 0.3), statistic(0, 30, 0.4, "b")]
-    assert layout(events) == [("a", 0, 10, {0.5}), ("a", 20, 30, {0.3}), ("b", 0, 30, {0.4})]
-
-
-def test_other_keys_count_everywhere():
-    """What their ids stand for cannot be compared, so that they may be the same records."""
-    events = [statistic(0, 10, 0.5), statistic(20, 30, 0.3), statistic(0, 5, 0.2, "b", "k2")]
-    assert layout(events) == [
-        ("a", 0, 10, {0.5, 0.2}),
-        ("a", 20, 30, {0.3, 0.2}),
-        ("b", 0, 5, {0.5, 0.3, 0.2}),
-    ]
-    assert epsilon(events, 1e-12) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_neighbouring_ranges_that_were_treated_alike_are_one_part():
-    events = [statistic(0, 30, 0.5), statistic(10, 20, 0.5, "b")]
-    assert [(ref.start, ref.stop) for ref, _ in parts(events)] == [(0, 30), (10, 20)]
-    assert parts([]) == []
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 8), st.integers(1, 8), st.sampled_from(["a", "b"]), st.sampled_from(["k1", "k1", "k2"])
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_parts_cover_every_record(ranges):
-    """Record by record: for each there is a part that holds every event that may have touched it, and nothing less."""
-    events = [statistic(start, start + size, 0.1 * (n + 1), f, k) for n, (start, size, f, k) in enumerate(ranges)]
-    found = parts(events)
-    for event in events:
-        own = event.dataset
-        for record in range(own.start, own.stop):
-            one = DatasetRef("d", own.id, own.key_id, record, record + 1, "places")
-            touching = {e for e in events if e.dataset.may_overlap(one)}
-            assert any(touching <= set(part) for _, part in found)
-    for _, part in found:  # and no part adds up ranges of one dataset that share no record
-        for key in {(e.dataset.key_id, e.dataset.id) for e in part}:
-            same = [e.dataset for e in part if (e.dataset.key_id, e.dataset.id) == key]
-            keys = {e.dataset.key_id for e in part}
-            assert len(keys) > 1 or max(ref.start for ref in same) < min(ref.stop for ref in same)
-
-
 # The central limit theorem: nominal.
 
 
@@ -464,23 +363,23 @@ def test_central_limit_adds_up():
     noisy = [training(1000, 1.0, 0.01), training(5, 6.0, 1.0), gaussian(4.0)]
     mu = math.sqrt(1000 * 1e-4 * math.expm1(1.0) + 5 / 36 + 1 / 16)
     assert central_limit_mu(noisy) == pytest.approx(mu, rel=1e-12)
-    assert central_limit(noisy, DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
+    assert approximate(noisy, DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
     rest = [selection(0.3), first_draw(0.2), laplace(1.0, 10.0), guarantee(0.05), flip(0.4)]
-    assert central_limit(noisy + rest, DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA) + 1.05, rel=1e-6)
+    assert approximate(noisy + rest, DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA) + 1.05, rel=1e-6)
     assert central_limit_mu([*noisy, first_draw(0.1)]) is None
     assert central_limit_mu([*noisy, laplace(1.0, 1.0)]) is None
     assert central_limit_mu([NON_PRIVATE]) is None
     assert central_limit_mu([]) == 0.0
-    assert central_limit([], DELTA) == 0.0
-    assert central_limit([*noisy, NON_PRIVATE], DELTA) == math.inf
+    assert approximate([], DELTA) == 0.0
+    assert approximate([*noisy, NON_PRIVATE], DELTA) == math.inf
 
 
 def test_central_limit_beside_a_guarantee_that_may_fail():
     """Its epsilon is added, and its chance comes off delta."""
     noisy = [training(1000, 1.0, 0.01)]
     expected = 0.3 + gaussian_epsilon(central_limit_mu(noisy), 6e-6)
-    assert central_limit([*noisy, guarantee(0.3, 4e-6)], DELTA) == pytest.approx(expected, rel=1e-6)
-    assert central_limit([*noisy, guarantee(0.3, DELTA)], DELTA) == math.inf
+    assert approximate([*noisy, guarantee(0.3, 4e-6)], DELTA) == pytest.approx(expected, rel=1e-6)
+    assert approximate([*noisy, guarantee(0.3, DELTA)], DELTA) == math.inf
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(1.1, 14062), (0.55, 15938)])
@@ -491,20 +390,16 @@ def test_central_limit_of_replace_one(sigma, steps):
     """
     event = training(steps, sigma, adjacency="replace-one")
     mu = Q * math.sqrt(steps * 4 * math.sinh(0.25 / sigma**2))
-    assert central_limit([event], DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
-    assert central_limit([event], DELTA) == pytest.approx(epsilon([event], DELTA), rel=0.02)
+    assert approximate([event], DELTA) == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
+    assert approximate([event], DELTA) == pytest.approx(epsilon([event], DELTA), rel=0.02)
 
 
-def test_profiles_are_one_for_each_part():
-    events = [statistic(0, 100, 0.5), statistic(100, 200, 0.3)]
-    tops = [float(profile.delta(np.array([0.0]))[0]) for profile in profiles(events)]
-    assert tops == pytest.approx([math.tanh(0.25), math.tanh(0.15)], rel=1e-3)
-    for event in (NON_PRIVATE, guarantee(600.0)):
+def test_no_curve_of_what_has_none():
+    for mechanism in (NON_PRIVATE, guarantee(600.0)):
         with pytest.raises(InputError) as caught:
-            profiles([event])
+            profile([mechanism])
         assert str(caught.value) == (
-            "mnist[0:60000]: there is no curve to draw: something was released without protection, or at an epsilon"
-            " above 500"
+            "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"
         )
 
 
@@ -568,7 +463,6 @@ MIXED = (
     first_draw(0.1),
     laplace(1.0, 4.0),
     gaussian(5.0),
-    provenance("public"),
 )
 
 
@@ -581,12 +475,9 @@ def test_order_is_free(events):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @settings(max_examples=6)
 def test_steps_split_over_events_cost_the_same(parts):
-    """What is not the mechanism (time, filter, live coordinates, the claimed bound) does not count."""
+    """What is not the noise over the bound (the bound itself, the claimed one) does not count."""
     whole = epsilon([training(sum(parts), 1.2, 0.02)], DELTA)
-    others = [
-        training(n, 1.2, 0.02, time=f"t{n}", filter=f"f{n}", live=n, nominal_sensitivity=0.5, sensitivity=float(n))
-        for n in parts
-    ]
+    others = [training(n, 1.2, 0.02, nominal_sensitivity=0.5, sensitivity=float(n)) for n in parts]
     assert epsilon(others, DELTA) == whole
 
 
@@ -628,23 +519,19 @@ def test_renyi_steps_in_where_the_grid_or_the_arithmetic_shows(event, delta):
     "event",
     [
         NON_PRIVATE,
-        provenance("private"),
         training(1, 0.0),
         gaussian(1e-4),
         selection(0.1, certified=math.inf),
     ],
-    ids=["non-private", "private provenance", "no noise", "hardly any noise", "unbounded draw"],
+    ids=["non-private", "no noise", "hardly any noise", "unbounded draw"],
 )
 @pytest.mark.parametrize("among", [0, 1])
 def test_non_private_is_infinite(event, among):
     assert epsilon([training(10, 5.0)] * among + [event] + [selection(0.1)] * among, DELTA) == math.inf
 
 
-def test_what_costs_nothing():
+def test_nothing_costs_nothing():
     assert epsilon([], DELTA) == 0
-    assert epsilon([provenance("data-free"), provenance("public"), provenance("dp")], DELTA) == 0
-    events = [training(10, 1.0, 0.01)]
-    assert epsilon([provenance("dp"), *events], DELTA) == epsilon(events, DELTA) > 0
 
 
 def test_epsilon_is_read_from_any_iterable_once():
@@ -660,24 +547,14 @@ def test_epsilon_is_read_from_any_iterable_once():
 def test_bad_delta(delta):
     with pytest.raises(InputError) as caught:
         epsilon([], delta)
-    assert str(caught.value) == f"delta: {delta} is not between 0 and 1"
+    assert str(caught.value) == f"`delta`: {delta:g} is not between 0 and 1"
 
 
 @pytest.mark.parametrize("accountant", ["clt", "PLD", ""])
 def test_bad_accountant(accountant):
     with pytest.raises(InputError) as caught:
         epsilon([], DELTA, accountant)
-    assert str(caught.value) == f"accountant: {accountant!r} certifies nothing; known are pld, rdp, ma"
-
-
-def test_stated_relations():
-    budget = BudgetEvent(DATA, "t", "replace-one", "record", 1.0, DELTA)
-    assert stated_relations([selection(0.1), response(0.1), NON_PRIVATE, provenance("dp"), budget]) == [
-        "add-remove",
-        "replace-one",
-    ]
-    assert epsilon([budget], DELTA) == 0
-    assert epsilon([budget, flip(0.3)], 1e-9) == pytest.approx(0.3, abs=1e-6)
+    assert str(caught.value) == f"`accountant`: {accountant!r} certifies nothing; known are pld, rdp, ma"
 
 
 @pytest.mark.parametrize("other", [selection(0.1, "replace-one"), training(1, 1.0, adjacency="replace-one")])
@@ -690,11 +567,11 @@ def test_mixed_adjacency_is_refused(other):
     )
 
 
-def test_unknown_event_is_refused():
+def test_unknown_mechanism_is_refused():
     """A kind without a cost must never pass as free."""
     with pytest.raises(InputError) as caught:
-        epsilon([Event(DATA, "t", "add-remove", "record")], DELTA)
-    assert str(caught.value) == "the accountant does not know the event Event"
+        epsilon([Mechanism()], DELTA)
+    assert str(caught.value) == "the accountant does not know the mechanism Mechanism"
 
 
 def test_same_mechanism_under_another_relation_is_another_cost():

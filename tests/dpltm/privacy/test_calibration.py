@@ -13,25 +13,26 @@ from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
-    MOST_NOISE,
-    SMALLEST_NOISE,
+    MAX_NOISE_RATIO,
+    MIN_NOISE,
     TOLERANCE,
     calibrate_noise,
     calibrate_rate,
     calibrate_steps,
     slack_noise,
 )
+from dpltm.privacy.describe import describe
 from dpltm.privacy.events import (
     BudgetEvent,
     DatasetRef,
-    GaussianEvent,
     GuaranteeEvent,
     NonPrivateEvent,
     ProvenanceEvent,
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.words import describe
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selection, Unprotected
+from dpltm.privacy.parts import OnRecord, epsilon_with
 
 REMEDY = (
     "; set a larger `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with"
@@ -43,17 +44,31 @@ DELTA = 1e-5
 
 
 def plan(steps, rate, sigma=1.0, adjacency="add-remove"):
-    return TrainingEvent(DATA, "t", adjacency, "record", rate, steps, sigma, 1.0, None, "clip 1", 10)
+    return NoisySgd(rate, steps, sigma, adjacency=adjacency)
 
 
 def selection(eps1, adaptive=True):
-    return SelectionEvent(
-        DATA, "t", "add-remove", "record", "exponential", "product", eps1, "exact", 0.1, eps1, 15, "s", adaptive
-    )
+    return Selection(eps1, eps1, adaptive=adaptive)
 
 
 def guarantee(eps, delta=0.0):
-    return GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", eps, delta)
+    return Guarantee(eps, delta)
+
+
+def recorded(*mechanisms):
+    """The mechanisms as a ledger has them on the records of the plan."""
+    return OnRecord(DATA, tuple(entry(mechanism) for mechanism in mechanisms))
+
+
+def entry(mechanism):
+    match mechanism:
+        case NoisySgd():
+            return TrainingEvent(DATA, mechanism, "clip 1", 10, time="t")
+        case Selection():
+            return SelectionEvent(DATA, mechanism, "product", "exact", 0.1, 15, "s", time="t")
+        case Guarantee():
+            return GuaranteeEvent(DATA, mechanism, "a count", time="t")
+    return NonPrivateEvent(DATA, mechanism, "scores", time="t")
 
 
 def analytic_sigma(budget, delta, steps=1):
@@ -73,7 +88,6 @@ def analytic_sigma(budget, delta, steps=1):
         (1.0, 1000, 0.01, [selection(0.5)]),
         (1.0, 1000, 0.01, [selection(0.9)]),
         (1.0, 1000, 0.01, [selection(0.25), selection(0.25), plan(100, 0.01, 2.0)]),
-        (1.0, 100, 0.1, [ProvenanceEvent(DATA, "t", "add-remove", "record", "public", "s")]),
         (2.0, 10, 1.0, [plan(20, 0.1, 6.0)]),
         (3.0, 10, 0.8, []),
         (1e-3, 100, 1e-3, []),
@@ -86,12 +100,29 @@ def analytic_sigma(budget, delta, steps=1):
         (2.0, 1, 1e-3, [selection(0.5, adaptive=False), plan(100, 0.01, 2.0)]),
         (2.0, 100, 0.1, [selection(0.5, adaptive=False), plan(100, 0.01, 2.0)]),
         (2.0, 100, 0.1, [guarantee(0.5, 1e-6), selection(0.3)]),
-        (2.0, 100, 0.1, [GaussianEvent(DATA, "t", "add-remove", "record", "a sum", 1.0, 4.0)]),
+        (2.0, 100, 0.1, [GaussianRelease(4.0)]),
     ],
 )
 def test_spends_the_budget_and_no_more(budget, steps, rate, before):
     event = calibrate_noise(budget, DELTA, plan(steps, rate), before)
     assert (1 - TOLERANCE) * budget <= epsilon([*before, event], DELTA) <= budget
+
+
+def test_what_a_ledger_holds_counts_where_it_may_touch_the_records():
+    """The plan is on all of them, so it adds up with the costlier half; a statement costs nothing."""
+    halves = [replace(DATA, start=start, stop=start + 30000) for start in (0, 30000)]
+    events = [GuaranteeEvent(ref, Guarantee(eps), "a count") for ref, eps in zip(halves, (0.5, 0.3), strict=True)]
+    found = [
+        calibrate_noise(2.0, DELTA, plan(100, 0.1), before)
+        for before in (
+            OnRecord(DATA, (*events, ProvenanceEvent(DATA, "public", "s"))),
+            [guarantee(0.5)],
+            OnRecord(halves[1], (*events[1:],)),
+            [guarantee(0.3)],
+        )
+    ]
+    assert found[0] == found[1]
+    assert found[2] == found[3] != found[0]
 
 
 @settings(max_examples=3)
@@ -142,15 +173,16 @@ def test_a_larger_share_already_spent_needs_more_noise():
     ("before", "shown"),
     [
         ([guarantee(1.5)], "1.5"),
-        ([NonPrivateEvent(DATA, "t", "add-remove", "record", "scores")], "inf"),
+        ([Unprotected()], "inf"),
         ([plan(1, 1.0, 0.5)], f"{epsilon([plan(1, 1.0, 0.5)], DELTA):.4g}"),
     ],
 )
 def test_nothing_left(before, shown):
     with pytest.raises(BudgetError) as caught:
-        calibrate_noise(1.25, DELTA, plan(10, 0.1), before)
+        calibrate_noise(1.25, DELTA, plan(10, 0.1), recorded(*before))
     assert str(caught.value) == (
-        f"budget: on these records epsilon {shown} goes to {describe(before[0])} (t), so nothing is left of 1.25{REMEDY}"
+        f"budget: on these records epsilon {shown} goes to {describe(entry(before[0]))} (t), so nothing is left of"
+        f" 1.25{REMEDY}"
     )
 
 
@@ -166,7 +198,8 @@ def test_exactly_spent_is_spent():
 def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
     """Even 2^14 times the sensitivity is too little noise. It says so after a handful of evaluations."""
     calls = []
-    monkeypatch.setattr(calibration, "epsilon", lambda *args, **how: calls.append(1) or epsilon(*args, **how))
+    counted = lambda *args, **how: calls.append(1) or epsilon_with(*args, **how)  # noqa: E731
+    monkeypatch.setattr(calibration, "epsilon_with", counted)
     with pytest.raises(CalibrationError) as caught:
         calibrate_noise(budget, DELTA, plan(steps, rate))
     assert str(caught.value) == (
@@ -174,6 +207,14 @@ def test_too_small_to_calibrate(monkeypatch, budget, steps, rate):
         f" rate {rate:.3g} spends more; raise `epsilon` or take fewer steps"
     )
     assert len(calls) < 20
+
+
+def test_of_mechanisms_alone_no_date_is_known():
+    with pytest.raises(BudgetError) as caught:
+        calibrate_noise(1.25, DELTA, plan(10, 0.1), [guarantee(1.5)])
+    assert str(caught.value) == (
+        "budget: on these records epsilon 1.5 goes to what comes before, so nothing is left of 1.25; set a larger `epsilon`"
+    )
 
 
 @pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
@@ -184,10 +225,10 @@ def test_a_sliver_left_is_refused(search, left):
     spent = epsilon(before, DELTA)
     budget = spent / (1 - left)
     with pytest.raises(BudgetError) as caught:
-        search(budget, DELTA, plan(1000, 0.01), before)
+        search(budget, DELTA, plan(1000, 0.01), recorded(*before))
     assert str(caught.value) == (
-        f"budget: on these records epsilon {spent:.4g} goes to {describe(before[0])} (t), which leaves less than 2 % of"
-        f" {budget:g}, nothing but noise{REMEDY}"
+        f"budget: on these records epsilon {spent:.4g} goes to {describe(entry(before[0]))} (t), which leaves less than 2 %"
+        f" of {budget:g}, nothing but noise{REMEDY}"
     )
 
 
@@ -205,7 +246,7 @@ def test_what_a_calibrated_training_leaves_is_a_sliver(search, budget, sigma):
 def test_a_tenth_left_by_a_draw_is_spent(budget, steps, rate):
     whole = calibrate_noise(budget, DELTA, plan(steps, rate)).noise_multiplier
     tenth = calibrate_noise(budget, DELTA, plan(steps, rate), [guarantee(0.9 * budget)]).noise_multiplier
-    assert whole < tenth < MOST_NOISE * whole
+    assert whole < tenth < MAX_NOISE_RATIO * whole
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.97, 0.979])
@@ -219,32 +260,33 @@ def test_what_another_training_leaves_calls_for_less_noise(share):
 @pytest.mark.parametrize(("share", "refused"), [(0.92, False), (0.97, True)])
 def test_more_than_ten_times_the_noise_of_the_whole_is_refused(monkeypatch, share, refused):
     """At 3 % left by a release whose guarantee is all that is known, noise would be 25 times as much."""
-    before = [guarantee(share), ProvenanceEvent(DATA, "t", "add-remove", "record", "public", "s"), guarantee(1e-3)]
+    mechanisms = [guarantee(share), guarantee(1e-3)]
+    first, last = recorded(*mechanisms).events
+    before = OnRecord(DATA, (first, ProvenanceEvent(DATA, "public", "s", time="t"), last))
     if not refused:
         calibrate_noise(1.0, DELTA, plan(1, 1.0), before)
         return
     with pytest.raises(BudgetError) as caught:
         calibrate_noise(1.0, DELTA, plan(1, 1.0), before)
     assert str(caught.value) == (
-        f"budget: on these records epsilon {epsilon(before, DELTA):.4g} goes to a count, known to be (0.97)-DP (t) and 1"
+        f"budget: on these records epsilon {epsilon(mechanisms, DELTA):.4g} goes to a count, known to be (0.97)-DP (t) and 1"
         " other release, which leaves so little of 1 that the noise would be over 10 times that of the whole" + REMEDY
     )
     whole = calibrate_noise(1.0, DELTA, plan(1, 1.0)).noise_multiplier
-    monkeypatch.setattr(calibration, "MOST_NOISE", 50.0)
+    monkeypatch.setattr(calibration, "MAX_NOISE_RATIO", 50.0)
     assert 20 * whole < calibrate_noise(1.0, DELTA, plan(1, 1.0), before).noise_multiplier < 50 * whole
 
 
 def test_the_costliest_release_is_named():
-    before = [
-        guarantee(0.1),
-        plan(200, 0.05, 2.0),
-        selection(0.2),
-        BudgetEvent(DATA, "t", "add-remove", "record", 9, 1e-5),
-    ]
-    assert epsilon([before[1]], DELTA) > 0.2
+    costliest = plan(200, 0.05, 2.0)
+    assert epsilon([costliest], DELTA) > 0.2
+    before = recorded(guarantee(0.1), costliest, selection(0.2), guarantee(0.5))
+    before = replace(before, events=(*before.events, BudgetEvent(DATA, 9, 1e-5, time="t")))
     with pytest.raises(BudgetError) as caught:
-        calibrate_noise(1.0, DELTA, plan(100, 0.05), [*before, guarantee(0.5)])
-    assert f" goes to {describe(before[1])} (t) and 3 other releases, so nothing is left of 1;" in str(caught.value)
+        calibrate_noise(1.0, DELTA, plan(100, 0.05), before)
+    assert f" goes to {describe(entry(costliest))} (t) and 3 other releases, so nothing is left of 1;" in str(
+        caught.value
+    )
 
 
 def test_epsilon_zero_within_reach():
@@ -273,7 +315,7 @@ def test_an_inexact_root_is_corrected_to_the_safe_side(monkeypatch):
 def test_a_budget_beyond_any_noise_takes_the_least():
     """One step at q = 1e-6 costs nothing at delta 1e-5: only a record that enters can be seen, and q < delta."""
     event = calibrate_noise(50.0, DELTA, plan(1, 1e-6))
-    assert event.noise_multiplier == pytest.approx(SMALLEST_NOISE)
+    assert event.noise_multiplier == pytest.approx(MIN_NOISE)
     assert epsilon([event], DELTA) == 0
 
 
@@ -282,7 +324,7 @@ def test_a_budget_beyond_any_noise_takes_the_least():
 def test_bad_delta(search, delta):
     with pytest.raises(InputError) as caught:
         search(1.0, delta, plan(10, 0.1))
-    assert str(caught.value) == f"delta: {delta} is not between 0 and 1"
+    assert str(caught.value) == f"`delta`: {delta:g} is not between 0 and 1"
 
 
 # Steps.
@@ -343,7 +385,7 @@ def test_no_step_fits():
 
 def test_no_step_fits_beside_what_was_spent():
     with pytest.raises(BudgetError) as caught:
-        calibrate_steps(4.4, DELTA, plan(10, 1.0, 1.0), [guarantee(0.5)])
+        calibrate_steps(4.4, DELTA, plan(10, 1.0, 1.0), recorded(guarantee(0.5)))
     assert str(caught.value) == (
         "budget: on these records epsilon 0.5 goes to a count, known to be (0.5)-DP (t), which leaves too little of 4.4:"
         " even one step at noise multiplier 1 and sampling rate 1 spends more" + REMEDY
@@ -355,7 +397,8 @@ def test_no_more_steps_than_are_wanted(monkeypatch, most):
     fitting = calibrate_steps(1.0, DELTA, plan(1, 0.01, 1.0)).steps
     assert 100 < fitting < 10**6
     calls = []
-    monkeypatch.setattr(calibration, "epsilon", lambda *args, **how: calls.append(1) or epsilon(*args, **how))
+    counted = lambda *args, **how: calls.append(1) or epsilon_with(*args, **how)  # noqa: E731
+    monkeypatch.setattr(calibration, "epsilon_with", counted)
     assert calibrate_steps(1.0, DELTA, plan(7, 0.01, 1.0), most=most) == plan(min(fitting, most), 0.01, 1.0)
     assert (len(calls) == 2) == (most < fitting)  # what was spent before, and whether it fits
 
@@ -451,13 +494,20 @@ def test_a_small_budget_at_a_small_rate():
 
 
 @pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
-@pytest.mark.parametrize("accountant", ["clt", "gdp", ""])
-def test_what_certifies_nothing_satisfies_no_budget(search, accountant):
+def test_what_certifies_nothing_satisfies_no_budget(search):
+    with pytest.raises(InputError) as caught:
+        search(1.0, DELTA, plan(10, 0.1), accountant="clt")
+    assert str(caught.value) == (
+        "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
+    )
+
+
+@pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
+@pytest.mark.parametrize(("accountant", "near"), [("rpd", "; did you mean rdp?"), ("gaussian", ""), ("", "")])
+def test_an_accountant_that_there_is_not(search, accountant, near):
     with pytest.raises(InputError) as caught:
         search(1.0, DELTA, plan(10, 0.1), accountant=accountant)
-    assert str(caught.value) == (
-        f"`accountant`: {accountant} is an approximation and can satisfy no budget; use pld, rdp, ma"
-    )
+    assert str(caught.value) == f"`accountant`: unknown {accountant!r}; known are pld, rdp, ma, clt{near}"
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "ma"])

@@ -3,14 +3,14 @@
 import json
 import math
 import re
-from dataclasses import FrozenInstanceError, asdict, fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy import events as event_module
 from dpltm.privacy.event_json import KINDS, from_json, to_json
 from dpltm.privacy.events import (
@@ -28,6 +28,16 @@ from dpltm.privacy.events import (
     TrainingEvent,
     now,
 )
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from entries import having
 
 texts = st.text(st.characters().filter(str.isprintable), max_size=40) | st.just("x" * 1000)
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -44,68 +54,84 @@ touched = st.one_of(
     st.tuples(wholes | by_place | by_hash, st.just("add-remove")),
     st.tuples(wholes | by_place, st.just("replace-one")),  # of parts by hash nothing is stated under it
 )
-common = {"dataset": wholes | by_place, "time": texts, "adjacency": adjacencies, "unit": st.just("record")}
+
+
+def releases(event, mechanism, parameters, **words):
+    """Entries of one kind, of any mechanism of its class."""
+    relation = {} if mechanism is RandomizedResponse else {"adjacency": adjacencies}
+    made = st.builds(mechanism, **relation, unit=st.sampled_from(["record", "user"]), **parameters)
+    return st.builds(event, dataset=wholes | by_place, mechanism=made, time=texts, **words)
+
+
+below_one = st.floats(0, 1, exclude_max=True)
 by_kind = {
     "provenance": st.builds(
         ProvenanceEvent,
-        **common,
+        dataset=wholes | by_place,
         provenance=st.sampled_from(["data-free", "public", "dp", "private"]),
         ticket_set=texts,
+        time=texts,
     ),
-    "selection": st.builds(
+    "selection": releases(
         SelectionEvent,
-        **common,
-        mechanism=st.sampled_from(["exponential", "permute-and-flip"]),
+        Selection,
+        {
+            "eps1": st.floats(0, 2, exclude_min=True),
+            "certified_epsilon": st.floats(min_value=2),  # never below eps1; may be infinite
+            "draw": st.sampled_from(["exponential", "permute-and-flip"]),
+            "adaptive": st.booleans(),
+        },
         score=st.sampled_from(["product", "additive"]),
-        eps1=st.floats(0, 2, exclude_min=True),
         sensitivity_rule=st.sampled_from(["exact", "paper"]),
         sensitivity=positive,
-        certified_epsilon=st.floats(min_value=2),  # never below eps1; may be infinite
         candidates=st.integers(1, 10**6),
         ticket_set=texts,
-        adaptive=st.booleans(),
     ),
-    "training": st.builds(
+    "training": releases(
         TrainingEvent,
-        **common,
-        sampling_rate=st.floats(0, 1, exclude_min=True),
-        steps=st.integers(1, 10**9),
-        noise_multiplier=st.floats(min_value=0, allow_infinity=False),
-        sensitivity=positive,
-        nominal_sensitivity=st.none() | positive,
+        NoisySgd,
+        {
+            "sampling_rate": st.floats(0, 1, exclude_min=True),
+            "steps": st.integers(1, 10**9),
+            "noise_multiplier": st.floats(min_value=0, allow_infinity=False),
+            "sensitivity": positive,
+            "nominal_sensitivity": st.none() | positive,
+        },
         filter=texts,
         live=st.integers(1, 10**9),
     ),
-    "laplace": st.builds(LaplaceEvent, **common, what=texts, sensitivity=positive, scale=positive),
-    "gaussian": st.builds(GaussianEvent, **common, what=texts, sensitivity=positive, noise_multiplier=positive),
-    "randomized-response": st.builds(
+    "laplace": releases(LaplaceEvent, LaplaceRelease, {"sensitivity": positive, "scale": positive}, what=texts),
+    "gaussian": releases(
+        GaussianEvent, GaussianRelease, {"sensitivity": positive, "noise_multiplier": positive}, what=texts
+    ),
+    "randomized-response": releases(
         RandomizedResponseEvent,
-        **common | {"adjacency": st.just("replace-one")},
+        RandomizedResponse,
+        {"epsilon": positive, "categories": st.integers(2, 10**9)},
         what=texts,
-        epsilon=positive,
-        categories=st.integers(2, 10**9),
     ),
-    "guarantee": st.builds(
-        GuaranteeEvent, **common, what=texts, epsilon=positive, delta=st.floats(0, 1, exclude_max=True)
-    ),
-    "non-private": st.builds(NonPrivateEvent, **common, what=texts),
+    "guarantee": releases(GuaranteeEvent, Guarantee, {"epsilon": positive, "delta": below_one}, what=texts),
+    "non-private": releases(NonPrivateEvent, Unprotected, {}, what=texts),
     "budget": st.builds(
-        BudgetEvent, **common, epsilon=positive, delta=st.floats(0, 1, exclude_min=True, exclude_max=True)
+        BudgetEvent,
+        dataset=wholes | by_place,
+        epsilon=positive,
+        delta=st.floats(0, 1, exclude_min=True, exclude_max=True),
+        unit=st.sampled_from(["record", "user"]),
+        time=texts,
     ),
 }
 
 REF = DatasetRef("mnist", "f1", "k1", 0, 10, "places")
-TRAINING = TrainingEvent(REF, "t", "add-remove", "record", 0.5, 3, 1.1, 2.0, None, "clip 2", 7)
-SELECTION = SelectionEvent(
-    REF, "t", "add-remove", "record", "exponential", "product", 0.1, "exact", 0.005, 0.1, 15, "set"
-)
-PROVENANCE = ProvenanceEvent(REF, "t", "add-remove", "record", "data-free", "set")
-NON_PRIVATE = NonPrivateEvent(REF, "t", "add-remove", "record", "scores")
-LAPLACE = LaplaceEvent(REF, "t", "add-remove", "record", "a mean", 2.0, 4.0)
-GAUSSIAN = GaussianEvent(REF, "t", "add-remove", "record", "a sum", 3.0, 1.5)
-RANDOMIZED = RandomizedResponseEvent(REF, "t", "replace-one", "record", "labels", 1.5, 10)
-GUARANTEE = GuaranteeEvent(REF, "t", "replace-one", "record", "a count", 0.5, 1e-6)
-BUDGET = BudgetEvent(REF, "t", "add-remove", "record", 2.0, 1e-5)
+TRAINING = TrainingEvent(REF, NoisySgd(0.5, 3, 1.1, 2.0), "clip 2", 7, time="t")
+SELECTION = SelectionEvent(REF, Selection(0.1, 0.1), "product", "exact", 0.005, 15, "set", time="t")
+PROVENANCE = ProvenanceEvent(REF, "data-free", "set", time="t")
+NON_PRIVATE = NonPrivateEvent(REF, Unprotected(), "scores", time="t")
+LAPLACE = LaplaceEvent(REF, LaplaceRelease(4.0, 2.0), "a mean", time="t")
+GAUSSIAN = GaussianEvent(REF, GaussianRelease(1.5, 3.0), "a sum", time="t")
+RANDOMIZED = RandomizedResponseEvent(REF, RandomizedResponse(1.5, 10), "labels", time="t")
+GUARANTEE = GuaranteeEvent(REF, Guarantee(0.5, 1e-6, adjacency="replace-one"), "a count", time="t")
+BUDGET = BudgetEvent(REF, 2.0, 1e-5, time="t")
 EXAMPLES = {
     "provenance": PROVENANCE,
     "selection": SELECTION,
@@ -185,8 +211,10 @@ def test_round_trip(kind, data):
     """Through strict JSON text (no Infinity, no NaN) and back: the same event, hence the same cost tomorrow."""
     event = data.draw(by_kind[kind])
     records, adjacency = data.draw(touched)
-    if kind != "randomized-response":
-        event = replace(event, dataset=records, adjacency=adjacency)
+    if kind in ("provenance", "budget"):
+        event = replace(event, dataset=records)
+    elif kind != "randomized-response":
+        event = having(replace(event, dataset=records.widened), adjacency=adjacency)
     text = json.dumps(to_json(event), allow_nan=False)
     back = from_json(json.loads(text))
     assert back == event
@@ -199,7 +227,7 @@ UNPRINTABLE = ["\x1b[2J", "two\nlines", "a\tb", "\x00", "\x7f", "\u202e", "\u202
 TEXTS = [
     (kind, name)
     for kind, example in EXAMPLES.items()
-    for name, value in asdict(example).items()
+    for name, value in vars(example).items()
     if isinstance(value, str) and name in {"time", "ticket_set", "filter", "what"}
 ]
 NAMES = ["name", "id", "key_id"]
@@ -213,7 +241,7 @@ def unwritable(event):
 
 def test_every_free_text_is_covered_here():
     """Those that are no choice of a few."""
-    free = {(kind, field.name) for kind in KINDS for field in fields(KINDS[kind]) if field.type == "str"}
+    free = {(kind, field.name) for kind in KINDS for field in fields(KINDS[kind].event) if field.type == "str"}
     assert set(TEXTS) == free
     assert set(NAMES) == {field.name for field in fields(DatasetRef) if field.type == "str"}
 
@@ -263,33 +291,56 @@ def test_form_on_disk(kind):
 
 
 def test_infinity_on_disk():
-    event = replace(SELECTION, certified_epsilon=math.inf)
+    event = having(SELECTION, certified_epsilon=math.inf)
     assert to_json(event) == ON_DISK["selection"] | {"certified_epsilon": "inf"}
     assert from_json(to_json(event)) == event
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_whether_a_draw_was_adaptive_is_kept(adaptive):
-    event = replace(SELECTION, adaptive=adaptive)
+    event = having(SELECTION, adaptive=adaptive)
     assert to_json(event)["adaptive"] is adaptive
-    assert from_json(to_json(event)).adaptive is adaptive
+    assert from_json(to_json(event)).mechanism.adaptive is adaptive
 
 
 def test_a_draw_of_an_older_version_is_read_as_adaptive():
     """It did not say, and earlier releases may have shaped the candidates: the costlier reading is the safe one."""
     body = {name: value for name, value in ON_DISK["selection"].items() if name != "adaptive"}
     assert from_json(body) == SELECTION
-    assert from_json(body).adaptive is True
+    assert from_json(body).mechanism.adaptive is True
 
 
 def test_whole_numbers_are_numbers():
     """JSON writers may drop the ``.0``."""
-    assert from_json(to_json(TRAINING) | {"noise_multiplier": 1}) == replace(TRAINING, noise_multiplier=1.0)
+    assert from_json(to_json(TRAINING) | {"noise_multiplier": 1}) == having(TRAINING, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("kind", ["provenance", "budget"])
+@pytest.mark.parametrize("unit", ["record", "user"])
+def test_a_statement_has_no_relation(kind, unit):
+    """One is written all the same, as ever; whichever stands there is read."""
+    written = ON_DISK[kind] | {"adjacency": "replace-one", "unit": unit}
+    read = from_json(written)
+    assert to_json(read) == written | {"adjacency": "add-remove", "unit": unit if kind == "budget" else "record"}
+    assert refusal(written | {"adjacency": "add"}).endswith("expected Adjacency")
+
+
+@pytest.mark.parametrize(
+    ("relation", "message"),
+    [
+        ({"adjacency": "add"}, "Expected adjacency='add' to be one of add-remove, replace-one"),
+        ({"unit": "file"}, "Expected unit='file' to be one of record, user"),
+    ],
+)
+def test_a_relation_that_there_is_not(relation, message):
+    with pytest.raises(InputError) as caught:
+        Guarantee(1.0, **relation)
+    assert str(caught.value) == message
 
 
 def test_events_are_frozen():
     with pytest.raises(FrozenInstanceError):
-        TRAINING.noise_multiplier = 9.0
+        TRAINING.mechanism.noise_multiplier = 9.0
 
 
 def test_now_is_utc_to_the_minute_and_random_digits():
@@ -350,8 +401,8 @@ def test_missing_kind():
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_every_field_is_needed(kind):
-    for name in (field.name for field in fields(EXAMPLES[kind])):
-        if (kind, name) in OPTIONAL:
+    for name in ON_DISK[kind]:
+        if name == "kind" or (kind, name) in OPTIONAL:
             continue
         body = to_json(EXAMPLES[kind])
         del body[name]
@@ -518,33 +569,34 @@ def test_dataset_range(start, stop):
 
 @pytest.mark.parametrize("steps", [True, 2.0, 0])
 def test_steps_are_checked_without_json_too(steps):
-    with pytest.raises(ArtifactError) as caught:
-        replace(TRAINING, steps=steps)
+    with pytest.raises(InputError) as caught:
+        having(TRAINING, steps=steps)
     assert str(caught.value) == f"Expected steps={steps!r} to be a whole number from 1 to 1,000,000,000"
 
 
 @pytest.mark.parametrize(
-    ("event", "name"),
+    ("value", "name"),
     [
-        (TRAINING, "sampling_rate"),
-        (TRAINING, "noise_multiplier"),
-        (TRAINING, "sensitivity"),
-        (SELECTION, "eps1"),
-        (SELECTION, "certified_epsilon"),
-        (LAPLACE, "sensitivity"),
-        (LAPLACE, "scale"),
-        (GAUSSIAN, "sensitivity"),
-        (GAUSSIAN, "noise_multiplier"),
-        (RANDOMIZED, "epsilon"),
-        (GUARANTEE, "epsilon"),
-        (GUARANTEE, "delta"),
+        (TRAINING.mechanism, "sampling_rate"),
+        (TRAINING.mechanism, "noise_multiplier"),
+        (TRAINING.mechanism, "sensitivity"),
+        (SELECTION.mechanism, "eps1"),
+        (SELECTION.mechanism, "certified_epsilon"),
+        (SELECTION, "sensitivity"),
+        (LAPLACE.mechanism, "sensitivity"),
+        (LAPLACE.mechanism, "scale"),
+        (GAUSSIAN.mechanism, "sensitivity"),
+        (GAUSSIAN.mechanism, "noise_multiplier"),
+        (RANDOMIZED.mechanism, "epsilon"),
+        (GUARANTEE.mechanism, "epsilon"),
+        (GUARANTEE.mechanism, "delta"),
         (BUDGET, "epsilon"),
         (BUDGET, "delta"),
     ],
 )
-def test_nan_is_refused_without_json_too(event, name):
-    with pytest.raises(ArtifactError) as caught:
-        replace(event, **{name: math.nan})
+def test_nan_is_refused_without_json_too(value, name):
+    with pytest.raises(InputError) as caught:
+        replace(value, **{name: math.nan})
     assert f"{name}=nan" in str(caught.value)
 
 
@@ -597,7 +649,7 @@ def test_reference_as_text():
 
 
 def test_a_guarantee_without_a_chance_of_failure():
-    assert from_json(ON_DISK["guarantee"] | {"delta": 0}) == replace(GUARANTEE, delta=0.0)
+    assert from_json(ON_DISK["guarantee"] | {"delta": 0}) == having(GUARANTEE, delta=0.0)
 
 
 # The claimed noise.
@@ -605,11 +657,11 @@ def test_a_guarantee_without_a_chance_of_failure():
 
 def test_nominal_noise_multiplier():
     """Deviation 1.1 x 2 = 2.2, over a claimed bound of 0.5: 4.4. Without a claim it is the certified one."""
-    assert replace(TRAINING, nominal_sensitivity=0.5).nominal_noise_multiplier == pytest.approx(4.4)
-    assert TRAINING.nominal_noise_multiplier == 1.1
+    assert replace(TRAINING.mechanism, nominal_sensitivity=0.5).nominal_noise_multiplier == pytest.approx(4.4)
+    assert TRAINING.mechanism.nominal_noise_multiplier == 1.1
 
 
 def test_a_selection_cannot_cost_less_than_eps1():
-    with pytest.raises(ArtifactError) as caught:
-        replace(SELECTION, eps1=0.5, certified_epsilon=0.4)
+    with pytest.raises(InputError) as caught:
+        having(SELECTION, eps1=0.5, certified_epsilon=0.4)
     assert str(caught.value) == "Expected certified_epsilon=0.4 >= eps1=0.5"

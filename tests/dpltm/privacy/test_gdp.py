@@ -11,7 +11,8 @@ from scipy.special import ndtr
 
 from dpltm.privacy import gdp
 from dpltm.privacy.calibration import slack_noise
-from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.mechanisms import NoisySgd
 
 Q = 256 / 60000
 DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
@@ -37,9 +38,7 @@ def test_golden_table(sigma, steps, mu, epsilon):
 @pytest.mark.parametrize(("sigma", "epochs", "less"), [(1.3, 20, 1.06), (0.7, 70, 0.638)])
 def test_golden_slack(sigma, epochs, less):
     """GDP Section 4: the noise that the paper would use for the epsilon that the moments accountant states."""
-    plan = TrainingEvent(
-        DATA, "t", "add-remove", "record", Q, round(epochs / Q), sigma, 1.0, None, filter="clip 1", live=10
-    )
+    plan = NoisySgd(Q, round(epochs / Q), sigma)
     assert slack_noise(plan, 1e-5) == pytest.approx(less, abs=0.005 if less > 1 else 0.001)
 
 

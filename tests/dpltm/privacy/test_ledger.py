@@ -13,7 +13,6 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpltm.errors import ArtifactError, BudgetError, InputError
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import (
     UNKNOWN,
     BudgetEvent,
@@ -27,37 +26,42 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import (
+from dpltm.privacy.ledger import Ledger, budgets_in, check_budgets, merge, missing
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.report import (
     SEARCH_NOTE,
     Certified,
-    Ledger,
     Nominal,
     PrivacyReport,
-    budgets_in,
-    check_budgets,
     compare_central_limit,
     if_overlapping,
-    merge,
-    missing,
     overlap_note,
     report,
 )
+from entries import having
 
 DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
 DELTA = 1e-5
-TRAINING = TrainingEvent(DATA, "t", "add-remove", "record", 256 / 60000, 3515, 1.1, 1.0, None, "clip 1", 10)
-SELECTION = SelectionEvent(
-    DATA, "t", "add-remove", "record", "exponential", "product", 0.5, "exact", 0.005, 0.5, 15, "s"
-)
-PRIVATE = ProvenanceEvent(DATA, "t", "add-remove", "record", "private", "s")
+TRAINING = TrainingEvent(DATA, NoisySgd(256 / 60000, 3515, 1.1), "clip 1", 10, time="t")
+SELECTION = SelectionEvent(DATA, Selection(0.5, 0.5), "product", "exact", 0.005, 15, "s", time="t")
+PRIVATE = ProvenanceEvent(DATA, "private", "s", time="t")
 DATA_FREE = replace(PRIVATE, provenance="data-free")
-REVEALED = NonPrivateEvent(DATA, "t", "add-remove", "record", "every ticket's score")
-FIRST = replace(SELECTION, adaptive=False)
-LAPLACE = LaplaceEvent(DATA, "t", "add-remove", "record", "a mean", 1.0, 2.0)
-GAUSSIAN = GaussianEvent(DATA, "t", "add-remove", "record", "a sum", 1.0, 4.0)
-RANDOMIZED = RandomizedResponseEvent(DATA, "t", "replace-one", "record", "labels", 0.5, 10)
-GUARANTEE = GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", 0.5, 1e-7)
-BUDGET = BudgetEvent(DATA, "2026-01-02T03:04:05Z", "add-remove", "record", 1.2, DELTA)
+REVEALED = NonPrivateEvent(DATA, Unprotected(), "every ticket's score", time="t")
+FIRST = having(SELECTION, adaptive=False)
+LAPLACE = LaplaceEvent(DATA, LaplaceRelease(2.0), "a mean", time="t")
+GAUSSIAN = GaussianEvent(DATA, GaussianRelease(4.0), "a sum", time="t")
+RANDOMIZED = RandomizedResponseEvent(DATA, RandomizedResponse(0.5, 10), "labels", time="t")
+GUARANTEE = GuaranteeEvent(DATA, Guarantee(0.5, 1e-7), "a count", time="t")
+BUDGET = BudgetEvent(DATA, 1.2, DELTA, time="2026-01-02T03:04:05Z")
 PLACED = (
     "parts of mnist are cut by its places, which its published file fixes: the neighbour is that file with one place"
     " empty"
@@ -81,7 +85,7 @@ def gdp_epsilon(mu, delta):
 
 def pure(eps):
     """An epsilon-DP release and nothing else about it: it adds up exactly where it is all there is."""
-    return replace(GUARANTEE, epsilon=eps, delta=0.0)
+    return having(GUARANTEE, epsilon=eps, delta=0.0)
 
 
 # Entering.
@@ -202,7 +206,7 @@ def test_two_runs_of_ten_equal_looks_are_twenty():
     looks = [replace(pure(0.1), time=time) for time in ("t", "u") for _ in range(10)]
     together = merge([looks[:10], looks, looks[10:]])
     assert together == tuple(looks)
-    assert report(together, DELTA, "add-remove").certified.epsilon > 10 * epsilon([looks[0]], DELTA)
+    assert report(together, DELTA, "add-remove").certified.epsilon > 10 * total_epsilon([looks[0]], DELTA)
 
 
 # Draws that come first.
@@ -263,7 +267,7 @@ def test_a_budget_refuses_what_exceeds_it():
     ledger.append(BUDGET)
     ledger.append(TRAINING)
     with pytest.raises(BudgetError) as caught:
-        ledger.append(replace(TRAINING, steps=14062 - 3515))
+        ledger.append(having(TRAINING, steps=14062 - 3515))
     assert str(caught.value) == (
         "budget: this would bring mnist[0:60000] to epsilon 2.382 at delta 1e-05, above the budget of 1.2 set on"
         " 2026-01-02; spend less, or set another (dpltm privacy budget)"
@@ -276,7 +280,7 @@ def test_a_budget_refuses_what_exceeds_it():
 
 def test_a_budget_may_be_spent_to_the_last_bit():
     """Pure epsilons add up exactly; what equals the budget fits, and the next float does not."""
-    exact = epsilon([pure(0.25), pure(0.5)], DELTA)
+    exact = total_epsilon([pure(0.25), pure(0.5)], DELTA)
     assert 0.74 < exact <= 0.75
     fitting, short = replace(BUDGET, epsilon=exact), replace(BUDGET, epsilon=math.nextafter(exact, 0.0))
     ledger = Ledger([fitting, pure(0.25)])
@@ -286,7 +290,7 @@ def test_a_budget_may_be_spent_to_the_last_bit():
         Ledger([short, pure(0.25)]).append(pure(0.5))
 
 
-@pytest.mark.parametrize("event", [PRIVATE, REVEALED, replace(TRAINING, noise_multiplier=0.0)])
+@pytest.mark.parametrize("event", [PRIVATE, REVEALED, having(TRAINING, noise_multiplier=0.0)])
 def test_nothing_without_protection_fits_a_budget(event):
     ledger = Ledger([replace(BUDGET, epsilon=1e6)])
     with pytest.raises(BudgetError, match="to epsilon inf at delta 1e-05"):
@@ -344,7 +348,7 @@ def test_disjoint_parts_of_a_budget_do_not_add_up():
 
 def test_every_budget_is_read_at_its_own_delta():
     """mu = 1 costs 4.377 at 1e-5 and 3.139 at 1e-3 by the formula: only the second fits 4."""
-    event = replace(GAUSSIAN, noise_multiplier=1.0)
+    event = having(GAUSSIAN, noise_multiplier=1.0)
     assert gdp_epsilon(1.0, 1e-5) > 4 > gdp_epsilon(1.0, 1e-3)
     Ledger([replace(BUDGET, epsilon=4.0, delta=1e-3)]).append(event)
     with pytest.raises(BudgetError, match="at delta 1e-05, above the budget of 4"):
@@ -433,15 +437,19 @@ OTHER = DatasetRef("other", "o1", "k1")
 
 def test_if_overlapping_everything_adds_up():
     apart = [pure(0.5), replace(pure(0.3), dataset=OTHER)]
-    assert epsilon(apart, 1e-12) == pytest.approx(0.5, abs=1e-6)
+    assert total_epsilon(apart, 1e-12) == pytest.approx(0.5, abs=1e-6)
     assert if_overlapping(apart, 1e-12) == pytest.approx(0.8, abs=1e-6)
     third = replace(pure(0.1), dataset=renamed(OTHER, id="o2"))
     assert if_overlapping([*apart, third], 1e-12) == pytest.approx(0.9, abs=1e-6)
     assert if_overlapping([], DELTA) == 0
-    assert if_overlapping(apart[:1], 1e-12) == epsilon(apart[:1], 1e-12)
+    assert if_overlapping(apart[:1], 1e-12) == total_epsilon(apart[:1], 1e-12)
     trainings = [TRAINING, replace(TRAINING, dataset=OTHER)]
-    assert if_overlapping(trainings, DELTA) == epsilon([TRAINING, TRAINING], DELTA) > epsilon(trainings, DELTA)
-    assert if_overlapping(trainings, DELTA, "rdp") == epsilon([TRAINING, TRAINING], DELTA, "rdp")
+    assert (
+        if_overlapping(trainings, DELTA)
+        == total_epsilon([TRAINING, TRAINING], DELTA)
+        > total_epsilon(trainings, DELTA)
+    )
+    assert if_overlapping(trainings, DELTA, "rdp") == total_epsilon([TRAINING, TRAINING], DELTA, "rdp")
     assert if_overlapping(trainings, DELTA, "clt") == if_overlapping(trainings, DELTA)  # certified all the same
 
 
@@ -467,13 +475,13 @@ def test_if_overlapping_never_below_what_is_certified():
         )
     ]
     for number in range(1, len(events) + 1):
-        assert if_overlapping(events[:number], DELTA) >= epsilon(events[:number], DELTA)
+        assert if_overlapping(events[:number], DELTA) >= total_epsilon(events[:number], DELTA)
 
 
 def test_the_note_that_several_datasets_call_for():
     events = [pure(0.5), replace(pure(0.3), dataset=OTHER)]
     total = if_overlapping(events, DELTA)
-    assert overlap_note(events, DELTA, epsilon(events, DELTA)) == [
+    assert overlap_note(events, DELTA, total_epsilon(events, DELTA)) == [
         "the ledger holds releases from 2 datasets (mnist, other), told apart by what their rows hold; if these overlap:"
         f" epsilon {total:.4g}"
     ]
@@ -562,9 +570,9 @@ def test_golden_report(training_delta):
 
 def test_permute_and_flip_is_pure_and_no_more():
     """Bounded range is proven for the exponential mechanism alone: 1.596 (privacy-model.md 5.5), whenever it came."""
-    draw = replace(SELECTION, mechanism="permute-and-flip")
+    draw = having(SELECTION, draw="permute-and-flip")
     for adaptive in (True, False):
-        events = [replace(draw, adaptive=adaptive), TRAINING]
+        events = [having(draw, adaptive=adaptive), TRAINING]
         assert report(events, DELTA, "add-remove").certified.epsilon == pytest.approx(1.596, abs=1e-3)
 
 
@@ -579,7 +587,7 @@ GOLDEN = [  # sigma, T, CLT epsilon, MA epsilon, PLD epsilon: docs/privacy-model
 
 @pytest.mark.parametrize(("sigma", "steps", "clt", "ma", "pld"), GOLDEN)
 def test_golden_accountants(sigma, steps, clt, ma, pld):
-    events = [replace(TRAINING, noise_multiplier=sigma, steps=steps)]
+    events = [having(TRAINING, noise_multiplier=sigma, steps=steps)]
     found = {name: report(events, DELTA, "add-remove", accountant=name) for name in ("pld", "rdp", "ma", "clt")}
     assert found["pld"].certified.epsilon == pytest.approx(pld, rel=1e-3)
     assert found["ma"].certified.epsilon == pytest.approx(ma, abs=6e-3)
@@ -599,7 +607,7 @@ def test_golden_accountants(sigma, steps, clt, ma, pld):
 )
 def test_the_central_limit_says_by_how_much_it_misses(sigma, steps, side, gap):
     """It lies below the certified figure in one row of the table, above it in another."""
-    found = report([replace(TRAINING, noise_multiplier=sigma, steps=steps)], DELTA, "add-remove", accountant="clt")
+    found = report([having(TRAINING, noise_multiplier=sigma, steps=steps)], DELTA, "add-remove", accountant="clt")
     nominal, certified = found.nominal.epsilon, found.certified.epsilon
     assert abs(nominal - certified) == pytest.approx(gap, abs=0.02)
     assert found.notes == (
@@ -626,20 +634,20 @@ def test_the_central_limit_of_a_mixture():
     events = [SELECTION, GAUSSIAN]
     found = report(events, DELTA, "add-remove", accountant="clt")
     assert found.nominal.epsilon == pytest.approx(0.5 + gdp_epsilon(0.25, DELTA), rel=1e-6)
-    assert found.certified.epsilon == epsilon(events, DELTA)
+    assert found.certified.epsilon == total_epsilon(events, DELTA)
 
 
 def test_the_central_limit_of_a_claimed_bound():
     """The claim is what the source accounts for: deviation 1.1 over the claimed 1, not over the true 2."""
-    tanh = replace(TRAINING, steps=14062, noise_multiplier=0.55, sensitivity=2.0, nominal_sensitivity=1.0)
+    tanh = having(TRAINING, steps=14062, noise_multiplier=0.55, nominal_sensitivity=1.0, sensitivity=2.0)
     found = report([tanh], DELTA, "add-remove", accountant="clt")
     assert found.nominal.epsilon == pytest.approx(2.324, abs=1e-3)  # docs/privacy-model.md section 5.5, sigma 1.1
     assert found.nominal.source == "GDP central limit theorem, an approximation; tanh paper's sensitivity"
-    assert found.certified.epsilon == epsilon([tanh], DELTA) > 10
+    assert found.certified.epsilon == total_epsilon([tanh], DELTA) > 10
 
 
 def test_the_central_limit_of_private_tickets_certifies_nothing():
-    found = report([PRIVATE, replace(TRAINING, steps=14062)], DELTA, "add-remove", accountant="clt")
+    found = report([PRIVATE, having(TRAINING, steps=14062)], DELTA, "add-remove", accountant="clt")
     assert found.certified.epsilon == math.inf
     assert found.nominal.epsilon == pytest.approx(2.324, abs=1e-3)
     assert found.notes[2:] == ("the central limit figure is an approximation and promises nothing", SEARCH_NOTE)
@@ -648,13 +656,13 @@ def test_the_central_limit_of_private_tickets_certifies_nothing():
 def test_an_accountant_that_nobody_knows():
     with pytest.raises(InputError) as caught:
         report([TRAINING], DELTA, "add-remove", accountant="advanced")
-    assert str(caught.value) == "accountant: 'advanced' certifies nothing; known are pld, rdp, ma"
+    assert str(caught.value) == "`accountant`: unknown 'advanced'; known are pld, rdp, ma, clt"
 
 
 def test_theorem_3_adds_every_draw():
-    events = [SELECTION, replace(SELECTION, eps1=0.2, certified_epsilon=0.2), TRAINING]
+    events = [SELECTION, having(SELECTION, eps1=0.2, certified_epsilon=0.2), TRAINING]
     assert report(events, DELTA, "add-remove").nominal.epsilon == pytest.approx(
-        0.7 + epsilon([TRAINING], DELTA), rel=1e-12
+        0.7 + total_epsilon([TRAINING], DELTA), rel=1e-12
     )
 
 
@@ -686,15 +694,11 @@ def test_golden_tanh_claim():
     """
     bound = math.sqrt(26010)
     whole = replace(
-        TRAINING,
-        steps=14062,
-        noise_multiplier=1.1 / bound,
-        sensitivity=bound,
-        nominal_sensitivity=1.0,
+        having(TRAINING, steps=14062, noise_multiplier=1.1 / bound, nominal_sensitivity=1.0, sensitivity=bound),
         filter="tanh",
         live=26010,
     )
-    step = report([replace(whole, sampling_rate=0.00427, steps=1)], DELTA, "add-remove")
+    step = report([having(whole, sampling_rate=0.00427, steps=1)], DELTA, "add-remove")
     assert step.certified.epsilon == pytest.approx(11156, abs=3)
     assert step.nominal.source == "tanh paper's sensitivity"
     found = report([PRIVATE, whole], DELTA, "add-remove")
@@ -703,7 +707,7 @@ def test_golden_tanh_claim():
 
 
 def test_both_claims_together():
-    tanh = replace(TRAINING, noise_multiplier=0.55, sensitivity=2.0, nominal_sensitivity=1.0)
+    tanh = having(TRAINING, noise_multiplier=0.55, nominal_sensitivity=1.0, sensitivity=2.0)
     found = report([SELECTION, tanh], DELTA, "add-remove")
     assert found.nominal.source == "DPLTM Theorem 3; tanh paper's sensitivity"
     assert found.nominal.epsilon == pytest.approx(1.634, abs=5e-4)  # deviation 1.1 over the claimed 1
@@ -738,13 +742,13 @@ def test_revealed_scores():
 
 
 def test_training_without_noise():
-    found = report([replace(TRAINING, noise_multiplier=0.0)], DELTA, "add-remove")
+    found = report([having(TRAINING, noise_multiplier=0.0)], DELTA, "add-remove")
     assert found.certified.epsilon == math.inf
     assert found.notes == (PLACED, "training at noise multiplier 0: nothing is certified", SEARCH_NOTE)
 
 
 def test_a_draw_below_the_true_sensitivity():
-    event = replace(SELECTION, eps1=0.1, sensitivity_rule="paper", sensitivity=0.25, certified_epsilon=0.4)
+    event = replace(having(SELECTION, eps1=0.1, certified_epsilon=0.4), sensitivity_rule="paper", sensitivity=0.25)
     found = report([event], DELTA, "add-remove")
     # An exponential mechanism: its profile (1 - e^((x - e)/2))^2 / (1 - e^-e), solved for x at delta, is a little below e.
     exact = 0.4 + 2 * math.log(1 - math.sqrt(DELTA * (1 - math.exp(-0.4))))
@@ -771,7 +775,7 @@ def test_notes_of_the_caller_come_after_the_events_and_repeats_are_dropped():
 
 
 def test_json_of_an_infinite_figure():
-    body = report([PRIVATE, SELECTION, replace(TRAINING, noise_multiplier=0.0)], DELTA, "add-remove").to_json()
+    body = report([PRIVATE, SELECTION, having(TRAINING, noise_multiplier=0.0)], DELTA, "add-remove").to_json()
     assert json.loads(json.dumps(body, allow_nan=False)) == body
     assert body["certified"] == {
         "epsilon": "inf",
@@ -786,9 +790,9 @@ def test_json_of_an_infinite_figure():
 
 
 def test_json_without_a_nominal_figure():
-    body = report([replace(TRAINING, steps=10)], DELTA, "add-remove").to_json()
+    body = report([having(TRAINING, steps=10)], DELTA, "add-remove").to_json()
     assert body["nominal"] is None
-    assert body["certified"]["epsilon"] == epsilon([replace(TRAINING, steps=10)], DELTA)
+    assert body["certified"]["epsilon"] == total_epsilon([having(TRAINING, steps=10)], DELTA)
 
 
 # Bad inputs.
@@ -798,13 +802,13 @@ def test_json_without_a_nominal_figure():
 def test_bad_delta(delta):
     with pytest.raises(InputError) as caught:
         report([], delta, "add-remove")
-    assert str(caught.value) == f"delta: {delta} is not between 0 and 1"
+    assert str(caught.value) == f"`delta`: {delta:g} is not between 0 and 1"
 
 
 @pytest.mark.parametrize(("events_for", "asked"), [("add-remove", "replace-one"), ("replace-one", "add-remove")])
 def test_the_printed_relation_is_the_one_of_the_events(events_for, asked):
     """The epsilon belongs to the events' relation: printing the other one beside it is a false guarantee."""
-    events = [replace(TRAINING, steps=10, adjacency=events_for)]
+    events = [having(TRAINING, steps=10, adjacency=events_for)]
     assert report(events, DELTA, asked).certified.adjacency == events_for
 
 
@@ -813,11 +817,11 @@ def test_the_printed_relation_is_the_one_of_the_events(events_for, asked):
 
 def test_the_relation_stated_is_that_of_the_figure():
     elsewhere = renamed(DATA, id="f2", name="other")
-    worse = replace(TRAINING, dataset=elsewhere, adjacency="replace-one", noise_multiplier=0.5)
+    worse = replace(having(TRAINING, adjacency="replace-one", noise_multiplier=0.5), dataset=elsewhere)
     for events in ((TRAINING, worse), (worse, TRAINING)):
         found = report(events, DELTA, "add-remove")
         assert found.certified.adjacency == "replace-one"
-        assert found.certified.epsilon == epsilon([worse], DELTA)
+        assert found.certified.epsilon == total_epsilon([worse], DELTA)
         assert any("under another relation" in note for note in found.notes)
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from dpltm.privacy.events import DatasetRef, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
 from dpltm.privacy.lineage import draws_to_enter, to_enter
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection
+from entries import having
 
 DATA = DatasetRef("digits", "f", "k", 0, 100, "places")
-COUNT = GuaranteeEvent(DATA, "t", "add-remove", "record", "a count", 0.5, 0.0)
-TRAINING = TrainingEvent(DATA, "t", "add-remove", "record", 0.1, 50, 1.0, 1.0, None, "clip(C=1)", 10)
-TOLD = ProvenanceEvent(DATA, "t", "add-remove", "record", "dp", "s")
-FIRST = SelectionEvent(
-    DATA, "t", "add-remove", "record", "exponential", "product", 0.5, "exact", 0.1, 0.5, 3, "s", False
-)
-LATER = replace(FIRST, adaptive=True)
+COUNT = GuaranteeEvent(DATA, Guarantee(0.5), "a count", time="t")
+TRAINING = TrainingEvent(DATA, NoisySgd(0.1, 50, 1.0), "clip(C=1)", 10, time="t")
+TOLD = ProvenanceEvent(DATA, "dp", "s", time="t")
+FIRST = SelectionEvent(DATA, Selection(0.5, 0.5, adaptive=False), "product", "exact", 0.1, 3, "s", time="t")
+LATER = having(FIRST, adaptive=True)
 
 
 @pytest.mark.parametrize("held", range(12))

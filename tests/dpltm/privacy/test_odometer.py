@@ -11,19 +11,18 @@ from scipy.special import log_ndtr, ndtr
 
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import DatasetRef, GuaranteeEvent, NonPrivateEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection, Unprotected
 from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.parts import epsilon_with
 
-DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
 DELTA = 1e-5
-COMMON = (DATA, "t", "add-remove", "record")
-FIRST = SelectionEvent(*COMMON, "exponential", "additive", 0.5, "exact", 0.1, 0.5, 15, "s", False)
-GUARANTEE = GuaranteeEvent(*COMMON, "a count", 0.3, 1e-7)
-REVEALED = NonPrivateEvent(*COMMON, "scores")
+FIRST = Selection(0.5, 0.5, adaptive=False)
+GUARANTEE = Guarantee(0.3, 1e-7)
+REVEALED = Unprotected()
 
 
 def plan(steps, rate=256 / 60000, sigma=1.1, adjacency="add-remove"):
-    return TrainingEvent(DATA, "t", adjacency, "record", rate, steps, sigma, 1.0, None, "clip 1", 10)
+    return NoisySgd(rate, steps, sigma, adjacency=adjacency)
 
 
 def gaussian_epsilon(steps, sigma):
@@ -125,7 +124,7 @@ def test_a_reading_takes_no_accountant(monkeypatch):
     from dpltm.privacy import odometer as module
 
     calls = []
-    monkeypatch.setattr(module, "epsilon", lambda *args, **how: calls.append(1) or epsilon(*args, **how))
+    monkeypatch.setattr(module, "epsilon_with", lambda *args, **how: calls.append(1) or epsilon_with(*args, **how))
     odometer = Odometer([], plan(5000), DELTA)
     made = len(calls)
     assert 2 <= made <= 11
@@ -137,7 +136,7 @@ def test_a_reading_takes_no_accountant(monkeypatch):
 def test_bad_delta(delta):
     with pytest.raises(InputError) as caught:
         Odometer([], plan(50), delta)
-    assert str(caught.value) == f"delta: {delta} is not between 0 and 1"
+    assert str(caught.value) == f"`delta`: {delta:g} is not between 0 and 1"
 
 
 def test_the_central_limit_is_no_odometer():

@@ -14,7 +14,8 @@ from opacus.accountants.prv import PRVAccountant
 
 from dpltm.privacy import renyi
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.mechanisms import NoisySgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the")  # Opacus's PRV asks its RDP for a domain size
 
@@ -22,7 +23,7 @@ DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
 
 
 def training(sigma, rate, steps):
-    return TrainingEvent(DATA, "t", "add-remove", "record", rate, steps, sigma, 1.0, None, filter="clip 1", live=10)
+    return NoisySgd(rate, steps, sigma)
 
 
 def bracket(sigma, rate, steps, delta, eps_error):

@@ -9,28 +9,43 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.accountant import as_replace_one, central_limit, epsilon, parts, profiles
+from dpltm.privacy.accountant import approximate
 from dpltm.privacy.event_json import from_json, ref_from_json, ref_to_json, to_json
 from dpltm.privacy.events import (
     HASHES,
     OPEN_END,
     UNKNOWN,
+    BudgetEvent,
     DatasetRef,
+    Event,
     GaussianEvent,
     GuaranteeEvent,
     LaplaceEvent,
     NonPrivateEvent,
     ProvenanceEvent,
+    RandomizedResponseEvent,
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger, report
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.parts import as_replace_one, mechanisms_of, parts, profiles, stated_relations, total_epsilon
+from dpltm.privacy.report import report
+from entries import having
 
 DELTA = 1e-5
 HALF = HASHES // 2
@@ -43,16 +58,16 @@ def ranged(start, stop, cut, ref=FILE):
 
 def pure(ref, eps, adjacency="add-remove", unit="record"):
     """An epsilon-DP release and nothing else about it: it adds up exactly where it is all there is."""
-    return GuaranteeEvent(ref, "t", adjacency, unit, "a count", eps, 0.0)
+    return GuaranteeEvent(ref, Guarantee(eps, adjacency=adjacency, unit=unit), "a count", time="t")
 
 
 def total(events):
     """Of pure guarantees: their sum, at a delta at which nothing is gained."""
-    return epsilon(events, 1e-12)
+    return total_epsilon(events, 1e-12)
 
 
 def full_batch(ref, noise, adjacency="add-remove"):
-    return TrainingEvent(ref, "t", adjacency, "record", 1.0, 1, noise, 1.0, None, "clip 1", 10)
+    return TrainingEvent(ref, NoisySgd(1.0, 1, noise, adjacency=adjacency), "clip 1", 10, time="t")
 
 
 def gaussian_epsilon(mu):
@@ -90,10 +105,10 @@ def test_ranges_by_position_against_brute_force(ranges, truth):
     true = gaussian_epsilon(apart / noise)
     assert true == pytest.approx(truth, abs=0.01)
     events = [full_batch(ranged(start, stop, "positions"), noise) for start, stop in edges]
-    assert true <= epsilon(events, DELTA) <= 1.002 * true
+    assert true <= total_epsilon(events, DELTA) <= 1.002 * true
     for accountant in ("rdp", "ma"):
-        assert epsilon(events, DELTA, accountant) >= true
-    assert central_limit(events, DELTA) == pytest.approx(true, rel=1e-6)
+        assert total_epsilon(events, DELTA, accountant) >= true
+    assert approximate(mechanisms_of(events), DELTA) == pytest.approx(true, rel=1e-6)
     assert [profile.epsilon(DELTA) >= true for profile in profiles(events)] == [True]
 
 
@@ -114,24 +129,24 @@ def test_parts_by_hash_or_place_against_brute_force(parts_of, cut):
     worst = max(distance(sums(everybody), sums(np.arange(records) != gone)) for gone in range(records))
     assert worst == 1
     events = [full_batch(ranged(start, stop, cut), noise) for start, stop in edges]
-    assert gaussian_epsilon(worst / noise) <= epsilon(events, DELTA) <= 1.001
+    assert gaussian_epsilon(worst / noise) <= total_epsilon(events, DELTA) <= 1.001
 
 
 def test_where_positions_were_public_beside_private_releases_nothing_is_certified():
     """With one record less, the first of the private range is in the public one, whose every number is known."""
-    public = ProvenanceEvent(ranged(0, 10, "positions"), "t", "add-remove", "record", "public", "s")
+    public = ProvenanceEvent(ranged(0, 10, "positions"), "public", "s", time="t")
     private = full_batch(ranged(10, 20, "positions"), 5.0)
     records = np.arange(30.0)
     assert not set(records[:10]) & set(records[10:20])
     assert set(records[1:][:10]) & set(records[10:20])
-    assert epsilon([private], DELTA) < math.inf
+    assert total_epsilon([private], DELTA) < math.inf
     for events in ([public, private], [private, public], [public, pure(FILE, 0.1)]):
-        assert epsilon(events, DELTA) == central_limit(events, DELTA) == math.inf
+        assert total_epsilon(events, DELTA) == approximate(mechanisms_of(events), DELTA) == math.inf
         assert report(events, DELTA, "add-remove").certified.epsilon == math.inf
-    assert epsilon([public], DELTA) == 0  # public alone costs nothing
+    assert total_epsilon([public], DELTA) == 0  # public alone costs nothing
     for cut in ("values", "places"):  # where nobody moves there is nothing to fear
         apart = [replace(public, dataset=ranged(0, 10, cut)), replace(private, dataset=ranged(10, 20, cut))]
-        assert epsilon(apart, DELTA) == pytest.approx(epsilon([apart[1]], DELTA))
+        assert total_epsilon(apart, DELTA) == pytest.approx(total_epsilon([apart[1]], DELTA))
 
 
 # --- positions ---
@@ -151,12 +166,12 @@ def test_positions_count_twice_and_add_up():
     "event",
     [
         full_batch(FILE, 8.0),
-        TrainingEvent(FILE, "t", "add-remove", "record", 0.1, 20, 4.0, 1.0, None, "clip 1", 10),
-        GaussianEvent(FILE, "t", "add-remove", "record", "a mean", 1.0, 8.0),
-        LaplaceEvent(FILE, "t", "add-remove", "record", "a mean", 1.0, 4.0),
+        TrainingEvent(FILE, NoisySgd(0.1, 20, 4.0), "clip 1", 10, time="t"),
+        GaussianEvent(FILE, GaussianRelease(8.0), "a mean", time="t"),
+        LaplaceEvent(FILE, LaplaceRelease(4.0), "a mean", time="t"),
         pure(FILE, 0.5),
-        GuaranteeEvent(FILE, "t", "add-remove", "record", "a count", 0.5, 1e-8),
-        SelectionEvent(FILE, "t", "add-remove", "record", "exponential", "additive", 0.5, "exact", 1.0, 0.5, 3, "s"),
+        GuaranteeEvent(FILE, Guarantee(0.5, 1e-8), "a count", time="t"),
+        SelectionEvent(FILE, Selection(0.5, 0.5), "additive", "exact", 1.0, 3, "s", time="t"),
     ],
     ids=lambda event: type(event).__name__,
 )
@@ -164,18 +179,18 @@ def test_a_range_by_position_costs_what_a_replacement_would(event):
     """One record leaves it and one comes in. Under replace-one nobody moves, and it counts once."""
     placed = replace(event, dataset=ranged(0, 10, "positions"))
     replaced = as_replace_one(event)
-    assert epsilon([placed], DELTA) == epsilon([replaced], DELTA) > 1.5 * epsilon([event], DELTA)
+    assert total_epsilon([placed], DELTA) == total_epsilon([replaced], DELTA) > 1.5 * total_epsilon([event], DELTA)
     there = replace(replaced, dataset=ranged(0, 10, "positions"))
-    assert epsilon([there], DELTA) == epsilon([replaced], DELTA)
+    assert total_epsilon([there], DELTA) == total_epsilon([replaced], DELTA)
 
 
 def test_nothing_is_left_where_positions_have_no_mechanism():
     for event in (
-        NonPrivateEvent(ranged(0, 10, "positions"), "t", "add-remove", "record", "all"),
-        ProvenanceEvent(ranged(0, 10, "positions"), "t", "add-remove", "record", "private", "s"),
+        NonPrivateEvent(ranged(0, 10, "positions"), Unprotected(), "all", time="t"),
+        ProvenanceEvent(ranged(0, 10, "positions"), "private", "s", time="t"),
     ):
-        assert epsilon([event], DELTA) == math.inf
-        assert epsilon([event, pure(ranged(20, 30, "positions"), 0.1)], DELTA) == math.inf
+        assert total_epsilon([event], DELTA) == math.inf
+        assert total_epsilon([event, pure(ranged(20, 30, "positions"), 0.1)], DELTA) == math.inf
 
 
 def test_a_report_says_how_old_ranges_count():
@@ -203,7 +218,7 @@ def test_parts_by_hash_are_refused_under_replace_one(event, cut):
     """A record replaced by one of another hash changes two parts."""
     part = ranged(0, HALF, cut)
     with pytest.raises(ArtifactError) as caught:
-        replace(event, dataset=part, adjacency="replace-one")
+        replace(having(event, adjacency="replace-one"), dataset=part)
     message = (
         "mine[0.0:0.5]: a record replaced by another may leave one such part and enter another, so Expected the whole"
         " dataset under replace-one"
@@ -212,7 +227,7 @@ def test_parts_by_hash_are_refused_under_replace_one(event, cut):
     with pytest.raises(ArtifactError) as caught:
         from_json(to_json(replace(event, dataset=part)) | {"adjacency": "replace-one"})
     assert str(caught.value) == message
-    assert replace(event, dataset=part.widened, adjacency="replace-one").dataset == FILE
+    assert replace(having(event, adjacency="replace-one"), dataset=part.widened).dataset == FILE
 
 
 @pytest.mark.parametrize("ref", [FILE, ranged(0, 10, "places"), ranged(0, 10, "positions")], ids=str)
@@ -230,33 +245,31 @@ def test_as_replace_one(cut):
     for event, changes in (
         (full_batch(part, 4.0), {"noise_multiplier": 2.0, "sensitivity": 2.0}),
         (
-            GaussianEvent(part, "t", "add-remove", "record", "m", 1.0, 4.0),
+            GaussianEvent(part, GaussianRelease(4.0), "m", time="t"),
             {"noise_multiplier": 2.0, "sensitivity": 2.0},
         ),
-        (LaplaceEvent(part, "t", "add-remove", "record", "m", 1.0, 4.0), {"sensitivity": 2.0}),
+        (LaplaceEvent(part, LaplaceRelease(4.0), "m", time="t"), {"sensitivity": 2.0}),
         (pure(part, 0.5), {"epsilon": 1.0}),
         (
-            GuaranteeEvent(part, "t", "add-remove", "record", "m", 0.5, 1e-6),
+            GuaranteeEvent(part, Guarantee(0.5, 1e-6), "m", time="t"),
             {"epsilon": 1.0, "delta": pytest.approx((1 + math.exp(0.5)) * 1e-6)},
         ),
         (
-            SelectionEvent(
-                part, "t", "add-remove", "record", "exponential", "additive", 0.5, "exact", 1.0, 0.5, 3, "s"
-            ),
+            SelectionEvent(part, Selection(0.5, 0.5), "additive", "exact", 1.0, 3, "s", time="t"),
             {"certified_epsilon": 1.0},
         ),
     ):
         found = as_replace_one(event)
-        assert {name: getattr(found, name) for name in changes} == changes
-        assert (found.dataset, found.adjacency, found.unit) == (touched, "replace-one", "record")
+        assert {name: getattr(found.mechanism, name) for name in changes} == changes
+        assert (found.dataset, found.mechanism.adjacency, found.mechanism.unit) == (touched, "replace-one", "record")
         assert as_replace_one(found) == found
         assert type(found) is type(event)
 
 
 def test_what_is_no_release_stays_as_it_is():
     for event in (
-        NonPrivateEvent(ranged(0, 10, "values"), "t", "add-remove", "record", "all"),
-        ProvenanceEvent(ranged(0, 10, "values"), "t", "add-remove", "record", "dp", "s"),
+        NonPrivateEvent(ranged(0, 10, "values"), Unprotected(), "all", time="t"),
+        ProvenanceEvent(ranged(0, 10, "values"), "dp", "s", time="t"),
     ):
         assert as_replace_one(event) is event
 
@@ -385,9 +398,8 @@ def test_parts_of_two_files_with_common_rows_are_not_known_to_be_apart(cut):
 
 def test_a_first_draw_looks_at_whoever_it_may_share():
     draw = SelectionEvent(
-        ranged(0, HALF, "values"), "t", "add-remove", "record", "exponential", "additive", 0.5, "exact", 1.0, 0.5, 3, "s",
-        adaptive=False,
-    )  # fmt: skip
+        ranged(0, HALF, "values"), Selection(0.5, 0.5, adaptive=False), "additive", "exact", 1.0, 3, "s", time="t"
+    )
     Ledger([pure(ranged(HALF, HASHES, "values"), 0.1)]).append(draw)
     for before in (
         pure(FILE, 0.1),
@@ -451,3 +463,129 @@ def test_references_of_before_are_read_as_the_costlier_case():
 def test_neither_as_before_nor_as_now(body):
     with pytest.raises(ArtifactError, match="reference to records: unknown or missing field"):
         ref_from_json(body)
+
+
+# --- as lists of parts ---
+
+
+def statistic(start, stop, eps, name="a", key="k1", cut="places"):
+    ref = DatasetRef("d", name, key, start, stop, cut)
+    return GuaranteeEvent(ref, Guarantee(eps), f"{start}", time="t")
+
+
+def layout(events):
+    return [(ref.id, ref.start, ref.stop, {event.mechanism.epsilon for event in part}) for ref, part in parts(events)]
+
+
+def test_disjoint_ranges_compose_in_parallel():
+    events = [statistic(0, 100, 0.5), statistic(100, 200, 0.3)]
+    assert layout(events) == [("a", 0, 100, {0.5}), ("a", 100, 200, {0.3})]
+    assert total_epsilon(events, 1e-12) == total_epsilon(events[:1], 1e-12) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_overlapping_ranges_add_up_where_they_overlap():
+    events = [statistic(0, 100, 0.5), statistic(99, 200, 0.3), statistic(150, 300, 0.4)]
+    assert layout(events) == [
+        ("a", 0, 99, {0.5}),
+        ("a", 99, 100, {0.5, 0.3}),
+        ("a", 100, 150, {0.3}),
+        ("a", 150, 200, {0.3, 0.4}),
+        ("a", 200, 300, {0.4}),
+    ]
+    assert total_epsilon(events, 1e-12) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_gaps_and_other_data_are_kept_apart():
+    events = [statistic(0, 10, 0.5), statistic(20, 30, 0.3), statistic(0, 30, 0.4, "b")]
+    assert layout(events) == [("a", 0, 10, {0.5}), ("a", 20, 30, {0.3}), ("b", 0, 30, {0.4})]
+
+
+def test_other_keys_count_everywhere():
+    """What their ids stand for cannot be compared, so that they may be the same records."""
+    events = [statistic(0, 10, 0.5), statistic(20, 30, 0.3), statistic(0, 5, 0.2, "b", "k2")]
+    assert layout(events) == [
+        ("a", 0, 10, {0.5, 0.2}),
+        ("a", 20, 30, {0.3, 0.2}),
+        ("b", 0, 5, {0.5, 0.3, 0.2}),
+    ]
+    assert total_epsilon(events, 1e-12) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_neighbouring_ranges_that_were_treated_alike_are_one_part():
+    events = [statistic(0, 30, 0.5), statistic(10, 20, 0.5, "b")]
+    assert [(ref.start, ref.stop) for ref, _ in parts(events)] == [(0, 30), (10, 20)]
+    assert parts([]) == []
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 8), st.integers(1, 8), st.sampled_from(["a", "b"]), st.sampled_from(["k1", "k1", "k2"])
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_parts_cover_every_record(ranges):
+    """Record by record: for each there is a part that holds every event that may have touched it, and nothing less."""
+    events = [statistic(start, start + size, 0.1 * (n + 1), f, k) for n, (start, size, f, k) in enumerate(ranges)]
+    found = parts(events)
+    for event in events:
+        own = event.dataset
+        for record in range(own.start, own.stop):
+            one = DatasetRef("d", own.id, own.key_id, record, record + 1, "places")
+            touching = {e for e in events if e.dataset.may_overlap(one)}
+            assert any(touching <= set(part) for _, part in found)
+    for _, part in found:  # and no part adds up ranges of one dataset that share no record
+        for key in {(e.dataset.key_id, e.dataset.id) for e in part}:
+            same = [e.dataset for e in part if (e.dataset.key_id, e.dataset.id) == key]
+            keys = {e.dataset.key_id for e in part}
+            assert len(keys) > 1 or max(ref.start for ref in same) < min(ref.stop for ref in same)
+
+
+def test_profiles_are_one_for_each_part():
+    events = [statistic(0, 100, 0.5), statistic(100, 200, 0.3)]
+    tops = [float(profile.delta(np.array([0.0]))[0]) for profile in profiles(events)]
+    assert tops == pytest.approx([math.tanh(0.25), math.tanh(0.15)], rel=1e-3)
+    part = ranged(0, 100, "places")
+    for event in (NonPrivateEvent(part, Unprotected(), "scores"), pure(part, 600.0)):
+        with pytest.raises(InputError) as caught:
+            profiles([event])
+        assert str(caught.value) == (
+            "mine[0:100]: there is no curve to draw: something was released without protection, or at an epsilon above 500"
+        )
+
+
+# --- statements, and what is known of events ---
+
+
+def provenance(kind):
+    return ProvenanceEvent(FILE, kind, "set", time="t")
+
+
+def test_what_costs_nothing():
+    assert total_epsilon([], DELTA) == 0
+    assert total_epsilon([provenance("data-free"), provenance("public"), provenance("dp")], DELTA) == 0
+    assert total_epsilon([BudgetEvent(FILE, 1.0, DELTA)], DELTA) == 0
+    events = [pure(FILE, 0.5)]
+    assert total_epsilon([provenance("dp"), *events], DELTA) == total_epsilon(events, DELTA) > 0
+
+
+@pytest.mark.parametrize("among", [0, 1])
+def test_private_provenance_is_infinite(among):
+    assert total_epsilon([provenance("private"), *[pure(FILE, 0.5)] * among], DELTA) == math.inf
+
+
+def test_stated_relations():
+    response = RandomizedResponseEvent(FILE, RandomizedResponse(0.1, 2), "labels")
+    revealed = NonPrivateEvent(FILE, Unprotected(), "scores")
+    events = [pure(FILE, 0.1), response, revealed, provenance("dp"), BudgetEvent(FILE, 1.0, DELTA)]
+    assert stated_relations(events) == ["add-remove", "replace-one"]
+
+
+def test_unknown_event_is_refused():
+    """A kind without a cost must never pass as free."""
+    with pytest.raises(InputError) as caught:
+        total_epsilon([Event(FILE)], DELTA)
+    assert str(caught.value) == "the accountant does not know the event Event"

@@ -12,7 +12,7 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
 from dpltm.privacy import gdp, pld
-from dpltm.privacy.mechanisms import BoundedRange, Gaussian, Guarantee, Laplace, SampledGaussian
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, LaplaceLoss, SampledGaussianLoss
 
 Q = 256 / 60000
 
@@ -33,7 +33,7 @@ def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
 
     At delta near 1e-11 a Fourier transform without an allowance would be below the truth somewhere on this table.
     """
-    profile = pld.compose({Gaussian(math.sqrt(steps) / mu): steps})
+    profile = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps})
     deltas = [delta for delta in (1e-2, 1e-5, 1e-8, 1e-11, 1e-13) if delta < gdp.delta(0, mu)]
     epsilons = np.array([gdp.epsilon(delta, mu) for delta in deltas])
     exact, found = gaussian_delta(epsilons, mu), profile.delta(epsilons)
@@ -50,13 +50,13 @@ def test_the_rounding_is_needed():
         for steps in (300, 1000, 3000, 10_000):
             epsilons = np.linspace(gdp.epsilon(1e-11, mu), gdp.epsilon(1e-13, mu), 9)
             exact = gaussian_delta(epsilons, mu)
-            profile = pld.compose({Gaussian(math.sqrt(steps) / mu): steps})
+            profile = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps})
             bare = np.max([losses.delta(epsilons) for losses in profile.body], axis=0)
             below += int((bare < exact).sum())
             assert (profile.delta(epsilons) >= exact).all()
             for delta in (1e-11, 1e-10):
                 assert profile.epsilon(delta) >= gdp.epsilon(delta, mu)
-            beside = pld.compose({Gaussian(math.sqrt(steps) / mu): steps}, 1e-7)
+            beside = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps}, 1e-7)
             assert all(beside.delta(np.array([x]))[0] >= y for x, y in zip(epsilons, exact, strict=True))
     assert below > 0
 
@@ -65,9 +65,9 @@ def test_the_rounding_is_needed():
 def test_low_sampling_rates_are_covered_too(sigma, rate, steps):
     """Nearly every loss is one and the same there, so that rounding piles up more than for Gaussians: against transforms
     of the same discretised losses in long double."""
-    profile = pld.compose({SampledGaussian(sigma, rate, False): steps})
+    profile = pld.compose({SampledGaussianLoss(sigma, rate, False): steps})
     width = profile.body[0]._width
-    single = SampledGaussian(sigma, rate, False).pld(width)
+    single = SampledGaussianLoss(sigma, rate, False).pld(width)
     for found, pmf in zip(profile.body, (single._pmf_remove, single._pmf_add), strict=True):
         pmf = pmf.to_dense_pmf()
         size = fft.next_fast_len(2 * max(found._count, pmf.size))
@@ -95,7 +95,7 @@ def test_low_sampling_rates_are_covered_too(sigma, rate, steps):
 def test_different_gaussians_compose_exactly(log_sigma, steps, log_delta):
     """mu adds up in squares, whatever the mixture of noises."""
     sigma = 10**log_sigma
-    mechanisms = {Gaussian(sigma * (1 + place)): count for place, count in enumerate(steps)}
+    mechanisms = {GaussianLoss(sigma * (1 + place)): count for place, count in enumerate(steps)}
     mu = math.sqrt(sum(count / mechanism.noise_multiplier**2 for mechanism, count in mechanisms.items()))
     exact = gdp.epsilon(10**log_delta, mu)
     assert exact * (1 - 1e-9) <= pld.compose(mechanisms).epsilon(10**log_delta) <= exact * 1.001 + 1e-4
@@ -107,7 +107,7 @@ def test_pure_composition(epsilon, count):
     heads = np.arange(count + 1)
     losses = (2 * heads - count) * epsilon
     likely = binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))
-    profile = pld.compose({Guarantee(epsilon): count})
+    profile = pld.compose({GuaranteeLoss(epsilon): count})
     for x in np.linspace(0, count * epsilon, 7):
         exact = float((likely * np.maximum(-np.expm1(x - losses), 0)).sum())
         found = float(profile.delta(np.array([x]))[0])
@@ -117,7 +117,7 @@ def test_pure_composition(epsilon, count):
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
 def test_guarantees_that_may_fail(delta):
     """k of them fail with chance 1 - (1-d)^k, and only then tell all."""
-    profile = pld.compose({Guarantee(0.5, delta): 3})
+    profile = pld.compose({GuaranteeLoss(0.5, delta): 3})
     assert profile.delta(np.array([1.51]))[0] == pytest.approx(1 - (1 - delta) ** 3, rel=1e-5)
     assert math.isinf(profile.epsilon(2.9 * delta if delta < 0.01 else 0.27))
     assert profile.epsilon(3.1 * delta) <= 1.5 * 1.003
@@ -129,13 +129,16 @@ def test_guarantees_that_may_fail(delta):
 def test_every_resolution_is_an_upper_bound(resolution):
     """30 full steps, known exactly; a coarser grid may only raise epsilon."""
     exact = gdp.epsilon(1e-5, math.sqrt(30) / 3)
-    found = pld.compose({Gaussian(3.0): 30}, resolution=resolution).epsilon(1e-5)
+    found = pld.compose({GaussianLoss(3.0): 30}, resolution=resolution).epsilon(1e-5)
     assert exact <= found <= exact * (1.001 if resolution.least > 1000 else 1.2)
 
 
 def test_losses_are_read_as_dp_accounting_reads_them():
     """Its loops over every loss are the oracle of our sums."""
-    for loss_distribution in (SampledGaussian(1.0, 0.1, False).pld(1e-2), SampledGaussian(0.7, 0.3, True).pld(1e-2)):
+    for loss_distribution in (
+        SampledGaussianLoss(1.0, 0.1, False).pld(1e-2),
+        SampledGaussianLoss(0.7, 0.3, True).pld(1e-2),
+    ):
         found = pld.Losses.of(loss_distribution)
         pmfs = [loss_distribution._pmf_remove, loss_distribution._pmf_add][: len(found)]
         for losses, pmf in zip(found, pmfs, strict=True):
@@ -157,7 +160,7 @@ def test_losses_are_read_as_dp_accounting_reads_them():
 def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, log_delta):
     """delta at the epsilon that was found fits, and a little before it does not."""
     delta = 10**log_delta
-    profile = pld.compose({SampledGaussian(sigma, rate, replace_one): steps}, draw, pld.QUICK)
+    profile = pld.compose({SampledGaussianLoss(sigma, rate, replace_one): steps}, draw, pld.QUICK)
     found = profile.epsilon(delta)
     assert found >= 0
     assert profile.delta(np.array([found + draw / 4000]))[0] <= delta * (1 + 1e-6) + 1e-13
@@ -175,7 +178,7 @@ def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, 
 @pytest.mark.parametrize(("draw", "mu"), [(0.5, 0.6), (0.05, 2.0), (3.0, 0.4)])
 def test_draw_is_the_largest_over_its_pairs(draw, mu):
     """Beside a Gaussian every pair's delta is known exactly, and so is their largest, but for the grid over t."""
-    profile = pld.compose({Gaussian(1 / mu): 1}, draw)
+    profile = pld.compose({GaussianLoss(1 / mu): 1}, draw)
     losses = np.linspace(0, draw, 4001)
     large = chance(losses, draw)
     epsilons = np.linspace(0, draw + gdp.epsilon(1e-8, mu), 9)
@@ -206,17 +209,17 @@ def test_draw_alone(draw, delta):
     if math.tanh(draw / 4) > delta:
         exact = brentq(lambda x: (1 - math.exp((x - draw) / 2)) ** 2 + delta * math.expm1(-draw), 0, draw, xtol=1e-14)
     assert pld.compose({}, draw).epsilon(delta) == pytest.approx(exact, abs=1e-9)
-    assert exact - 1e-9 <= pld.compose({BoundedRange(draw): 1}).epsilon(delta) <= exact + 1e-3 * draw
+    assert exact - 1e-9 <= pld.compose({BoundedRangeLoss(draw): 1}).epsilon(delta) <= exact + 1e-3 * draw
 
 
 @pytest.mark.parametrize("draw", [1e-3, 0.3])
 def test_draw_first_costs_no_more_than_draw_anywhere(draw):
     """And no less than nothing, and no more than its epsilon on top; with a long reach of epsilons too."""
-    steps = {SampledGaussian(0.6, 0.05, False): 500}
+    steps = {SampledGaussianLoss(0.6, 0.05, False): 500}
     for delta in (1e-8, 1e-2):
         without = pld.compose(steps).epsilon(delta)
         first = pld.compose(steps, draw).epsilon(delta)
-        anywhere = pld.compose({**steps, BoundedRange(draw): 1}).epsilon(delta)
+        anywhere = pld.compose({**steps, BoundedRangeLoss(draw): 1}).epsilon(delta)
         assert without <= first <= min(anywhere, without + draw) + 1e-4
 
 
@@ -224,7 +227,7 @@ def test_draw_table_for_a_long_curve():
     """A small draw under a wide range of epsilons has few parts: coarser, and still above the exact largest."""
     draw, mu = 1e-3, 4.0
     epsilons = np.linspace(0, 30, 40)
-    found = pld.compose({Gaussian(1 / mu): 1}, draw).delta(epsilons)
+    found = pld.compose({GaussianLoss(1 / mu): 1}, draw).delta(epsilons)
     assert (found >= gaussian_delta(epsilons, mu)).all()
     assert (found <= gaussian_delta(epsilons - 2.5 * draw, mu) + 1e-11).all()
 
@@ -235,7 +238,7 @@ def test_few_parts_are_still_above_every_pair(draw, span):
     parts = int(pld.DRAW_TABLE * draw / span)
     assert parts < 8
     epsilons = draw / parts * np.arange(3 * parts)
-    found = pld.compose({Gaussian(1.0): 1}, draw).delta(np.append(epsilons, span))
+    found = pld.compose({GaussianLoss(1.0): 1}, draw).delta(np.append(epsilons, span))
     losses = np.linspace(0, draw, 4001)
     large = chance(losses, draw)
     for x, value in zip(epsilons, found, strict=False):
@@ -253,19 +256,19 @@ def test_nothing_costs_nothing():
 
 
 def test_beneath_the_rounding_nothing_is_certified():
-    profile = pld.compose({SampledGaussian(1.0, 0.01, False): 1000})
+    profile = pld.compose({SampledGaussianLoss(1.0, 0.01, False): 1000})
     assert profile.epsilon(profile.rounding) == math.inf
     assert profile.epsilon(1e-9) < math.inf
 
 
 def test_losses_beyond_float64():
     """e^x leaves float64 at 709: the second term is left out, which only adds."""
-    profile = pld.compose({Gaussian(0.02): 1})
+    profile = pld.compose({GaussianLoss(0.02): 1})
     exact = gdp.epsilon(1e-5, 50.0)
     assert exact > 1000
     assert exact <= profile.epsilon(1e-5) <= exact * 1.001
     assert 1e-5 <= profile.delta(np.array([0.0, exact]))[1] <= 1.5e-5
-    near = pld.compose({Gaussian(1 / 36): 1})
+    near = pld.compose({GaussianLoss(1 / 36): 1})
     for x in (690.0, 701.0, 705.0, 709.0, 715.0):
         assert (
             math.exp(gdp._log_delta(x, 36.0)) * (1 - 1e-9) <= near.delta(np.array([x]))[0] <= ndtr(18 - x / 36) * 1.001
@@ -275,10 +278,10 @@ def test_losses_beyond_float64():
 @pytest.mark.parametrize("order", [1, -1])
 def test_order_is_free(order):
     mechanisms = [
-        (SampledGaussian(1.0, 0.1, False), 20),
-        (Laplace(0.3), 2),
-        (BoundedRange(0.2), 3),
-        (Guarantee(0.1, 1e-9), 1),
+        (SampledGaussianLoss(1.0, 0.1, False), 20),
+        (LaplaceLoss(0.3), 2),
+        (BoundedRangeLoss(0.2), 3),
+        (GuaranteeLoss(0.1, 1e-9), 1),
     ]
     found = pld.compose(dict(mechanisms[::order]), 0.1).epsilon(1e-5)
     assert found == pytest.approx(pld.compose(dict(mechanisms), 0.1).epsilon(1e-5), rel=1e-9)
@@ -287,5 +290,5 @@ def test_order_is_free(order):
 @pytest.mark.parametrize("coarse", [False, True])
 def test_the_coarse_flag(coarse):
     """A million steps with little noise would need more points than there are."""
-    steps = {SampledGaussian(0.3, 0.5, False): 10**6} if coarse else {SampledGaussian(1.1, Q, False): 14062}
+    steps = {SampledGaussianLoss(0.3, 0.5, False): 10**6} if coarse else {SampledGaussianLoss(1.1, Q, False): 14062}
     assert pld.compose(steps).coarse is coarse

@@ -15,33 +15,35 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import (
     BudgetEvent,
     DatasetRef,
-    GaussianEvent,
-    GuaranteeEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
     ProvenanceEvent,
-    RandomizedResponseEvent,
-    SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.trade_off import curves, sentence
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.trade_off import curves, curves_of_events, sentence
 
 DATA = DatasetRef("mnist", "f1", "k1", 0, 60000, "places")
-COMMON = (DATA, "t", "add-remove", "record")
-FIRST = SelectionEvent(*COMMON, "exponential", "additive", 0.5, "exact", 0.1, 0.5, 15, "s", False)
-LAPLACE = LaplaceEvent(*COMMON, "a mean", 1.5, 1.0)
-GAUSSIAN = GaussianEvent(*COMMON, "a sum", 3.0, 2.0)
-GUARANTEE = GuaranteeEvent(*COMMON, "a count", 1.0, 0.0)
-PUBLIC = ProvenanceEvent(*COMMON, "public", "s")
+FIRST = Selection(0.5, 0.5, adaptive=False)
+LAPLACE = LaplaceRelease(1.0, 1.5)
+GAUSSIAN = GaussianRelease(2.0, 3.0)
+GUARANTEE = Guarantee(1.0)
+PUBLIC = ProvenanceEvent(DATA, "public", "s", time="t")
 ALPHAS = np.array([0.0, 1e-4, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0])
 
 
 def training(steps, rate, sigma, adjacency="add-remove"):
-    return TrainingEvent(DATA, "t", adjacency, "record", rate, steps, sigma, 1.0, None, "clip 1", 10)
+    return NoisySgd(rate, steps, sigma, adjacency=adjacency)
 
 
 def randomized(eps, categories):
-    return RandomizedResponseEvent(DATA, "t", "replace-one", "record", "labels", eps, categories)
+    return RandomizedResponse(eps, categories)
 
 
 def at(found, alphas=ALPHAS):
@@ -73,7 +75,6 @@ MANY = [
     [randomized(2.0, 5)],
     [replace(GUARANTEE, epsilon=8.0)],
     [training(10, 1.0, 0.3)],
-    [PUBLIC],
     [],
 ]
 
@@ -159,8 +160,8 @@ def test_the_epsilon_curve_of_a_draw(eps, adaptive):
 
 
 def test_nothing_released_tells_nothing():
-    for events in ([], [PUBLIC], [BudgetEvent(*COMMON, 1.0, 1e-5)]):
-        assert at(curves(events)) == pytest.approx(1 - ALPHAS, abs=1e-12)
+    for found in (curves([]), curves_of_events([]), curves_of_events([PUBLIC, BudgetEvent(DATA, 1.0, 1e-5)])):
+        assert at(found) == pytest.approx(1 - ALPHAS, abs=1e-12)
 
 
 # Attackers.
@@ -273,13 +274,6 @@ def test_more_releases_leave_fewer_misses():
     assert steps[0][4] > steps[1][4] > steps[2][4]
 
 
-def test_the_worst_part_counts():
-    """Disjoint records: whoever is attacked, the curve of the part that was treated worst holds."""
-    half = replace(DATA, stop=30000), replace(DATA, start=30000)
-    weak, strong = replace(training(1, 1.0, 0.5), dataset=half[0]), replace(training(1, 1.0, 4.0), dataset=half[1])
-    assert at(curves([weak, strong])) == pytest.approx(at(curves([weak])), abs=1e-4)
-
-
 # The nominal curve.
 
 
@@ -304,8 +298,7 @@ def test_no_central_limit_of_a_draw():
 @pytest.mark.parametrize(
     "event",
     [
-        NonPrivateEvent(*COMMON, "scores"),
-        replace(PUBLIC, provenance="private"),
+        Unprotected(),
         training(1, 0.1, 0.0),
         replace(GUARANTEE, epsilon=1000.0),
     ],
@@ -314,8 +307,21 @@ def test_nothing_to_draw(event):
     with pytest.raises(InputError) as caught:
         curves([training(10, 0.1, 1.0), event])
     assert str(caught.value) == (
-        "mnist[0:60000]: there is no curve to draw: something was released without protection, or at an epsilon above 500"
+        "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"
     )
+
+
+def test_curves_of_a_ledger():
+    """Whoever is attacked, the curve of the part that was treated worst holds; what has no curve is named."""
+    halves = [replace(DATA, start=start, stop=start + 30000) for start in (0, 30000)]
+    mechanisms = (training(10, 0.1, 1.0), training(1, 1.0, 3.0))
+    events = [TrainingEvent(ref, sgd, "clip 1", 10) for ref, sgd in zip(halves, mechanisms, strict=True)]
+    both, first, last = curves_of_events(events), curves([mechanisms[0]]), curves([mechanisms[1]])
+    worst = np.minimum([first.misses_at(alpha) for alpha in ALPHAS], [last.misses_at(alpha) for alpha in ALPHAS])
+    assert at(both) == pytest.approx(worst, abs=1e-3)
+    assert both.mu == max(first.mu, last.mu)
+    with pytest.raises(InputError, match=r"^mnist\[0:60000\]: there is no curve to draw: "):
+        curves_of_events([replace(PUBLIC, provenance="private")])
 
 
 def test_a_guarantee_that_may_fail():

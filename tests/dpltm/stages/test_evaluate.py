@@ -18,8 +18,9 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import ref_to_json
-from dpltm.privacy.events import ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.events import ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.run import Run
 from dpltm.stages.evaluate import evaluate
 
@@ -36,7 +37,7 @@ TRAINED = digits(0, 600, (600, 700))
 
 
 def event(ref: Any, multiplier: float = 3.0) -> TrainingEvent:
-    return TrainingEvent(ref, now(), "add-remove", "record", 0.5, 10, multiplier, 1.0, None, "clip(C=1)", 9)
+    return TrainingEvent(ref, NoisySgd(0.5, 10, multiplier), "clip(C=1)", 9)
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Led
 
 def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
     public = ledger.registry.reference(digits(1000, 1200, None, "public"), public=True)
-    ledger.append(ProvenanceEvent(public, now(), "add-remove", "record", "public", "ab" * 32))
+    ledger.append(ProvenanceEvent(public, "public", "ab" * 32))
     assert evaluate(run, digits(700, 900, (1000, 1100), "other")).records == 100
 
 

@@ -16,6 +16,7 @@ from dpltm.features.normalisation import NORM
 from dpltm.models import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.stages.front import (
     FeatureSources,
     TrainedNetwork,
@@ -52,9 +53,9 @@ def sources(registry, **changes) -> FeatureSources:
 
 def trained(registry, **changes) -> TrainedNetwork:
     records = registry.reference(PUBLIC)
-    event = TrainingEvent(records, TIME, "add-remove", "record", 0.5, 10, 3.0, 1.0, None, "clip(C=1)", 9)
+    event = TrainingEvent(records, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 9, time=TIME)
     other = registry.reference(images(2, name="others"))
-    elsewhere = GaussianEvent(other, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+    elsewhere = GaussianEvent(other, GaussianRelease(20.0), "moments", time=TIME)
     parameters = {name: value.detach() for name, value in build(SPEC, 0).named_parameters()}
     values = {
         **{"name": "a.run", "spec": SPEC, "parameters": parameters, "bounds": (0.0, 255.0), "feature_map": None},
@@ -219,12 +220,12 @@ def test_events_that_a_map_comes_from(registry):
     found = with_feature_map(
         PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given)
     ).feature_map.centred_at(torch.zeros(7))
-    told = ProvenanceEvent(given.records, TIME, "add-remove", "record", "dp", found.uncentred.label)
+    told = ProvenanceEvent(given.records, "dp", found.uncentred.label, time=TIME)
     assert is_origin_event(told, found)
     assert is_origin_event(given.events[0], found)
     assert not is_origin_event(given.events[1], found)
     assert not is_origin_event(told, None)
-    tuned = ProvenanceEvent(given.records, TIME, "add-remove", "record", "public", "settings of dpltm tune")
+    tuned = ProvenanceEvent(given.records, "public", "settings of dpltm tune", time=TIME)
     assert is_origin_event(tuned, None)
 
 

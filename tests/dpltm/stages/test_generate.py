@@ -16,8 +16,9 @@ from dpltm.data import Dataset, from_arrays
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.stages import generate_dp
 from dpltm.stages.generate import generate, plan, planned_report
@@ -222,7 +223,7 @@ def test_a_plan_runs_once():
 def test_a_budget_on_the_records_holds(epsilon):
     ledger = Ledger()
     ref = ledger.registry.reference(PRIVATE)
-    ledger.append(BudgetEvent(ref, now(), "add-remove", "record", 1.0, 1e-5))
+    ledger.append(BudgetEvent(ref, 1.0, 1e-5))
     if epsilon > 1:
         with pytest.raises(BudgetError, match="above the budget of 1 set on"):
             plan(PRIVATE, options_of("dp-train", epsilon=epsilon), ledger, QUIET)
@@ -290,6 +291,12 @@ REFUSED = [
         {"criterion": "random", "prune": "1.5"},
         "`prune`: 1.5 is not between 0 and 1; a rate is the fraction of live weights dropped",
     ),
+    (
+        {"criterion": "foresight"},
+        "`criterion`: 'foresight' is not one of magnitude, inputs, random, init-magnitude, synflow, structured, dp-train,"
+        " dp-synthetic",
+    ),
+    ({"provenance": "public", "scope": "net"}, "`scope`: 'net' is not one of layer, global"),
     ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
     ({"provenance": "public", "batch_size": 201}, "`batch_size`: 201 is more than the 200 records of mine"),
     ({"provenance": "public", "batch_size": 0}, "`batch_size`: 0 is not a positive whole number"),
@@ -375,7 +382,7 @@ def test_records_that_were_declared_public_are_not_spent_on():
 
 def test_nothing_is_certified_after_an_unprotected_release():
     ledger = Ledger()
-    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", "all of it"))
+    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), Unprotected(), "all of it"))
     with pytest.raises(BudgetError):
         plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
 

@@ -16,8 +16,9 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.privacy.events import BudgetEvent, Event, ProvenanceEvent, TrainingEvent, now
+from dpltm.privacy.events import BudgetEvent, Event, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
 
@@ -206,7 +207,7 @@ def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger:
 
 
 def budget(ref: Any, epsilon: float) -> BudgetEvent:
-    return BudgetEvent(ref, now(), "add-remove", "record", epsilon, 1e-5)
+    return BudgetEvent(ref, epsilon, 1e-5)
 
 
 def test_a_budget_has_room_for_what_it_says(scheme: Scheme, registry: RecordRegistry, ledger: Ledger) -> None:
@@ -245,11 +246,11 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(
 
 
 def declared(ref: Any) -> Event:
-    return ProvenanceEvent(ref, now(), "add-remove", "record", "public", "ab" * 32)
+    return ProvenanceEvent(ref, "public", "ab" * 32)
 
 
 def trained(ref: Any) -> Event:
-    return TrainingEvent(ref, now(), "add-remove", "record", 0.5, 2, 2.0, 1.0, None, "clip(C=1)", 9)
+    return TrainingEvent(ref, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9)
 
 
 @pytest.mark.parametrize(

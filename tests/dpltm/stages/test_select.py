@@ -14,14 +14,16 @@ from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.privacy.events import BudgetEvent, NonPrivateEvent, ProvenanceEvent, SelectionEvent, now
+from dpltm.privacy.events import BudgetEvent, NonPrivateEvent, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.selection import SelectionPlan
 from dpltm.stages import generate as generate_stage
 from dpltm.stages import select as select_stage
 from dpltm.stages.select import plan, planned_report, select, select_public
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet, Winner
+from entries import having
 
 QUIET = Services()
 ASKED = SelectOptions(eps1=0.5, score="additive")
@@ -138,7 +140,7 @@ def test_draws_that_the_tickets_come_from_are_entered_as_well(public):
 
 
 def test_a_draw_under_replace_one_is_entered_for_that_relation(public):
-    winner = drawn(public, options=replace(ASKED, adjacency="replace-one"))
+    winner = drawn(public, options=having(ASKED, adjacency="replace-one"))
     assert winner.events[0].adjacency == winner.privacy.certified.adjacency == "replace-one"
 
 
@@ -231,6 +233,8 @@ REFUSED = [
         ({"eps1": value}, f"`eps1`: {value} is not a positive number; 0.1 is DPLTM's")
         for value in (0.0, -1.0, math.inf)
     ),
+    ({"eps1": 1.0, "score": "sum"}, "`score`: 'sum' is not one of product, additive"),
+    ({"eps1": 1.0, "adjacency": "swap"}, "`adjacency`: 'swap' is not one of add-remove, replace-one"),
     ({"eps1": 1e7}, "`eps1`: 1e+07 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
     ({"eps1": 1.0, "nu": -1.0}, "`nu`: -1.0 is not a number >= 0; 50 is DPLTM's"),
     ({"eps1": 1.0, "lam": -1.0}, "`lam`: -1.0 is not a number >= 0"),
@@ -287,7 +291,7 @@ def test_records_that_the_ledger_has_down_as_public(public):
 @pytest.mark.parametrize("reveal", [False, True])
 def test_a_budget_on_the_records_holds(public, reveal):
     ledger = Ledger()
-    ledger.append(BudgetEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", 1.0, 1e-5))
+    ledger.append(BudgetEvent(ledger.registry.reference(PRIVATE), 1.0, 1e-5))
     if reveal:
         with pytest.raises(BudgetError, match="above the budget of 1 set on"):
             plan(public, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
@@ -372,5 +376,5 @@ def test_a_draw_is_what_its_event_says(public):
 
 def test_an_unprotected_release_before_is_no_obstacle_to_a_draw_but_certifies_nothing(public):
     ledger = Ledger()
-    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), now(), "add-remove", "record", "all of it"))
+    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), Unprotected(), "all of it"))
     assert drawn(public, ledger=ledger).privacy.certified.epsilon == math.inf

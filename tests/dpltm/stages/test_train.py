@@ -18,9 +18,9 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.generation import accuracy
 from dpltm.models import ModelSpec
 from dpltm.noise import SecureSource
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.parts import total_epsilon
 from dpltm.run import Run
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
@@ -150,7 +150,7 @@ def test_the_run():
     assert plan.dataset.test is not None
     assert run.metrics[-1]["accuracy"] == accuracy(run.model, *tensors(plan.dataset.test, plan.dataset, Services()))
     assert (run.ledger, run.events) == (plan.ledger, plan.ledger.events)
-    assert epsilon(run.events, 1e-5) == run.privacy.certified.epsilon
+    assert total_epsilon(run.events, 1e-5) == run.privacy.certified.epsilon
     config = run.config
     assert (config["model"], config["round"], config["expected_batch"]) == ("mlp:8", 2, 50)
     assert (config["options"]["noise_multiplier"], config["options"]["batch_size"]) == (2.0, None)

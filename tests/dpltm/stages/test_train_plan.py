@@ -14,7 +14,7 @@ from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.models import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import ref_to_text
 from dpltm.privacy.events import (
     SETTINGS,
@@ -23,16 +23,17 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
     TrainingEvent,
-    now,
 )
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.words import describe
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh, from_round, from_winner, starting_point
 from dpltm.stages.train import NO_NAMED_LEDGER, facts, planned_report
 from dpltm.stages.train_checks import check_options
 from dpltm.stages.train_plan import plan
 from dpltm.ticket_set import Winner
+from entries import having
 from stage_cases import CLASSES, FEATURES, SPEC, a_draw, planned, records, ticket_set
 
 DENSE = ModelSpec("mlp", FEATURES, CLASSES)
@@ -217,7 +218,7 @@ def test_a_public_ticket_costs_nothing(ledger):
     plan = planned(ledger=ledger, noise_multiplier=5.0)
     assert (plan.lineage, plan.sources) == ((), (plan.start.tickets.source,))
     assert plan.event.dataset == plan.records
-    assert planned_report(plan).certified.epsilon == epsilon([plan.event], 1e-5)
+    assert planned_report(plan).certified.epsilon == total_epsilon([plan.event], 1e-5)
 
 
 def test_a_ticket_made_with_no_mechanism_is_said_on_its_own_records(ledger):
@@ -228,7 +229,7 @@ def test_a_ticket_made_with_no_mechanism_is_said_on_its_own_records(ledger):
         (said,) = plan.lineage
         assert (kinds([said]), said.dataset, said.provenance) == (["provenance"], tickets.source, "private")
         report = planned_report(plan)
-        assert report.certified.epsilon == (epsilon([plan.event], 1e-5) if certified is None else certified)
+        assert report.certified.epsilon == (total_epsilon([plan.event], 1e-5) if certified is None else certified)
         assert any("with no mechanism" in note for note in report.notes)
 
 
@@ -248,7 +249,7 @@ def test_what_a_dp_ticket_spent_is_entered_on_its_records(ledger):
     plan = planned(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
     assert kinds(plan.lineage) == ["training", "provenance"]
     assert all(event.dataset.surely_overlaps(theirs) for event in plan.lineage)
-    assert planned_report(plan).certified.epsilon == epsilon([plan.event], 1e-5)
+    assert planned_report(plan).certified.epsilon == total_epsilon([plan.event], 1e-5)
     again = planned(ledger=Ledger(plan.lineage, registry=ledger.registry), start=plan.start, noise_multiplier=5.0)
     assert again.lineage == ()
 
@@ -258,9 +259,7 @@ def test_public_records_cannot_be_private(ledger):
         "tickets: its tickets were made from records1, declared public, and records1 shares records with it; the same"
         " records cannot be private here: take another `subset` or `dataset`, or generate with `provenance` private"
     )
-    told = ProvenanceEvent(
-        ledger.registry.reference(records(0), public=True), now(), "add-remove", "record", "public", "x"
-    )
+    told = ProvenanceEvent(ledger.registry.reference(records(0), public=True), "public", "x")
     ledger.append(told)
     assert refusal(ledger=ledger, epsilon=1.0).startswith("`dataset`: the ledger has records0 down as public")
 
@@ -305,7 +304,7 @@ def test_a_draw_that_enters_after_other_releases_counts_as_a_later_one(ledger):
     drawn = a_draw(ledger.registry.reference(records(0)), tickets, adaptive=False)
     ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)
     plan = planned(ledger=ledger, start=from_winner(Winner(2, (drawn,), (), tickets)), noise_multiplier=5.0)
-    assert plan.lineage == (replace(drawn, adaptive=True),)
+    assert plan.lineage == (having(drawn, adaptive=True),)
 
 
 def test_a_draw_on_other_records_is_entered_on_them(ledger):
@@ -317,7 +316,7 @@ def test_a_draw_on_other_records_is_entered_on_them(ledger):
     assert [event.dataset for event in plan.lineage] == [theirs]
     assert theirs in plan.sources
     report = planned_report(plan)
-    assert report.certified.epsilon == epsilon([plan.event], 1e-5)
+    assert report.certified.epsilon == total_epsilon([plan.event], 1e-5)
     assert "the winner was drawn on other records, records2, and depends on them" in report.notes
 
 
@@ -360,8 +359,8 @@ def test_the_budget_covers_what_the_ledger_holds(ledger):
     plan = planned(ledger=ledger, start=from_round(tickets, 2), epsilon=1.0)
     certified = planned_report(plan).certified.epsilon
     assert 0.998 < certified <= 1
-    assert epsilon([plan.event], 1e-5) < 0.85
-    assert certified == epsilon([*ledger.events, plan.event], 1e-5)
+    assert total_epsilon([plan.event], 1e-5) < 0.85
+    assert certified == total_epsilon([*ledger.events, plan.event], 1e-5)
 
 
 REMEDY = (
@@ -375,8 +374,8 @@ def test_a_spent_budget(ledger, budget):
     spent = planned(ledger=ledger, steps=30, epsilon=budget).event
     ledger.append(spent)
     assert refusal(BudgetError, ledger=ledger, steps=30, epsilon=budget) == (
-        f"budget: on these records epsilon {epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}), which"
-        f" leaves less than 2 % of {budget:g}, nothing but noise{REMEDY}"
+        f"budget: on these records epsilon {total_epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}),"
+        f" which leaves less than 2 % of {budget:g}, nothing but noise{REMEDY}"
     )
     assert planned(ledger=ledger, steps=30, epsilon=2 * budget).event.steps == 30  # as the message says
 
@@ -431,7 +430,7 @@ def test_a_paper_s_budget_is_divided_nominally(ledger):
 
 def test_nothing_is_left_where_a_release_had_no_protection(ledger):
     ref = ledger.registry.reference(records(0))
-    ledger.append(NonPrivateEvent(ref, now(), "add-remove", "record", "scores"))
+    ledger.append(NonPrivateEvent(ref, Unprotected(), "scores"))
     assert refusal(BudgetError, ledger=ledger, epsilon=1.0) == (
         "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state"
         " the noise with `noise_multiplier` instead of `epsilon`"
@@ -441,7 +440,7 @@ def test_nothing_is_left_where_a_release_had_no_protection(ledger):
 
 def test_a_budget_that_is_set_on_the_records(ledger):
     ref = ledger.registry.reference(records(0))
-    ledger.append(BudgetEvent(ref, now(), "add-remove", "record", 1.0, 1e-5))
+    ledger.append(BudgetEvent(ref, 1.0, 1e-5))
     assert refusal(BudgetError, ledger=ledger, epsilon=2.0).startswith("budget: this would bring records0 to epsilon ")
     assert planned(ledger=ledger, epsilon=1.0).event.steps == 2
 
@@ -467,12 +466,12 @@ def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
     told, mean = plan.lineage
     assert (kinds([told, mean]), mean) == (["provenance", "gaussian"], plan.centre)
     assert mean.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
-    certified = epsilon([mean, plan.event], 1e-5)
+    certified = total_epsilon([mean, plan.event], 1e-5)
     assert planned_report(plan).certified.epsilon == certified
     assert 1.99 < certified <= 2
     # a fifth of the budget, where noise adds up by its inverse square
-    alone = replace(mean, noise_multiplier=mean.noise_multiplier * math.sqrt(0.2))
-    assert epsilon([alone], 1e-5) == pytest.approx(2, rel=5e-3)
+    alone = having(mean, noise_multiplier=mean.noise_multiplier * math.sqrt(0.2))
+    assert total_epsilon([alone], 1e-5) == pytest.approx(2, rel=5e-3)
     assert any("20 % of the budget" in note for note in planned_report(plan).notes)
 
 

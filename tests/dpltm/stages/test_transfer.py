@@ -20,6 +20,7 @@ from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, ProvenanceKind, SelectionEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.transfer import StatedFront, check_options, front_of_import, imported_set, plan_transfer, transfer
 from dpltm.ticket_set import Parent, TicketSet, Winner
@@ -37,13 +38,12 @@ def images(count: int = 30, shape: tuple[int, ...] = (6, 6), classes: int = 3, *
 
 def draw(second: int, **changes: Any) -> SelectionEvent:
     event = SelectionEvent(
-        RECORDS, f"2026-01-01T00:00:{second:02}Z", "add-remove", "record", "exponential", "additive", 0.1, "exact", 0.01,
-        0.1, 3, "cd" * 32,
-    )  # fmt: skip
+        RECORDS, Selection(0.1, 0.1), "additive", "exact", 0.01, 3, "cd" * 32, time=f"2026-01-01T00:00:{second:02}Z"
+    )
     return replace(event, **changes)
 
 
-QUERY = GaussianEvent(RECORDS, TIME, "add-remove", "record", "moments", 1.0, 20.0)
+QUERY = GaussianEvent(RECORDS, GaussianRelease(20.0), "moments", time=TIME)
 SET = TicketSet(
     body=BODY, name="mine", criterion="random", provenance="dp", source=RECORDS, config={"a": 1}, events=(QUERY,),
     draws=(draw(1),), ledger=Ledger(),

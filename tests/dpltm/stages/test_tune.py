@@ -15,8 +15,8 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, CalibrationError, InputError
 from dpltm.models import ModelSpec, build
 from dpltm.options.tune import TuneOptions
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.parts import total_epsilon
 from dpltm.stages import tune as stage
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh
@@ -79,7 +79,7 @@ def test_every_setting_has_the_noise_of_the_private_run(accountant):
     }  # fmt: skip
     for setting, event in found:
         assert event.sampling_rate == setting.batch_size / 700
-        assert 2 * (1 - 1e-3) <= epsilon([event], 1e-4, accountant) <= 2
+        assert 2 * (1 - 1e-3) <= total_epsilon([event], 1e-4, accountant) <= 2
     assert len({event.noise_multiplier for _, event in found}) == 4
 
 

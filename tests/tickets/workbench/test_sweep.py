@@ -70,11 +70,11 @@ def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -
 
 
 def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(options: Any, progress: object) -> dict[str, Any]:
+    def refuse(options: Any, progress: object, **_: object) -> dict[str, Any]:
         del options, progress
         raise InputError("`rounds`: are too many")
 
-    monkeypatch.setitem(stub_trials.BENCH.stages, "generate", refuse)  # type: ignore[misc]
+    monkeypatch.setitem(stub_trials.STAGES, "generate", refuse)
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
     folder = made(recipe, tmp_path / "s")
     assert finished(recipe, folder) == {"z"}

@@ -10,7 +10,14 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, logsumexp, ndtr, softmax
 
 from dpltm.privacy import pld
-from dpltm.privacy.mechanisms import BoundedRange, Gaussian, Guarantee, Laplace, RandomizedResponse, SampledGaussian
+from dpltm.privacy.privacy_loss import (
+    BoundedRangeLoss,
+    GaussianLoss,
+    GuaranteeLoss,
+    LaplaceLoss,
+    RandomizedResponseLoss,
+    SampledGaussianLoss,
+)
 
 WIDTH = 2.0**-10
 
@@ -40,7 +47,7 @@ def gaussian_delta(eps, mu):
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 8.0])
 def test_gaussian(sigma):
     epsilons = np.linspace(-2, 1 / sigma**2 + 3 / sigma, 60)
-    dominates(Gaussian(sigma), [lambda x: gaussian_delta(x, 1 / sigma)], epsilons, 1e-6)
+    dominates(GaussianLoss(sigma), [lambda x: gaussian_delta(x, 1 / sigma)], epsilons, 1e-6)
 
 
 def removed_delta(eps, sigma, rate):
@@ -65,7 +72,7 @@ def added_delta(eps, sigma, rate):
 @pytest.mark.parametrize(("sigma", "rate"), [(0.4, 0.01), (1.0, 0.1), (1.0, 0.7), (3.0, 0.5)])
 def test_sampled_gaussian_add_remove(sigma, rate):
     exact = [lambda x: removed_delta(x, sigma, rate), lambda x: added_delta(x, sigma, rate)]
-    dominates(SampledGaussian(sigma, rate, False), exact, np.linspace(-1, 1 / sigma**2 + 2 / sigma, 80), 1e-6)
+    dominates(SampledGaussianLoss(sigma, rate, False), exact, np.linspace(-1, 1 / sigma**2 + 2 / sigma, 80), 1e-6)
 
 
 def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
@@ -87,7 +94,7 @@ def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
 @pytest.mark.parametrize(("sigma", "rate"), [(0.4, 0.01), (0.5, 0.3), (1.0, 0.9)])
 def test_sampled_gaussian_replace_one(sigma, rate):
     epsilons = np.linspace(-1, 0.5 / sigma**2 + 2 / sigma, 60)
-    dominates(SampledGaussian(sigma, rate, True), [lambda x: replaced_delta(x, sigma, rate)], epsilons, 1e-6)
+    dominates(SampledGaussianLoss(sigma, rate, True), [lambda x: replaced_delta(x, sigma, rate)], epsilons, 1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 5.0])
@@ -97,7 +104,9 @@ def test_laplace(epsilon):
     def exact(x):
         return 1 - math.exp(x) if x < -epsilon else max(0.0, -math.expm1((x - epsilon) / 2))
 
-    dominates(Laplace(epsilon), [exact], np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61), 1e-5, width=epsilon / 1024)
+    dominates(
+        LaplaceLoss(epsilon), [exact], np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61), 1e-5, width=epsilon / 1024
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "categories"), [(0.5, 2), (0.5, 5), (3.0, 10)])
@@ -108,7 +117,7 @@ def test_randomized_response(epsilon, categories):
     first[0] = second[1] = rare * math.exp(epsilon)
     epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61)
     exact = [lambda x: hockey_stick(first, second, x)]
-    dominates(RandomizedResponse(epsilon, categories), exact, epsilons, 1e-3, width=epsilon / 1024)
+    dominates(RandomizedResponseLoss(epsilon, categories), exact, epsilons, 1e-3, width=epsilon / 1024)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (2.0, 0.0), (0.5, 0.01)])
@@ -119,7 +128,7 @@ def test_guarantee(epsilon, delta):
     second = [0.0, 1 - delta - coin, coin, delta]
     epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61)
     exact = [lambda x: hockey_stick(first, second, x)]
-    dominates(Guarantee(epsilon, delta), exact, epsilons, 1e-3, width=epsilon / 1024)
+    dominates(GuaranteeLoss(epsilon, delta), exact, epsilons, 1e-3, width=epsilon / 1024)
 
 
 # Bounded range.
@@ -136,21 +145,21 @@ def two_outcomes(loss, epsilon):
 def test_bounded_range_profile_is_the_largest_over_its_pairs(epsilon):
     epsilons = np.linspace(-1.3 * epsilon, 1.3 * epsilon, 27)
     brute = [max(hockey_stick(*two_outcomes(t, epsilon), x) for t in np.linspace(0, epsilon, 2001)) for x in epsilons]
-    found = BoundedRange(epsilon).profile(epsilons)
+    found = BoundedRangeLoss(epsilon).profile(epsilons)
     assert (found >= np.array(brute) - 1e-14).all()
     assert found == pytest.approx(brute, abs=1e-6)
     for x in np.linspace(-epsilon, epsilon, 9):  # reached where the proof says it is
         at_best = hockey_stick(*two_outcomes((x + epsilon) / 2, epsilon), x)
-        assert BoundedRange(epsilon).profile(np.array([x]))[0] == pytest.approx(at_best, abs=1e-14)
+        assert BoundedRangeLoss(epsilon).profile(np.array([x]))[0] == pytest.approx(at_best, abs=1e-14)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
 def test_bounded_range_pld(epsilon):
     """Off the grid too, and well below what pure DP alone gives."""
-    mechanism = BoundedRange(epsilon)
+    mechanism = BoundedRangeLoss(epsilon)
     epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 97)
     dominates(mechanism, [lambda x: float(mechanism.profile(np.array([x]))[0])], epsilons, 1e-4, width=epsilon / 1024)
-    pure = profile(Guarantee(epsilon), [0.0], epsilon / 1024)[0]
+    pure = profile(GuaranteeLoss(epsilon), [0.0], epsilon / 1024)[0]
     assert profile(mechanism, [0.0], epsilon / 1024)[0] == pytest.approx(math.tanh(epsilon / 4), rel=1e-4)
     assert pure == pytest.approx(math.tanh(epsilon / 2), rel=1e-4)
 
@@ -168,7 +177,7 @@ def test_bounded_range_dominates_real_exponential_mechanisms(epsilon, moves, mon
     factor = epsilon if monotone else epsilon / 2
     first, second = softmax(factor * scores), softmax(factor * (scores + (np.abs(shifts) if monotone else shifts)))
     epsilons = np.linspace(-epsilon, epsilon, 25)
-    mechanism = BoundedRange(epsilon)
+    mechanism = BoundedRangeLoss(epsilon)
     for pair in ((first, second), (second, first)):
         assert (mechanism.profile(epsilons) >= [hockey_stick(*pair, x) - 1e-12 for x in epsilons]).all()
         spent = float(logsumexp(order * np.log(pair[0]) + (1 - order) * np.log(pair[1]))) / (order - 1)
@@ -183,21 +192,23 @@ def test_exponential_mechanisms_reach_the_bound():
     gap = math.log(chance / (1 - chance))
     first = softmax([gap, 0.0])
     second = softmax([gap - epsilon / 2, epsilon / 2])  # scores moved by -1 and +1, times epsilon / 2
-    assert hockey_stick(first, second, x) == pytest.approx(BoundedRange(epsilon).profile(np.array([x]))[0], rel=1e-12)
+    assert hockey_stick(first, second, x) == pytest.approx(
+        BoundedRangeLoss(epsilon).profile(np.array([x]))[0], rel=1e-12
+    )
 
 
 def test_losing_the_sensitivity_factor_is_seen():
     """A mechanism drawn with epsilon instead of epsilon / 2, on scores that are not monotone, is not dominated."""
     epsilon = 1.0
     first, second = softmax([0.0, 0.0]), softmax([epsilon, -epsilon])
-    assert hockey_stick(first, second, 0.0) > BoundedRange(epsilon).profile(np.array([0.0]))[0]
+    assert hockey_stick(first, second, 0.0) > BoundedRangeLoss(epsilon).profile(np.array([0.0]))[0]
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.2, 0.3, 0.5)])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_laplace_stands_for_noise_on_every_coordinate(shares, epsilon):
     """A LaplaceEvent bounds the L1 change: however it is spread, one coordinate that takes it all is the worst."""
-    spread = pld.compose({Laplace(share * epsilon): shares.count(share) for share in shares})
+    spread = pld.compose({LaplaceLoss(share * epsilon): shares.count(share) for share in shares})
     for x in np.linspace(0, epsilon, 12):
         whole = max(0.0, -math.expm1((x - epsilon) / 2))
         assert spread.delta(np.array([x]))[0] <= whole + 3e-5  # the grid, at the atom of the loss
@@ -206,13 +217,13 @@ def test_laplace_stands_for_noise_on_every_coordinate(shares, epsilon):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        SampledGaussian(0.8, 0.1, False),
-        SampledGaussian(0.8, 0.1, True),
-        Gaussian(2.0),
-        Laplace(0.7),
-        RandomizedResponse(0.7, 4),
-        Guarantee(0.7),
-        BoundedRange(0.7),
+        SampledGaussianLoss(0.8, 0.1, False),
+        SampledGaussianLoss(0.8, 0.1, True),
+        GaussianLoss(2.0),
+        LaplaceLoss(0.7),
+        RandomizedResponseLoss(0.7, 4),
+        GuaranteeLoss(0.7),
+        BoundedRangeLoss(0.7),
     ],
     ids=lambda mechanism: type(mechanism).__name__,
 )
@@ -234,4 +245,4 @@ def test_renyi_and_losses_tell_one_story(mechanism, order):
         found.append(math.log(moment) / (order - 1))
     spent = mechanism.renyi(order)
     assert max(found) >= spent * (1 - 1e-4)
-    assert isinstance(mechanism, BoundedRange) or max(found) == pytest.approx(spent, rel=5e-3)
+    assert isinstance(mechanism, BoundedRangeLoss) or max(found) == pytest.approx(spent, rel=5e-3)

@@ -11,8 +11,10 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.privacy.accountant import central_limit, central_limit_mu, collect, epsilon, profiles
+from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.composition import compose
+from dpltm.privacy.describe import describe
 from dpltm.privacy.events import (
     BudgetEvent,
     DatasetRef,
@@ -25,17 +27,28 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger, check_budgets, report
-from dpltm.privacy.mechanisms import BoundedRange, Gaussian, Guarantee, Laplace, SampledGaussian
+from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
 from dpltm.privacy.odometer import Odometer
-from dpltm.privacy.units import unit_of
-from dpltm.privacy.words import describe
+from dpltm.privacy.parts import OnRecord, mechanisms_of, profiles, total_epsilon
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, LaplaceLoss, SampledGaussianLoss
+from dpltm.privacy.privacy_unit import unit_of
+from dpltm.privacy.report import report
+from entries import having
 
 DATA = DatasetRef("movielens", "a" * 64, "k1", 0, 800167, "places")
 OTHER = DatasetRef("imdb", "b" * 64, "k1")
 DELTA = 1e-5
-RECORD = TrainingEvent(DATA, "t", "add-remove", "record", 0.01, 100, 1.0, 1.0, None, "clip 1", 10)
-USER = replace(RECORD, unit="user", dataset=replace(DATA, stop=2**63 - 1))
+RECORD = TrainingEvent(DATA, NoisySgd(0.01, 100, 1.0), "clip 1", 10, time="t")
+USER = replace(having(RECORD, unit="user"), dataset=replace(DATA, stop=2**63 - 1))
 
 
 @pytest.mark.parametrize(
@@ -45,26 +58,26 @@ USER = replace(RECORD, unit="user", dataset=replace(DATA, stop=2**63 - 1))
         ([RECORD], "record"),
         ([USER], "user"),
         ([USER, RECORD], "record"),
-        ([USER, ProvenanceEvent(DATA, "t", "add-remove", "record", "private", "s")], "user"),
-        ([USER, BudgetEvent(DATA, "t", "add-remove", "record", 1.0, 1e-5)], "user"),
-        ([USER, NonPrivateEvent(DATA, "t", "add-remove", "record", "all")], "user"),
+        ([USER, ProvenanceEvent(DATA, "private", "s", time="t")], "user"),
+        ([USER, BudgetEvent(DATA, 1.0, 1e-5, time="t")], "user"),
+        ([USER, NonPrivateEvent(DATA, Unprotected(), "all", time="t")], "user"),
     ],
 )
 def test_together_they_protect_the_smaller(events, unit):
-    assert unit_of(events) == unit
+    assert unit_of(mechanisms_of(events)) == unit
 
 
 @pytest.mark.parametrize("rate", [0.01, 1.0])
 def test_users_alone_cost_what_records_alone_cost(rate):
-    record, user = (replace(event, sampling_rate=rate, noise_multiplier=8.0) for event in (RECORD, USER))
-    assert epsilon([user], DELTA) == epsilon([record], DELTA)
-    assert central_limit([user], DELTA) == central_limit([record], DELTA)
+    record, user = (having(event, sampling_rate=rate, noise_multiplier=8.0) for event in (RECORD, USER))
+    assert total_epsilon([user], DELTA) == total_epsilon([record], DELTA)
+    assert approximate([user.mechanism], DELTA) == approximate([record.mechanism], DELTA)
 
 
 def test_a_release_for_records_is_worth_nothing_to_a_user():
-    assert epsilon([RECORD], DELTA, unit="user") == math.inf
-    assert epsilon([USER, RECORD], DELTA, unit="user") == math.inf
-    assert epsilon([USER], DELTA, unit="user") == epsilon([USER], DELTA) < math.inf
+    assert total_epsilon([RECORD], DELTA, unit="user") == math.inf
+    assert total_epsilon([USER, RECORD], DELTA, unit="user") == math.inf
+    assert total_epsilon([USER], DELTA, unit="user") == total_epsilon([USER], DELTA) < math.inf
 
 
 def divergence(noise, rate, first, second, x):
@@ -84,16 +97,16 @@ def divergence(noise, rate, first, second, x):
 @given(st.floats(0.5, 4.0), st.floats(0.05, 1.0), st.floats(-1, 1), st.floats(-1, 1))
 def test_one_step_for_users_covers_any_change_of_what_one_user_contributes(noise, rate, first, second):
     """Bounded by 1 before and after, and 0 for a user who was not there."""
-    user = replace(USER, steps=1, noise_multiplier=noise, sampling_rate=rate)
-    found = epsilon([user], 1e-3, unit="record")
+    user = having(USER, steps=1, noise_multiplier=noise, sampling_rate=rate)
+    found = total_epsilon([user], 1e-3, unit="record")
     for before, after in ((first, second), (1.0, -1.0), (-1.0, 1.0), (0.0, second), (first, 0.0)):
         assert divergence(noise, rate, before, after, found) <= 1e-3 + 1e-6
 
 
 def test_to_count_a_release_for_users_once_would_be_too_little():
     """The control: the epsilon for a user does not hold for one rating of a user who has others."""
-    user = replace(USER, steps=1, noise_multiplier=2.0, sampling_rate=0.5)
-    for_user, for_record = epsilon([user], 1e-3), epsilon([user], 1e-3, unit="record")
+    user = having(USER, steps=1, noise_multiplier=2.0, sampling_rate=0.5)
+    for_user, for_record = total_epsilon([user], 1e-3), total_epsilon([user], 1e-3, unit="record")
     assert divergence(2.0, 0.5, 1.0, 0.0, for_user) <= 1e-3 + 1e-6
     assert divergence(2.0, 0.5, 1.0, -1.0, for_user) > 2e-3
     true = brentq(lambda x: divergence(2.0, 0.5, 1.0, -1.0, x) - 1e-3, 0, 10)
@@ -102,52 +115,52 @@ def test_to_count_a_release_for_users_once_would_be_too_little():
 
 
 def test_a_release_for_users_counts_as_one_where_a_record_is_replaced_at_twice_the_sensitivity():
-    replaced = replace(RECORD, adjacency="replace-one", noise_multiplier=0.5, sensitivity=2.0)
-    assert epsilon([USER], DELTA, unit="record") == epsilon([replaced], DELTA)
-    assert collect([USER], "record").mechanisms == {SampledGaussian(0.5, 0.01, True): 100}
+    replaced = having(RECORD, adjacency="replace-one", noise_multiplier=0.5, sensitivity=2.0)
+    assert total_epsilon([USER], DELTA, unit="record") == total_epsilon([replaced], DELTA)
+    assert compose(mechanisms_of([USER]), "record").losses == {SampledGaussianLoss(0.5, 0.01, True): 100}
 
 
 def test_both_units_compose_for_a_record():
-    total = epsilon([RECORD, USER], DELTA)
-    assert collect([RECORD, USER]).mechanisms == {
-        SampledGaussian(1.0, 0.01, False): 100,
-        SampledGaussian(0.5, 0.01, True): 100,
+    total = total_epsilon([RECORD, USER], DELTA)
+    assert compose(mechanisms_of([RECORD, USER])).losses == {
+        SampledGaussianLoss(1.0, 0.01, False): 100,
+        SampledGaussianLoss(0.5, 0.01, True): 100,
     }
-    apart = epsilon([RECORD], DELTA / 2) + epsilon([USER], DELTA / 2, unit="record")
-    assert epsilon([USER], DELTA, unit="record") < total < apart
+    apart = total_epsilon([RECORD], DELTA / 2) + total_epsilon([USER], DELTA / 2, unit="record")
+    assert total_epsilon([USER], DELTA, unit="record") < total < apart
     for accountant in ("rdp", "ma"):
-        assert epsilon([RECORD, USER], DELTA, accountant) > total
-    assert central_limit([RECORD, USER], DELTA) > central_limit([USER], DELTA, "record")
-    assert central_limit_mu([RECORD, USER]) > central_limit_mu([RECORD])
+        assert total_epsilon([RECORD, USER], DELTA, accountant) > total
+    assert approximate([RECORD.mechanism, USER.mechanism], DELTA) > approximate([USER.mechanism], DELTA, unit="record")
+    assert central_limit_mu([RECORD.mechanism, USER.mechanism]) > central_limit_mu([RECORD.mechanism])
 
 
 def test_full_batches_of_both_units_are_gaussians():
     """Closed form: precisions add up, those of users four times over."""
-    record, user = (replace(event, sampling_rate=1.0, steps=3, noise_multiplier=10.0) for event in (RECORD, USER))
+    record, user = (having(event, sampling_rate=1.0, steps=3, noise_multiplier=10.0) for event in (RECORD, USER))
     mu = math.sqrt(3 / 100 + 3 * 4 / 100)
     exact = brentq(lambda x: ndtr(-x / mu + mu / 2) - math.exp(x) * ndtr(-x / mu - mu / 2) - DELTA, 0, 20)
-    assert exact <= epsilon([record, user], DELTA) <= 1.001 * exact
-    (found,) = collect([record, user]).mechanisms
+    assert exact <= total_epsilon([record, user], DELTA) <= 1.001 * exact
+    (found,) = compose(mechanisms_of([record, user])).losses
     assert found.noise_multiplier == pytest.approx(1 / mu)
 
 
 @pytest.mark.parametrize(
     ("event", "mechanism"),
     [
-        (GaussianEvent(DATA, "t", "add-remove", "user", "a mean", 1.0, 3.0), Gaussian(1.5)),
-        (LaplaceEvent(DATA, "t", "add-remove", "user", "a mean", 1.0, 2.0), Laplace(1.0)),
+        (GaussianEvent(DATA, GaussianRelease(3.0, unit="user"), "a mean", time="t"), GaussianLoss(1.5)),
+        (LaplaceEvent(DATA, LaplaceRelease(2.0, unit="user"), "a mean", time="t"), LaplaceLoss(1.0)),
         (
-            SelectionEvent(DATA, "t", "add-remove", "user", "exponential", "additive", 0.5, "exact", 1.0, 0.5, 3, "s"),
-            BoundedRange(1.0),
+            SelectionEvent(DATA, Selection(0.5, 0.5, unit="user"), "additive", "exact", 1.0, 3, "s", time="t"),
+            BoundedRangeLoss(1.0),
         ),
         (
-            GuaranteeEvent(DATA, "t", "add-remove", "user", "a count", 0.5, 1e-9),
-            Guarantee(1.0, (1 + math.exp(0.5)) * 1e-9),
+            GuaranteeEvent(DATA, Guarantee(0.5, 1e-9, unit="user"), "a count", time="t"),
+            GuaranteeLoss(1.0, (1 + math.exp(0.5)) * 1e-9),
         ),
     ],
 )
 def test_other_releases_for_users_by_two_steps(event, mechanism):
-    ((found, count),) = collect([event], "record").mechanisms.items()
+    ((found, count),) = compose(mechanisms_of([event]), "record").losses.items()
     assert (type(found), count) == (type(mechanism), 1)
     assert astuple(found) == pytest.approx(astuple(mechanism))
 
@@ -155,23 +168,23 @@ def test_other_releases_for_users_by_two_steps(event, mechanism):
 @pytest.mark.parametrize(
     "event",
     [
-        GuaranteeEvent(DATA, "t", "add-remove", "user", "a count", 50.0, 1e-9),
-        GuaranteeEvent(DATA, "t", "add-remove", "user", "a count", 1e6, 1e-300),
-        replace(USER, noise_multiplier=1.5e-3),
+        GuaranteeEvent(DATA, Guarantee(50.0, 1e-9, unit="user"), "a count", time="t"),
+        GuaranteeEvent(DATA, Guarantee(1e6, 1e-300, unit="user"), "a count", time="t"),
+        having(USER, noise_multiplier=1.5e-3),
     ],
 )
 def test_what_two_steps_leave_nothing_of(event):
-    assert epsilon([event], 1e-3, unit="record") == math.inf
+    assert total_epsilon([event], 1e-3, unit="record") == math.inf
 
 
 def test_no_rule_under_replace_one():
     """A rating replaced by one of another user changes two users."""
-    user, record = (replace(event, adjacency="replace-one") for event in (USER, RECORD))
-    assert epsilon([user], DELTA) == epsilon([record], DELTA)
-    response = RandomizedResponseEvent(DATA, "t", "replace-one", "user", "labels", 1.0, 5)
+    user, record = (having(event, adjacency="replace-one") for event in (USER, RECORD))
+    assert total_epsilon([user], DELTA) == total_epsilon([record], DELTA)
+    response = RandomizedResponseEvent(DATA, RandomizedResponse(1.0, 5, unit="user"), "labels", time="t")
     for events in ([user, record], [response, record]):
         with pytest.raises(InputError) as error:
-            epsilon(events, DELTA)
+            total_epsilon(events, DELTA)
         assert str(error.value) == (
             "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
             " use one unit throughout, or separate ledgers"
@@ -180,26 +193,26 @@ def test_no_rule_under_replace_one():
 
 def test_one_unit_for_all_datasets_of_a_figure():
     """Users of one dataset beside records of another: for a record, what is for users counts twice there too."""
-    elsewhere = replace(RECORD, dataset=OTHER, noise_multiplier=100.0)
-    assert epsilon([USER, elsewhere], DELTA) == epsilon([USER], DELTA, unit="record")
+    elsewhere = replace(having(RECORD, noise_multiplier=100.0), dataset=OTHER)
+    assert total_epsilon([USER, elsewhere], DELTA) == total_epsilon([USER], DELTA, unit="record")
     assert len(profiles([USER, elsewhere])) == 2
 
 
 def test_a_report_states_the_unit_and_says_what_it_does_not_cover():
     both = report([RECORD, USER], DELTA, "add-remove")
-    assert (both.certified.unit, both.certified.epsilon) == ("record", epsilon([RECORD, USER], DELTA))
+    assert (both.certified.unit, both.certified.epsilon) == ("record", total_epsilon([RECORD, USER], DELTA))
     assert both.notes[1] == (
         "there are releases for users, which count at twice their sensitivity here: one record more or less changes what its"
         " user contributes from one bounded value to another; nothing is certified for a user"
     )
     users = report([USER], DELTA, "add-remove")
-    assert (users.certified.unit, users.certified.epsilon) == ("user", epsilon([USER], DELTA))
+    assert (users.certified.unit, users.certified.epsilon) == ("user", total_epsilon([USER], DELTA))
     assert not any("releases for" in note for note in users.notes)
     asked = report([RECORD, USER], DELTA, "add-remove", unit="user")
     assert (asked.certified.unit, asked.certified.epsilon) == ("user", math.inf)
     assert asked.notes[1] == (
         "there are releases for single records, which certify nothing for a user, who may have many; for one record"
-        f" everything together is certified at epsilon {epsilon([RECORD, USER], DELTA):.4g}"
+        f" everything together is certified at epsilon {total_epsilon([RECORD, USER], DELTA):.4g}"
     )
     assert asked.to_json()["certified"] == {
         "epsilon": "inf", "delta": DELTA, "accountant": "pld", "adjacency": "add-remove", "unit": "user",
@@ -208,13 +221,19 @@ def test_a_report_states_the_unit_and_says_what_it_does_not_cover():
 
 
 def test_a_budget_for_users_and_one_for_records_stand_beside_each_other():
-    for_user = BudgetEvent(USER.dataset, "2026-01-01", "add-remove", "user", 0.5, DELTA)
+    for_user = BudgetEvent(USER.dataset, 0.5, DELTA, "user", time="2026-01-01")
     for_record = replace(for_user, unit="record", epsilon=0.8)
-    quiet = replace(USER, noise_multiplier=3.0)
-    assert epsilon([quiet], DELTA) < 0.5 < epsilon([USER], DELTA) < 0.8 < epsilon([USER], DELTA, unit="record")
+    quiet = having(USER, noise_multiplier=3.0)
+    assert (
+        total_epsilon([quiet], DELTA)
+        < 0.5
+        < total_epsilon([USER], DELTA)
+        < 0.8
+        < total_epsilon([USER], DELTA, unit="record")
+    )
     ledger = Ledger([for_user, for_record])
     ledger.append(quiet)
-    for events, figure, budget in (((USER,), epsilon([USER, quiet], DELTA), 0.5), ((RECORD,), math.inf, 0.5)):
+    for events, figure, budget in (((USER,), total_epsilon([USER, quiet], DELTA), 0.5), ((RECORD,), math.inf, 0.5)):
         with pytest.raises(BudgetError) as error:
             check_budgets(ledger.events, events)
         assert f"to epsilon {figure:.4g} at delta 1e-05, above the budget of {budget}" in str(error.value)
@@ -223,18 +242,19 @@ def test_a_budget_for_users_and_one_for_records_stand_beside_each_other():
 
 
 def test_noise_is_calibrated_for_the_unit_of_the_plan():
-    plan = calibrate_noise(2.0, DELTA, USER)
-    assert 1.998 <= epsilon([plan], DELTA) <= 2.0
+    for_record, for_user = RECORD.mechanism, USER.mechanism
+    assert 1.998 <= epsilon([calibrate_noise(2.0, DELTA, for_user)], DELTA) <= 2.0
     with pytest.raises(BudgetError, match="on these records epsilon inf goes to"):
-        calibrate_noise(2.0, DELTA, USER, [RECORD])
-    after = calibrate_noise(20.0, DELTA, RECORD, [USER])
-    assert 19.98 <= epsilon([USER, after], DELTA) <= 20.0
+        calibrate_noise(2.0, DELTA, for_user, OnRecord(DATA, (RECORD,)))
+    after = calibrate_noise(20.0, DELTA, for_record, [for_user])
+    assert 19.98 <= epsilon([for_user, after], DELTA) <= 20.0
 
 
 def test_the_odometer_counts_for_the_unit_of_the_plan():
-    assert Odometer([], USER, DELTA).after(100) == epsilon([USER], DELTA)
-    assert Odometer([RECORD], USER, DELTA).after(100) == math.inf
-    assert Odometer([USER], RECORD, DELTA).after(100) == epsilon([USER, RECORD], DELTA)
+    for_record, for_user = RECORD.mechanism, USER.mechanism
+    assert Odometer([], for_user, DELTA).after(100) == epsilon([for_user], DELTA)
+    assert Odometer([for_record], for_user, DELTA).after(100) == math.inf
+    assert Odometer([for_user], for_record, DELTA).after(100) == epsilon([for_user, for_record], DELTA)
 
 
 def test_in_words():

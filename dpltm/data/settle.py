@@ -1,0 +1,216 @@
+"""From what a file or arrays hold to a checked ``Dataset``: its public inputs settled, its splits apart, cut to a part."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import replace
+
+import numpy as np
+
+from dpltm.data import checks
+from dpltm.data.catalogue import Description
+from dpltm.data.checks import EMPTY
+from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.files import RawSplit
+from dpltm.data.rows import Rows, count_shared
+from dpltm.data.scaling import affine
+from dpltm.data.subset import WHOLE, Part, parse_subset
+from dpltm.data.tokens import texts_of
+from dpltm.errors import DataError
+
+
+def from_arrays(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    records: int | None = None,
+    name: str = "records",
+    for_training: bool = True,
+) -> Dataset:
+    """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+
+    Args:
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers.
+        y: labels, ``(n,)``, from 0 to the number of classes - 1.
+        test: features and labels of the test split, declared separate.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: public number of classes; counted on the labels if None, and noted.
+        records: public number of records; counted if None, and noted.
+        name: what messages and the ledger call them.
+        for_training: whether something is learned from them; otherwise one record will do.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    check_declared(bounds, classes, records)
+    train = RawSplit(np.asarray(x), np.asarray(y), name, "x", "y")
+    part = None if test is None else RawSplit(np.asarray(test[0]), np.asarray(test[1]), name, "x of test", "y of test")
+    return take_part(
+        settle(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training
+    )
+
+
+def settle(
+    name: str,
+    train: RawSplit,
+    part: RawSplit | None,
+    description: Description | None,
+    declared: tuple[tuple[float, float] | None, int | None],
+    tables: tuple[int, ...],
+    *,
+    separate: bool,
+) -> Dataset:
+    """Splits as they were read, checked, with their public inputs.
+
+    Args:
+        name: of the dataset.
+        train, part: training and test split.
+        description: if it is known.
+        declared: bounds and classes.
+        tables: that values are positions in.
+        separate: whether both splits come from one source, whose publication, if it has one, says that they are separate.
+    """
+    bounds, classes = declared
+    published = description is not None and description.records == len(train.x)
+    x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
+    settled_bounds = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
+    taken = y != EMPTY
+    settled_classes, classes_origin = _classes(classes, description, y[taken], train)
+    checks.check_range(y, settled_classes, train)
+    held_out = None if part is None else _checked_test(train, part, settled_classes)
+    rows = _rows(train, x, y)
+    test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y)
+    if (
+        test_rows is not None and part is not None and not (published and separate)
+    ):  # a publication says that its splits are separate
+        _check_separate(rows, test_rows, name, train, part)
+    return Dataset(
+        name=name,
+        train=Split(x, y),
+        test=held_out,
+        classes=settled_classes,
+        bounds=settled_bounds,
+        records=len(y),
+        classes_origin=classes_origin,
+        records_origin="described" if published else "counted",
+        rows=rows,
+        test_rows=test_rows,
+        known=description is not None,
+        published=published,
+        tables=tables,
+        tables_origin="counted" if description is not None and tables else "declared",
+    )
+
+
+def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
+    """The part of a dataset that was asked for, and as many records as were declared."""
+    places = len(whole.train) if whole.published else None
+    part = WHOLE if subset is None else parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
+    cut = _cut(whole, part)
+    if for_training:
+        checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
+    return cut if records is None else replace(cut, records=records, records_origin="declared")
+
+
+def _cut(whole: Dataset, part: Part) -> Dataset:
+    """Some of the records, with the public size that this part has.
+
+    Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
+    is counted on the part, so that no record outside of it has a say.
+    """
+    x, y = whole.train.x, whole.train.y
+    described = whole.records_origin == "described"
+    if part.cut == "places":
+        x, y = x[part.start : part.stop], y[part.start : part.stop]
+        records = len(y)
+    elif part.cut != "whole":
+        hashes = whole.rows.public_hashes()
+        inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
+        x, y = x[inside], y[inside]
+        records = max(1, math.floor(part.share * whole.records)) if described else len(y)
+    else:
+        records = whole.records
+    taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
+    if not taken.all():
+        x, y = x[taken], y[taken]
+    if not len(y):
+        raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
+    return replace(whole, train=Split(x, y), part=part, records=records)
+
+
+def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray) -> Rows:
+    """What identifies the records of a split; of texts what the file holds, whatever is kept of it."""
+    taken, ragged = y != EMPTY, raw.ragged
+    if not taken.all():
+        x, y = x[taken], y[taken]
+        ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
+    return Rows(x, y, raw.columns, raw.label, ragged)
+
+
+def check_declared(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> None:
+    if bounds is not None:
+        affine(bounds)
+    if classes is not None and classes < 2:
+        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
+    if records is not None and records < 1:
+        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
+
+
+def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
+    x, y = checks.checked_features(test), checks.checked_labels(test)
+    checks.check_same_features(train, test)
+    checks.check_range(y, classes, test)
+    return Split(x, y)
+
+
+def _positions(declared: tuple[float, float] | None, tables: tuple[int, ...]) -> tuple[float, float]:
+    if declared is not None:
+        raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
+    return 0.0, float(tables[0] - 1)
+
+
+def _bounds(
+    declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
+) -> tuple[float, float]:
+    if declared is not None:
+        return float(declared[0]), float(declared[1])
+    if description is not None and description.bounds is not None:
+        return description.bounds
+    dtype = train.x.dtype
+    if test is not None and test.x.dtype != dtype:
+        raise DataError(
+            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
+            "store both alike or pass `bounds` LO,HI"
+        )
+    by_dtype = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}
+    if dtype.name not in by_dtype:
+        raise DataError(
+            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
+            "since scaling by the data's own minimum and maximum would leak them"
+        )
+    return by_dtype[dtype.name]
+
+
+def _classes(
+    declared: int | None, description: Description | None, y: np.ndarray, train: RawSplit
+) -> tuple[int, Origin]:
+    if declared is not None:
+        return declared, "declared"
+    if description is not None and description.classes is not None:
+        return description.classes, "described"
+    return checks.count_classes(y, train), "counted"
+
+
+def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, test: RawSplit) -> None:
+    """Raises DataError if training records are in the test split: accuracy there would be a free look at private records."""
+    key = secrets.token_bytes(32)
+    shared = count_shared(rows.value_hashes(key), test_rows.value_hashes(key))
+    if shared:
+        raise DataError(
+            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f" {train.source}, so accuracy there would show private records; take them out, or measure with `eval_private`"
+        )

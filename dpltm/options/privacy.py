@@ -1,0 +1,89 @@
+"""What the accountant on its own is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+from dpltm.privacy.accountants import ACCOUNTANTS
+
+
+@dataclass(frozen=True)
+class SettingOptions:
+    """The public settings of a training, as the accountant sees them."""
+
+    noise_multiplier: float | None = option(
+        None, "Noise over sensitivity (under replace-one: over the doubled one).", metavar="S"
+    )
+    sampling_rate: str | None = option(
+        None, "Chance of each record to enter a step, as 0.01 or 256/60000.", metavar="Q"
+    )
+    steps: int | None = option(None, "Number of noisy steps.", metavar="T")
+    epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", metavar="N")
+    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
+    eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", metavar="E")
+    mechanism: str = option("exponential", "How that draw is made.", choices=("exponential", "permute-and-flip"))
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+
+
+@dataclass(frozen=True)
+class EpsilonOptions(SettingOptions):
+    """What a training costs, by every accountant.
+
+    pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
+    """
+
+
+@dataclass(frozen=True)
+class NoiseOptions(SettingOptions):
+    """What a budget allows: the least noise, the most steps, or the largest sampling rate.
+
+    Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the third is found. The certified epsilon of
+    what is found is at most `epsilon`, and within 0.1 % of it where whole steps and sensible settings allow.
+    """
+
+    epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", metavar="E")
+    accountant: str = option(
+        "pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS.keys()
+    )
+
+
+@dataclass(frozen=True)
+class CurveOptions(SettingOptions):
+    """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
+
+    For the settings of one training, or for everything in a ledger.
+    """
+
+    ledger: str | None = option(None, "Ledger file, instead of settings.", metavar="FILE")
+    dataset: str | None = option(None, "Only with `ledger`: name of the dataset.", metavar="NAME")
+    csv: str | None = option(None, "File to write the curves to.", metavar="FILE.csv")
+    plot: str | None = option(None, "Picture to write.", metavar="FILE.png|.svg|.pdf")
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """Explain a ledger line by line, and recompute what it comes to from the file alone."""
+
+    file: str | None = option(None, "Ledger file.", metavar="FILE", argument=True, required=True)
+    dataset: str | None = option(None, "Only what may touch the records of this name.", metavar="NAME")
+    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
+    accountant: str = option(
+        "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
+        choices=ACCOUNTANTS.keys(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BudgetOptions(DataOptions):
+    """Show the budgets that a ledger sets on records, or set one.
+
+    A budget is enforced before any release that would exceed it, by every command that uses this ledger. The last one set
+    counts; all stay on record.
+    """
+
+    file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
+    epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", metavar="E")
+    delta: float = option(1e-5, "Delta at which it is read.", metavar="D")
+    unit: str = option("record", "What it protects; user for ratings by users.", choices=("record", "user"))

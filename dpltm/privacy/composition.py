@@ -1,0 +1,190 @@
+"""Composition: many mechanisms, in whatever order, as the privacy losses that accountants add up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+    TwoSteps,
+    Unit,
+    Unprotected,
+)
+from dpltm.privacy.privacy_loss import (
+    BoundedLoss,
+    BoundedRangeLoss,
+    GaussianLoss,
+    GuaranteeLoss,
+    LaplaceLoss,
+    PrivacyLoss,
+    RandomizedResponseLoss,
+    SampledGaussianLoss,
+)
+from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, over_two_steps, unit_of
+
+MIN_NOISE = 1e-3
+"""Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
+
+MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9
+"""More noise, a lower rate or a smaller epsilon than these counts as these: a little more than it costs."""
+
+MAX_PURE = 500.0
+"""Beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What mechanisms amount to: like losses are counted together, so that their order is forgotten.
+
+    Attributes:
+        losses: how often each occurs.
+        draw: epsilon of the one exponential mechanism that came before every other release; 0 for none.
+        plain: epsilon that is added as it is, because it is too large for anything better.
+        delta: chance with which (epsilon, delta) guarantees may fail, all together.
+        private: False if something was released with no mechanism; the rest then says nothing.
+    """
+
+    losses: Counter[PrivacyLoss]
+    draw: float
+    plain: float
+    delta: float
+    private: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no loss but what is added as it is."""
+        return not self.losses and not self.draw
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Epsilon of the losses and the draw at delta 0, infinite where they have none: basic composition."""
+        return sum(_pure_epsilon(loss) * count for loss, count in self.losses.items()) + self.draw
+
+
+NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
+"""Of whatever holds a release with no mechanism."""
+
+
+def compose(mechanisms: Iterable[Mechanism], unit: Unit | None = None) -> Composition:
+    """What ``mechanisms`` that all ran on the same records amount to, for one ``unit``.
+
+    Args:
+        mechanisms: in whatever order.
+        unit: whom the figure is for; None for theirs, ``record`` where they have both (see ``privacy_unit``).
+
+    Raises:
+        InputError: a mechanism that no accountant knows, or some that are stated for different relations, or for users of
+            whom one may be replaced where one record is asked about.
+    """
+    mechanisms = tuple(mechanisms)
+    unit = unit_of(mechanisms) if unit is None else unit
+    _check_common_guarantee(mechanisms, unit)
+    losses: Counter[PrivacyLoss] = Counter()
+    draws: list[float] = []
+    precision = plain = failing = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
+    for mechanism in mechanisms:
+        if is_unprotected(mechanism) or bounds_nothing(mechanism, unit):
+            return NOT_PRIVATE
+        if neighbours_between(mechanism, unit) > 1:
+            mechanism = over_two_steps(mechanism)
+            if is_unprotected(mechanism):
+                return NOT_PRIVATE
+        match mechanism:
+            case NoisySgd(sampling_rate=1):
+                precision += mechanism.steps / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
+            case NoisySgd():
+                losses[_sampled(mechanism)] += mechanism.steps
+            case GaussianRelease():
+                precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
+            case Selection() if mechanism.certified_epsilon > MAX_PURE:
+                plain += mechanism.certified_epsilon
+            case Selection(draw="exponential", adaptive=False):
+                draws.append(max(mechanism.certified_epsilon, MIN_PURE))
+            case Selection(draw="exponential"):
+                losses[BoundedRangeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
+            case Selection():
+                losses[GuaranteeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
+            case LaplaceRelease() if mechanism.sensitivity / mechanism.scale > MAX_PURE:
+                plain += mechanism.sensitivity / mechanism.scale
+            case LaplaceRelease():
+                losses[LaplaceLoss(max(mechanism.sensitivity / mechanism.scale, MIN_PURE))] += 1
+            case RandomizedResponse() if mechanism.epsilon > MAX_PURE:
+                plain += mechanism.epsilon
+            case RandomizedResponse():
+                losses[RandomizedResponseLoss(max(mechanism.epsilon, MIN_PURE), mechanism.categories)] += 1
+            case Guarantee():
+                large = mechanism.epsilon > MAX_PURE
+                plain += mechanism.epsilon if large else 0.0
+                failing += mechanism.delta
+                if mechanism.delta or not large:
+                    remaining = MIN_PURE if large else max(mechanism.epsilon, MIN_PURE)
+                    losses[GuaranteeLoss(remaining, mechanism.delta)] += 1
+    if precision:
+        losses[GaussianLoss(precision**-0.5)] += 1
+    draws.sort()
+    for extra in draws[:-1]:  # only one can have come before everything else
+        losses[BoundedRangeLoss(extra)] += 1
+    return Composition(losses, draws[-1] if draws else 0.0, plain, failing, True)
+
+
+def is_unprotected(mechanism: Mechanism) -> bool:
+    """Whether nothing can be certified of it: there is no mechanism, no noise, or no proof.
+
+    Raises:
+        InputError: a mechanism that no accountant knows.
+    """
+    match mechanism:
+        case TwoSteps():
+            return is_unprotected(mechanism.mechanism)
+        case Unprotected():
+            return True
+        case Selection():
+            return math.isinf(mechanism.certified_epsilon)
+        case NoisySgd() | GaussianRelease():
+            return mechanism.noise_multiplier < MIN_NOISE
+        case LaplaceRelease() | RandomizedResponse() | Guarantee():
+            return False
+    raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
+
+
+def _check_common_guarantee(mechanisms: tuple[Mechanism, ...], unit: Unit) -> None:
+    """Raises InputError for mechanisms that have no relation between neighbours in common."""
+    stated = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Unprotected)]
+    relations = {mechanism.adjacency for mechanism in stated}
+    if len(relations) > 1 and not any(is_unprotected(mechanism) for mechanism in mechanisms):
+        raise InputError(
+            "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
+            " use one relation throughout, or separate ledgers"
+        )
+    if "replace-one" in relations and any(
+        mechanism.unit != unit and neighbours_between(mechanism, unit) > 1 for mechanism in stated
+    ):
+        raise InputError(
+            "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
+            " use one unit throughout, or separate ledgers"
+        )
+
+
+def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:
+    noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
+    return SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
+
+
+def _pure_epsilon(loss: PrivacyLoss) -> float:
+    """Epsilon at delta 0, infinite for what has none."""
+    return math.inf if isinstance(loss, GuaranteeLoss) and loss.delta else bounded_epsilon(loss)
+
+
+def bounded_epsilon(loss: PrivacyLoss) -> float:
+    """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
+    return loss.epsilon if isinstance(loss, BoundedLoss) else math.inf

@@ -1,0 +1,191 @@
+"""What the entries of a ledger come to: those that touched the same records compose, disjoint parts stand side by side.
+
+The accountant prices mechanisms; here it is settled which of them ran on the same records, and what the way in which a part
+was cut out of its dataset adds to each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from dpltm.errors import InputError
+from dpltm.privacy import accountant as pricing
+from dpltm.privacy.events import (
+    HASHES,
+    OPEN_END,
+    BudgetEvent,
+    Cut,
+    DatasetRef,
+    Event,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    ReleaseEvent,
+    is_release,
+)
+from dpltm.privacy.mechanisms import Adjacency, Mechanism, TwoSteps, Unit, Unprotected
+from dpltm.privacy.pld import FINE, Profile, Resolution
+from dpltm.privacy.privacy_unit import over_two_steps, unit_of
+
+
+def total_epsilon(
+    events: Iterable[Event],
+    delta: float,
+    accountant: str = "pld",
+    *,
+    resolution: Resolution = FINE,
+    unit: Unit | None = None,
+) -> float:
+    """Certified epsilon of all ``events`` together at ``delta``, for any one record or user.
+
+    Args:
+        events: what was done, in any order, on whatever records. Those that may overlap add up; see :func:`parts`.
+        delta, accountant, resolution: as ``accountant.epsilon``.
+        unit: what the figure is for; that of the events if None, ``record`` where they have both (see ``privacy_unit``).
+
+    Raises:
+        InputError: as ``accountant.epsilon``.
+
+    Guarantees:
+        Upper bound on the true epsilon of the adaptive composition of what the events state.
+    """
+    events = tuple(events)
+    unit = unit_of(mechanisms_of(events)) if unit is None else unit
+    pieces = [part for _, part in parts(events)] or [()]  # of nothing too, the arguments are checked
+    return max(
+        pricing.epsilon(mechanisms_of(part), delta, accountant, resolution=resolution, unit=unit) for part in pieces
+    )
+
+
+def mechanisms_of(events: Iterable[Event]) -> tuple[Mechanism, ...]:
+    """What ``events`` on the same records are to an accountant.
+
+    Statements that cost nothing are left out. Masks that were made from the records with no mechanism are unprotected. A
+    range of positions under add/remove is two steps away (see ``privacy_unit``), and where one was declared public, a
+    private record may have moved into it: beside a release, that is unprotected too.
+
+    Raises:
+        InputError: an event of which nothing is known. A kind without a cost must never pass as free.
+    """
+    events = tuple(events)
+    released = any(is_release(event) for event in events)
+    mechanisms: list[Mechanism] = []
+    for event in events:
+        moves = event.dataset.cut == "positions"
+        if isinstance(event, ReleaseEvent):
+            two = moves and event.mechanism.adjacency == "add-remove" and is_release(event)
+            mechanisms.append(TwoSteps(event.mechanism) if two else event.mechanism)
+        elif isinstance(event, ProvenanceEvent):
+            exposed = moves and released and event.provenance == "public"
+            mechanisms += [Unprotected()] if exposed or event.provenance == "private" else []
+        elif not isinstance(event, BudgetEvent):
+            raise InputError(f"the accountant does not know the event {type(event).__name__}")
+    return tuple(mechanisms)
+
+
+def profiles(events: Iterable[Event]) -> list[Profile]:
+    """The certified delta at every epsilon, a profile for each of the :func:`parts` of ``events``.
+
+    Raises:
+        InputError: a part for which nothing, or no curve, can be certified.
+    """
+    events = tuple(events)
+    unit = unit_of(mechanisms_of(events))
+    return [pricing.profile(mechanisms_of(part), unit=unit, records=str(ref)) for ref, part in parts(events)]
+
+
+def stated_relations(events: Iterable[Event]) -> list[Adjacency]:
+    """The relations that private events are stated for, one an event."""
+    return [event.mechanism.adjacency for event in events if isinstance(event, ReleaseEvent) and is_release(event)]
+
+
+def parts(events: Iterable[Event]) -> list[tuple[DatasetRef, tuple[Event, ...]]]:
+    """Records that were treated alike, with the events that touched them.
+
+    Parts of one dataset that a public hash of each record cuts out, or places that a published file fixes, are disjoint: a
+    neighbour differs in one of them alone, so they compose in parallel, and the largest epsilon of any part is that of the
+    whole. Hashes and places cut across each other: what is known by the one counts in every part by the other. Datasets
+    without a common record are kept apart; what cannot be told apart counts everywhere.
+
+    Args:
+        events: of one or several datasets.
+    """
+    events = tuple(events)
+    if len({event.dataset for event in events}) == 1:
+        return [(events[0].dataset, events)]
+    groups: dict[str, list[DatasetRef]] = {}
+    for event in events:
+        groups.setdefault(event.dataset.group, []).append(event.dataset)
+    pieces: list[tuple[DatasetRef, tuple[Event, ...]]] = []
+    for refs in groups.values():
+        last: tuple[DatasetRef, tuple[Event, ...]] | None = None
+        for ref in _cells(refs):
+            touching = tuple(event for event in events if event.dataset.may_overlap(ref))
+            if not any(event.dataset.group == ref.group for event in touching):
+                continue  # a gap between two ranges
+            if last and last[0].cut == ref.cut and last[0].stop == ref.start and last[1] == touching:
+                pieces[-1] = last = (replace(last[0], stop=ref.stop), touching)
+            else:
+                last = (ref, touching)
+                pieces.append(last)
+    return pieces
+
+
+def _cells(refs: list[DatasetRef]) -> Iterator[DatasetRef]:
+    """The smallest parts of one dataset that some of ``refs`` cut out of it; the whole where none does."""
+    whole = refs[0].all
+    cuts: dict[Cut, int] = {"values": HASHES, "columns": HASHES, "places": OPEN_END}
+    present = [cut for cut in cuts if any(ref.cut == cut for ref in refs)]
+    if not present:
+        yield whole
+    for cut in present:
+        edges = {edge for ref in refs if ref.cut == cut for edge in (ref.start, ref.stop)}
+        if any(ref.cut != cut for ref in refs):
+            edges |= {0, cuts[cut]}
+        for start, stop in itertools.pairwise(sorted(edges)):
+            yield replace(whole, cut=cut, start=start, stop=stop)
+
+
+def as_replace_one(event: Event) -> Event:
+    """A release stated for add/remove as one for replace-one: two steps between its neighbours, on the whole dataset."""
+    if not isinstance(event, ReleaseEvent) or not is_release(event) or event.mechanism.adjacency == "replace-one":
+        return event
+    mechanism = replace(over_two_steps(event.mechanism), adjacency="replace-one")
+    if isinstance(mechanism, Unprotected):
+        return NonPrivateEvent(event.dataset.widened, mechanism, getattr(event, "what", ""), time=event.time)
+    return replace(event, dataset=event.dataset.widened, mechanism=mechanism)
+
+
+@dataclass(frozen=True)
+class OnRecord:
+    """What a ledger holds where a plan would be entered.
+
+    Attributes:
+        dataset: the records that the plan is for.
+        events: those on record that may have touched some of them.
+    """
+
+    dataset: DatasetRef
+    events: tuple[Event, ...] = ()
+
+
+Before = Iterable[Mechanism] | OnRecord
+"""What comes before a plan: mechanisms that ran on the same records, or what a ledger holds."""
+
+
+def epsilon_with(
+    before: Before,
+    plan: Mechanism | None,
+    delta: float,
+    accountant: str = "pld",
+    *,
+    resolution: Resolution = FINE,
+    unit: Unit | None = None,
+) -> float:
+    """Certified epsilon of ``before`` and of ``plan``, if there is one, after it. Arguments as ``accountant.epsilon``."""
+    if isinstance(before, OnRecord):
+        planned = () if plan is None else (ReleaseEvent(before.dataset, plan, time=""),)
+        return total_epsilon((*before.events, *planned), delta, accountant, resolution=resolution, unit=unit)
+    mechanisms = (*before, *(() if plan is None else (plan,)))
+    return pricing.epsilon(mechanisms, delta, accountant, resolution=resolution, unit=unit)

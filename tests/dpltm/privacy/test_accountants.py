@@ -1,0 +1,75 @@
+"""The registry of accountants: light to import, read by whoever refuses, and open to another one in one line."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from dpltm.errors import InputError
+from dpltm.privacy.accountant import approximate, epsilon
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certified_by, check_certifies, register
+from dpltm.privacy.calibration import TOLERANCE, calibrate_noise
+from dpltm.privacy.mechanisms import Guarantee, LaplaceRelease, NoisySgd, Unprotected
+from dpltm.privacy.odometer import Odometer
+
+SGD = NoisySgd(0.01, 100, 1.0)
+
+
+def loose(composition, *_):
+    """Ten deviations for every release, added up as they are."""
+    return 10.0 * sum(count * loss.scale for loss, count in composition.losses.items())
+
+
+@pytest.fixture
+def added():
+    """Another accountant, for one test."""
+    register(Accountant("loose", True, "certified, absurdly loose", "this test", loose))
+    yield ACCOUNTANTS["loose"]
+    del ACCOUNTANTS["loose"], CERTIFIED["loose"]
+
+
+def test_the_registry_is_light():
+    """The command line reads its choices from it."""
+    script = (
+        "import sys, dpltm.privacy.accountants, dpltm.privacy.mechanisms, dpltm.privacy.events;"
+        "print([name for name in ('numpy', 'scipy', 'dp_accounting', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_what_there_is():
+    assert list(ACCOUNTANTS) == ["pld", "rdp", "ma", "clt"]
+    assert list(CERTIFIED) == ["pld", "rdp", "ma"]
+    assert all(name == accountant.name for name, accountant in ACCOUNTANTS.items())
+    assert [certified_by(name) for name in ACCOUNTANTS] == ["pld", "rdp", "ma", "pld"]
+
+
+@pytest.mark.usefixtures("added")
+def test_another_accountant_is_one_object():
+    each = 10 * 0.01 * math.sqrt(math.expm1(1.0))  # the deviation of one step's loss is q sqrt(e^(1/sigma^2) - 1)
+    assert epsilon([SGD], 1e-5, "loose") == pytest.approx(100 * each)
+    assert epsilon([LaplaceRelease(0.5)], 1e-5, "loose") == 2  # never above basic composition, whatever it says
+    assert epsilon([SGD, Guarantee(600.0)], 1e-5, "loose") == pytest.approx(100 * each + 600)  # added as it is
+    assert epsilon([SGD, Unprotected()], 1e-5, "loose") == math.inf
+    assert epsilon([], 1e-5, "loose") == 0
+    assert certified_by("loose") == "loose"
+    quieter = calibrate_noise(5.0, 1e-5, SGD, accountant="loose")
+    assert (1 - TOLERANCE) * 5 <= epsilon([quieter], 1e-5, "loose") <= 5
+    assert quieter.noise_multiplier > 1
+    assert Odometer([], SGD, 1e-5, "loose").after(50) == pytest.approx(50 * each)
+
+
+def test_a_name_is_taken_once(added):
+    with pytest.raises(InputError) as caught:
+        register(added)
+    assert str(caught.value) == "accountant loose: there is one of that name already; take another"
+
+
+@pytest.mark.usefixtures("added")
+def test_refusals_are_read_from_the_registry():
+    with pytest.raises(InputError, match=r"use pld, rdp, ma or loose$"):
+        check_certifies("clt")
+    with pytest.raises(InputError, match=r"known are pld, rdp, ma, clt, loose; did you mean loose\?$"):
+        approximate([SGD], 1e-5, "loos")

@@ -1,0 +1,68 @@
+"""Limits of the house: what `scripts/house.py` measures."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
+assert _spec is not None
+assert _spec.loader is not None
+house = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(house)
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, object]:
+    return house.measure(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        ("lines of cli", 3200),
+        ("modules above 400 lines", 0),
+        ("functions above 80 lines", 0),
+        ("functions with more than 8 parameters", 0),
+        ("circles", 0),
+        ("imports inside functions", 39),
+        ("raises naming flags in dpltm", 0),
+        ("words of README", 900),
+    ],
+)
+def test_limits(figures: dict[str, object], what: str, most: int) -> None:
+    assert isinstance(figures[what], int)
+    assert figures[what] <= most
+
+
+def test_what_is_measured() -> None:
+    tree = ast.parse(
+        textwrap.dedent(
+            """
+            def f(self, a, *, b):
+                import json
+                from os import path
+                raise ValueError("--seed: wrong")
+            def g():
+                raise ValueError("a - b, --- c")
+            """
+        )
+    )
+    assert house.inner_imports(tree) == 2
+    assert [house.parameters(function) for function in house.functions(tree)] == [2, 0]
+    assert house.flags_in_raises(tree) == 1
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert house.circles(graph) == [["b", "c"]]
+
+
+def test_imports_for_types_make_no_circle() -> None:
+    source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p import b\nfrom p import a\n"
+    assert house.imports(ast.parse(source), "p.c", {"p.a", "p.b", "p.c"}, False) == {"p.a"}

@@ -1,0 +1,278 @@
+"""The accountant on its own: what settings cost, what a budget allows, and what an attacker can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import BudgetError, InputError, as_flags
+from dpltm.options.privacy import CurveOptions, EpsilonOptions, NoiseOptions, SettingOptions
+from dpltm.privacy import gdp
+from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
+from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection, Unit
+from dpltm.privacy.parts import mechanisms_of, stated_relations, total_epsilon
+from dpltm.privacy.privacy_unit import unit_of
+from dpltm.privacy.report import SEARCH_NOTE, compare_central_limit, json_figure
+from dpltm.privacy.trade_off import Curves, curves, curves_of_events, sentence
+from dpltm.stages.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
+from dpltm.stages.progress import Progress
+from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
+from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.workbench.ledgers import read_ledger
+
+
+def epsilon_of(options: EpsilonOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
+    del progress
+    training, draw = _mechanisms(options, find=None)
+    mechanisms = (*draw, training)
+    figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
+    figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
+    notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
+    return as_flags(
+        {
+            **_setting(training, options),
+            **{name: json_figure(value) for name, value in figures.items()},
+            "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
+            "nominal": {
+                "noise_multiplier": slack_noise(training, options.delta),
+                "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
+            },
+            "notes": notes,
+        }
+    )
+
+
+def noise_of(options: NoiseOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy noise``: what a budget allows."""
+    del progress
+    if options.epsilon is None:
+        raise InputError("`epsilon` is missing: the whole budget, such as 1")
+    check_epsilon("epsilon", options.epsilon)
+    check_certifies(options.accountant)
+    given = {
+        "noise_multiplier": options.noise_multiplier,
+        "sampling_rate": options.sampling_rate,
+        "steps": options.steps if options.steps is not None else options.epochs,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) != 1:
+        raise InputError(
+            "`noise_multiplier`, `sampling_rate`, `steps`: give two of them; the third is what the budget allows"
+        )
+    plan, draw = _mechanisms(options, find=missing[0])
+    calibrate = {
+        "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
+    }[missing[0]]  # fmt: skip
+    try:
+        training = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+    except BudgetError:
+        alone = epsilon(draw, options.delta, options.accountant)
+        raise BudgetError(
+            f"`epsilon`, `eps1`: the draw alone costs {alone:.4g} of {options.epsilon:g}, which leaves too little for the"
+            " training; raise `epsilon` or lower `eps1`"
+        ) from None
+    spent = epsilon((*draw, training), options.delta, options.accountant)
+    notes = _relation_notes(training)
+    if spent < options.epsilon * (1 - TOLERANCE):
+        notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
+    left = options.epsilon - (options.eps1 or 0.0)
+    nominal = None
+    if missing[0] == "noise_multiplier" and left > 0:
+        mu = gdp.mu(left, options.delta)
+        nominal = {
+            "noise_multiplier": gdp.clt_noise(
+                mu, training.sampling_rate, training.steps, replace_one=training.adjacency == "replace-one"
+            ),
+            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
+        }
+    return as_flags(
+        {
+            "found": missing[0],
+            **_setting(training, options),
+            "epsilon": spent,
+            "budget": options.epsilon,
+            "accountant": options.accountant,
+            "nominal": nominal,
+            "notes": notes,
+        }
+    )
+
+
+def curve_of(options: CurveOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
+    del progress
+    asked = _asked_curve(options)
+    for flag, name in (("`csv`", options.csv), ("`plot`", options.plot)):
+        if name is not None:
+            if not name:
+                raise InputError(f"{flag}: an empty name; name a file to write")
+            check_free(Path(name))
+            check_writable(Path(name))
+    if options.plot:
+        check_plot(Path(options.plot))
+        if options.plot == options.csv:
+            raise InputError("`csv`, `plot`: name two different files")
+    priced, at_delta = asked.price(options.delta)
+    if options.csv:
+        write_csv(Path(options.csv), priced)
+    if options.plot:
+        write_plot(Path(options.plot), priced, asked.title)
+    misses = priced.misses_at(0.05)
+    nominal = None
+    if priced.misses_gdp is not None:
+        nominal = {
+            "mu": json_figure(priced.mu or 0.0),
+            "beta": priced.misses_gdp.tolist(),
+            "source": ACCOUNTANTS["clt"].source,
+        }
+    return as_flags({
+        "of": asked.title,
+        "certified": {
+            "epsilon": priced.epsilons.tolist(), "delta": priced.deltas.tolist(),
+            "alpha": priced.false_alarms.tolist(), "beta": priced.misses.tolist(),
+        },
+        "nominal": nominal,
+        "misses_at_5_percent": misses,
+        "sentence": sentence(misses, adjacency=asked.adjacency, unit=asked.unit),
+        "epsilon_at_delta": at_delta,
+        "delta": options.delta,
+        "csv": options.csv,
+        "plot": options.plot,
+    })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a curve is asked of.
+
+    Attributes:
+        title: what to call it.
+        adjacency, unit: what it is stated for.
+        price: from delta to the curves, and epsilon at it.
+    """
+
+    title: str
+    adjacency: Adjacency
+    unit: Unit
+    price: Callable[[float], tuple[Curves, float]]
+
+
+def _asked_curve(options: CurveOptions) -> _Asked:
+    """The mechanisms that the options describe, or the events of the ledger that they name."""
+    if options.ledger is not None:
+        return _asked_ledger(options, options.ledger)
+    if options.dataset is not None:
+        raise InputError("`dataset`: picks records out of a `ledger`; name one, or leave `dataset` out")
+
+    sgd, draw = _mechanisms(options, find=None)
+    setting = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+    title = setting + (f", after a draw at {options.eps1:g}" if draw else "")
+    both = (*draw, sgd)
+    return _Asked(title, sgd.adjacency, sgd.unit, lambda delta: (curves(both), epsilon(both, delta)))
+
+
+def _asked_ledger(options: CurveOptions, ledger: str) -> _Asked:
+    for flag, value in (
+        ("`noise_multiplier`", options.noise_multiplier), ("`sampling_rate`", options.sampling_rate),
+        ("`steps`", options.steps), ("`epochs`", options.epochs), ("`eps1`", options.eps1),
+    ):  # fmt: skip
+        if value is not None:
+            raise InputError(f"{flag}: the `ledger` holds the settings; leave {flag} out")
+
+    events = read_ledger(Path(ledger), options.dataset)
+    relations = stated_relations(events)
+    if len(set(relations)) > 1:
+        raise InputError(
+            f"`ledger`: {ledger} holds releases under add-remove and under replace-one, which have no common curve;"
+            " pick records with `dataset`"
+        )
+    return _Asked(
+        options.dataset or Path(ledger).name,
+        next(iter(relations), "add-remove"),
+        unit_of(mechanisms_of(events)),
+        lambda delta: (curves_of_events(events), total_epsilon(events, delta)),
+    )
+
+
+def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
+    """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
+    check_delta_alone(options.delta)
+    rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
+    steps = 1 if find == "steps" else _steps(options, rate)
+    noise = 1.0
+    if find != "noise_multiplier":
+        if options.noise_multiplier is None:
+            raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
+        noise = options.noise_multiplier
+        if not 0 < noise <= MAX_NOISE:
+            raise InputError(f"`noise_multiplier`: {noise:g} is not a positive number up to {MAX_NOISE:g}")
+    check_epsilon("eps1", options.eps1)
+    adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
+    training = NoisySgd(rate, steps, noise, adjacency=adjacency)
+    if options.eps1 is None:
+        return training, ()
+    eps1, how = options.eps1, options.mechanism
+    draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
+    return training, (draw,)
+
+
+def _rate(text: str | None) -> float:
+    """A sampling rate from ``0.01`` or ``256/60000``."""
+    if text is None:
+        raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
+    top, _, bottom = text.partition("/")
+    try:
+        above, below = float(top), float(bottom) if bottom else 1.0
+        rate = above / below if above > 0 and below > 0 else 0.0
+    except ValueError:
+        raise InputError(
+            f"`sampling_rate`: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
+        ) from None
+    if not 0 < rate <= 1:
+        raise InputError(f"`sampling_rate`: {text} is not above 0 and at most 1")
+    return rate
+
+
+def _steps(options: SettingOptions, rate: float) -> int:
+    if (options.steps is None) == (options.epochs is None):
+        raise InputError("`steps` or `epochs`: give one of them")
+    if options.steps is not None:
+        steps = options.steps
+        if steps < 1:
+            raise InputError(f"`steps`: {steps} is not a positive whole number")
+    else:
+        epochs = options.epochs or 0.0
+        if not 0 < epochs < math.inf:
+            raise InputError(f"`epochs`: {epochs:g} is not a positive number")
+        steps = steps_of(epochs, rate)
+    if steps > MAX_STEPS:
+        raise InputError(f"`steps`, `epochs`: more than {MAX_STEPS:,} steps; ask for fewer")
+    return steps
+
+
+def _relation_notes(training: NoisySgd) -> list[str]:
+    """What a reader who compares relations must know."""
+    if training.adjacency == "add-remove":
+        return []
+    same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)
+    return [
+        f"under replace-one the sensitivity is doubled, so noise multiplier {training.noise_multiplier:.4g} is as much noise"
+        f" as {same.noise_multiplier:.4g} under add-remove"
+    ]
+
+
+def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
+    return {
+        "noise_multiplier": training.noise_multiplier,
+        "sampling_rate": training.sampling_rate,
+        "steps": training.steps,
+        "delta": options.delta,
+        "adjacency": training.adjacency,
+        "eps1": options.eps1,
+    }

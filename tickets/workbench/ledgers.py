@@ -1,0 +1,180 @@
+"""What a ledger says, and how much it may come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import InputError, as_flags
+from dpltm.options.privacy import BudgetOptions, LedgerOptions
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.describe import describe
+from dpltm.privacy.event_json import to_json
+from dpltm.privacy.events import BudgetEvent, DatasetRef, Event
+from dpltm.privacy.figures import figure
+from dpltm.privacy.ledger import budgets_in, is_paid
+from dpltm.privacy.mechanisms import Unit
+from dpltm.privacy.parts import mechanisms_of, parts, total_epsilon
+from dpltm.privacy.privacy_unit import unit_of
+from dpltm.privacy.report import if_overlapping, json_figure, report
+from dpltm.stages.checks import check_delta_alone, check_epsilon
+from dpltm.stages.progress import Progress
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.workbench.opening import open_dataset
+
+MAX_FIGURES = 20
+"""Up to this many different events, each is also accounted on its own."""
+
+
+def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
+    del progress
+    check_delta_alone(options.delta)
+    path = Path(options.file or "")
+    numbered = _numbered(path, options.dataset)
+    events = tuple(event for _, event in numbered)
+    alone = _alone(events, options.delta, certified_by(options.accountant))
+    return as_flags({
+        "ledger": str(path),
+        "events": [
+            {
+                "line": line, "time": event.time, "dataset": str(event.dataset), "adjacency": body["adjacency"],
+                "unit": body["unit"], "words": describe(event), "epsilon": cost,
+            }
+            for (line, event), body, cost in zip(numbered, map(to_json, events), alone, strict=True)
+        ],
+        "datasets": _datasets(events, options),
+        "if_overlapping": _if_overlapping(events, options),
+        "privacy": report(events, options.delta, "add-remove", accountant=options.accountant).to_json(),
+    })  # fmt: skip
+
+
+def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy budget``: the budgets of a ledger, after one was set if one was asked for."""
+    del progress
+    check_delta_alone(options.delta)
+    path = Path(options.file or "")
+    if options.epsilon is None:
+        if options.dataset is not None:
+            raise InputError(
+                "`epsilon` is missing: the budget to set on `dataset`; leave `dataset` out to see all budgets"
+            )
+        return {"ledger": str(path), "budgets": _budgets(read_ledger(path, None))}
+    check_epsilon("epsilon", options.epsilon)
+    dataset, ledger = open_dataset(options), open_ledger(path)
+    ref = ledger.registry.reference(dataset)
+    unit: Unit = options.unit  # type: ignore[assignment]
+    ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit))
+    return {"ledger": str(path), "budgets": _budgets(ledger.events)}
+
+
+def read_ledger(path: Path, dataset: str | None) -> tuple[Event, ...]:
+    """The events of a ledger file that must exist, or those that may touch the records of one name.
+
+    Raises:
+        InputError: no such file, or no event on such records.
+        ArtifactError: a line that is broken, edited or unknown; the message names it.
+    """
+    return tuple(event for _, event in _numbered(path, dataset))
+
+
+def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
+    """The events with the lines they stand on; of one dataset, all that may touch its records, under whatever name."""
+    if path.is_dir() and (path / "ledger.jsonl").is_file():
+        raise InputError(f"{path}: a folder; name the ledger in it, {path / 'ledger.jsonl'}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such ledger file; name one, such as SET/ledger.jsonl")
+    numbered = list(enumerate(open_ledger(path).events, start=2))  # the first line is the header
+    names = dict.fromkeys(event.dataset.name for _, event in numbered)
+    if dataset is not None and dataset not in names:
+        raise InputError(f"`dataset`: {path} holds nothing on {dataset!r}; it holds {', '.join(names) or 'nothing'}")
+    named = {event.dataset for _, event in numbered if event.dataset.name == dataset}
+    return [
+        (line, event)
+        for line, event in numbered
+        if dataset is None or any(event.dataset.may_overlap(ref) for ref in named)
+    ]
+
+
+def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
+    """What each event costs by itself; None where it costs nothing of its own, or where they are too many."""
+    mechanisms = [mechanisms_of([event]) for event in events]
+    if len(set(mechanisms)) > MAX_FIGURES:
+        return [None] * len(events)
+    costs = {alone: json_figure(epsilon(alone, delta, accountant)) for alone in set(mechanisms)}
+    return [
+        None if isinstance(event, BudgetEvent) else costs[alone]
+        for event, alone in zip(events, mechanisms, strict=True)
+    ]
+
+
+def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[str, Any]]:
+    """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
+    pieces_of: dict[str, list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
+    for ref, part in parts(events):
+        pieces_of.setdefault(ref.group, []).append((ref, part))
+    rows = []
+    for pieces in pieces_of.values():
+        touching = tuple(event for event in events if any(event in part for _, part in pieces))
+        method, unit = certified_by(options.accountant), unit_of(mechanisms_of(touching))
+        costs = [epsilon(mechanisms_of(part), options.delta, method, unit=unit) for _, part in pieces]
+        ref, names = pieces[0][0], sorted({event.dataset.name for event in touching})
+        notes = (
+            []
+            if len(names) == 1
+            else [f"the same records, or records that cannot be told apart, go by {', '.join(names)}"]
+        )
+        if len(pieces) > 1:
+            ranges = ", ".join(f"{ref} at {figure(cost)}" for (ref, _), cost in zip(pieces, costs, strict=True))
+            notes.append(f"parts that no record is in two of (`subset`) are counted apart: {ranges}")
+        total = report(touching, options.delta, "add-remove", notes, options.accountant)
+        rows.append(
+            {
+                "dataset": ref.name,
+                "key_id": ref.key_id,
+                "events": len(touching),
+                "parts": [
+                    {"records": _range(ref), "epsilon": json_figure(cost)}
+                    for (ref, _), cost in zip(pieces, costs, strict=True)
+                ],
+                "privacy": total.to_json(),
+            }
+        )
+    return rows
+
+
+def _if_overlapping(events: tuple[Event, ...], options: LedgerOptions) -> dict[str, Any] | None:
+    """What everything comes to, should the datasets have people in common; None where the ledger holds one dataset."""
+    paid = [event for event in events if is_paid(event)]
+    groups = len({event.dataset.group for event in paid})
+    if groups < 2:
+        return None
+    try:
+        total: float | str = json_figure(if_overlapping(paid, options.delta, options.accountant))
+    except InputError:
+        total = "inf"  # stated for relations, or units, without a common guarantee
+    return {"datasets": groups, "epsilon": total, "delta": options.delta}
+
+
+def _range(ref: DatasetRef) -> str:
+    return str(ref).removeprefix(ref.name).strip("[]") or ":"
+
+
+def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
+    """Each budget in force, what is spent of it, and what is left."""
+    rows = []
+    for budget in budgets_in(events):
+        touching = [event for event in events if event.dataset.may_overlap(budget.dataset)]
+        spent = total_epsilon(touching, budget.delta, unit=budget.unit)
+        rows.append(
+            {
+                "dataset": str(budget.dataset),
+                "epsilon": budget.epsilon,
+                "delta": budget.delta,
+                "unit": budget.unit,
+                "spent": json_figure(spent),
+                "set": budget.time,
+            }
+        )
+    return rows
