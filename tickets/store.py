@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.ticket_set import TicketSet
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set
+from dpltm.tickets.winner import drawn_from, load_winner
 
 T = TypeVar("T")
 
@@ -98,9 +100,6 @@ def problems(path: Path) -> list[str]:
     Raises:
         ArtifactError: there is no set at all.
     """
-    from dpltm.tickets.ledger_file import open_ledger
-    from dpltm.tickets.winner import drawn_from, load_winner
-
     if not path.is_dir() or not (path / "tickets.json").exists():
         raise ArtifactError(f"{path}: no ticket set there; name a folder made by dpltm generate")
 
