@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpltm.filters import FILTERS, Filter, make_filter
+from dpltm.filters import FILTERS, make_filter
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.training import cross_entropy
+from gradient_cases import filters_for, naive_gradients, naive_sum, own_layers, prepared
 
 NETWORKS = [
     ("embed:9", 7, 3),
@@ -42,65 +42,29 @@ def records(spec: ModelSpec) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def pruned(spec: ModelSpec) -> tuple[nn.Module, Mask]:
-    """The network with no weight or bias at zero but those of its mask, which has two thirds of each parameter."""
-    model, generator, mask = build(spec, 2).double(), torch.Generator().manual_seed(3), {}
-    for name, value in model.named_parameters():
-        value.data = 0.7 * torch.randn(value.shape, generator=generator, dtype=torch.float64)
-        mask[name] = torch.rand(value.shape, generator=generator) < 2 / 3
-        mask[name].view(-1)[0] = True
-    found = Mask(mask)
-    found.apply(model)
-    return model, found
-
-
-def layers_of(model: nn.Module) -> list[list[str]]:
-    """Parameters module by module, as per-layer clipping takes them."""
-    groups: dict[str, list[str]] = {}
-    for name, _ in model.named_parameters():
-        groups.setdefault(name.rpartition(".")[0], []).append(name)
-    return list(groups.values())
-
-
-def filtered(gradients: list[Tensor], filter: Filter, rounding: float) -> Tensor:
-    """What a record contributes: its gradient, layer by layer, through the filter; layers in a row."""
-    whole = torch.cat(gradients)
-    if filter.kind == "layer-wise":
-        factors = filter.factor(torch.stack([part.norm() for part in gradients])[:, None])[:, 0]
-        return torch.cat([part * factor for part, factor in zip(gradients, factors, strict=True)]) * rounding
-    if filter.kind == "radial":
-        return whole * filter.factor(whole.norm()[None]) * rounding
-    if filter.before is not None:
-        whole = whole * filter.before.factor(whole.norm()[None]) * rounding
-    whole = filter.map(whole)
-    return whole if filter.after is None else whole * filter.after.factor(whole.norm()[None]) * rounding
-
-
 @pytest.mark.parametrize(("text", "features", "classes"), NETWORKS)
 def test_filtered_sums(text, features, classes):
     spec = ModelSpec(text, features, classes)
-    (x, y), (model, mask) = records(spec), pruned(spec)
+    (x, y), model = records(spec), build(spec, 2)
+    mask = prepared(model, 3, (2 / 3,))
+    assert all(bool(mask[name].any()) for name in mask)
     gradients = RecordGradients(model, mask, cross_entropy)
-    names = [name for name, _ in model.named_parameters()]
-    each = []
-    for record in range(len(x)):
-        loss = cross_entropy(model(x[record : record + 1]), y[record : record + 1]).sum()
-        named = dict(zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True))
-        each.append([torch.cat([named[name][mask[name]] for name in layer]) for layer in layers_of(model)])
-    for kind in FILTERS:
-        values = {"clip_norm": 0.3, "tanh_range": 0.1}
-        known = [parameter.name for parameter in FILTERS[kind].parameters]
-        filter = make_filter(kind, **{name: value for name, value in values.items() if name in known})
-        found = gradients.filtered_sum(x, y, filter)
-        expected = torch.stack([filtered(parts, filter, gradients.rounding) for parts in each]).sum(0)
-        assert found.skipped == 0
-        assert len(expected) == mask.live
-        assert float(expected.norm()) > 0
+    expected = naive_gradients(model, mask, cross_entropy, x, y)
+    norms = torch.cat(list(expected.values()), 1).norm(dim=1)
+    for filter in filters_for(float(norms.median())):
+        result = gradients.filtered_sum(x, y, filter)
+        wanted = naive_sum(expected, filter, gradients.rounding, own_layers(model))
+        assert result.skipped == 0
+        assert len(wanted) == mask.live
+        assert float(wanted.norm()) > 0
         torch.testing.assert_close(
-            found.values, expected, rtol=1e-9, atol=1e-10, msg=lambda text, kind=kind: kind + text
+            result.values, wanted, rtol=1e-9, atol=1e-10, msg=lambda text, filter=filter: f"{filter}: {text}"
         )
-    assert gradients._plan is not None
     assert not gradients._plan.whole, "taken by torch.func, not by rules"
+
+
+def test_every_kind_of_filter_is_tried():
+    assert {type(filter) for filter in filters_for(1.0)} == {type(make_filter(kind)) for kind in FILTERS}
 
 
 @pytest.mark.parametrize(("text", "features", "classes"), NETWORKS)

@@ -111,13 +111,6 @@ def test_the_loss_of_a_user_is_the_mean_over_what_is_there():
     torch.testing.assert_close(user_cross_entropy(outputs, labels), expected)
 
 
-class Given(nn.Module):
-    """Gives what it is given."""
-
-    def forward(self, x):
-        return x
-
-
 @settings(max_examples=20)
 @given(st.integers(1, 20), st.integers(1, 7), st.integers(0, 2**32))
 def test_error_in_stars(records, chunk, seed):
@@ -127,9 +120,9 @@ def test_error_in_stars(records, chunk, seed):
     expected = math.sqrt(
         np.mean([(p @ [1, 2, 3, 4, 5] - (label + 1)) ** 2 for p, label in zip(chances, y, strict=True)])
     )
-    found = root_mean_squared_error(Given(), torch.from_numpy(x), torch.from_numpy(y), chunk)
+    found = root_mean_squared_error(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), chunk)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_error_of_a_network_out_of_the_numbers():
-    assert root_mean_squared_error(Given(), torch.tensor([[math.nan] * 5]), torch.tensor([1])) == math.inf
+    assert root_mean_squared_error(nn.Identity(), torch.tensor([[math.nan] * 5]), torch.tensor([1])) == math.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -67,14 +67,14 @@ def random_mask(model: nn.Module, density: float, generator: torch.Generator) ->
     return Mask({name: torch.rand(p.shape, generator=generator) < density for name, p in model.named_parameters()})
 
 
-def prepared(model: nn.Module, seed: int) -> Mask:
-    """Draws weights, in float64, and a mask, each parameter with a density of its own, and applies it."""
+def prepared(model: nn.Module, seed: int, densities: Sequence[float] = (0.0, 0.3, 0.7, 0.7, 1.0, 1.0)) -> Mask:
+    """Draws weights, in float64, and a mask, each parameter with one of the densities, and applies it."""
     generator = torch.Generator().manual_seed(seed)
     model.double()
     tensors = {}
     for name, value in model.named_parameters():
         value.data.copy_(0.7 * torch.randn(value.shape, generator=generator, dtype=torch.float64))
-        density = [0.0, 0.3, 0.7, 0.7, 1.0, 1.0][int(torch.randint(6, (), generator=generator))]
+        density = densities[int(torch.randint(len(densities), (), generator=generator))]
         tensors[name] = torch.rand(value.shape, generator=generator) < density
     mask = Mask(tensors)
     mask.apply(model)

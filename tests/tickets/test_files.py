@@ -39,47 +39,41 @@ def test_makes_parents(tmp_path):
     assert everything(tmp_path) == ["a", "a/b", "a/b/c"]
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_leaves_nothing_after_an_exception(tmp_path, error):
-    def interrupted():
-        with new_folder(tmp_path / "a") as folder:
-            (folder / "x").write_text("hello")
-            (folder / "sub").mkdir()
-            raise error
-
-    with pytest.raises(error):
-        interrupted()
-    assert everything(tmp_path) == []
-
-
 def write_into(target):
     with new_folder(target) as folder:
         (folder / "x").write_text("hello")
 
 
-def occupied(home, kind, make_linked):
-    """A path where something is already; behind a link that does not dangle, what ``make_linked`` makes."""
-    target, elsewhere = home / "a", home / "elsewhere"
-    if kind == "folder":
-        target.mkdir()
-    elif kind == "file":
-        target.write_text("mine")
-    else:
-        if kind == "link":
-            make_linked(elsewhere)
-        target.symlink_to(elsewhere)
-    return target
+def write_file(target):
+    with new_file(target) as staging:
+        staging.write_text("hello")
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "link", "dangling link"])
-def test_existing_target(tmp_path, kind):
-    target = occupied(tmp_path, kind, Path.mkdir)
+def told(call, *arguments):
+    """The line that a call is refused with."""
+    with pytest.raises(ArtifactError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+TAKEN = "`out`: {} exists already; choose another name or remove it first"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link to a folder", "link to a file", "dangling link"])
+@pytest.mark.parametrize("attempt", [write_into, write_file, check_free])
+def test_nothing_is_written_over(tmp_path, kind, attempt):
+    target = tmp_path / "a"
+    taken = target if kind in ("folder", "file") else tmp_path / "elsewhere"
+    if "folder" in kind:
+        taken.mkdir()
+    elif "file" in kind:
+        taken.write_text("mine")
+    if taken != target:
+        target.symlink_to(taken)
     before = everything(tmp_path)
-    for attempt in (write_into, check_free):
-        with pytest.raises(ArtifactError) as caught:
-            attempt(target)
-        assert str(caught.value) == f"`out`: {target} exists already; choose another name or remove it first"
-        assert everything(tmp_path) == before
+    assert told(attempt, target) == TAKEN.format(target)
+    assert everything(tmp_path) == before
+    assert "file" not in kind or target.read_text() == "mine"
 
 
 def test_target_that_appears_meanwhile(tmp_path):
@@ -91,9 +85,7 @@ def test_target_that_appears_meanwhile(tmp_path):
             (tmp_path / "a").mkdir()
             (tmp_path / "a/x").write_text("theirs")
 
-    with pytest.raises(ArtifactError) as caught:
-        late()
-    assert str(caught.value) == f"`out`: {tmp_path / 'a'} exists already; choose another name or remove it first"
+    assert told(late) == TAKEN.format(tmp_path / "a")
     assert everything(tmp_path) == ["a", "a/x"]
     assert (tmp_path / "a/x").read_text() == "theirs"
 
@@ -101,15 +93,9 @@ def test_target_that_appears_meanwhile(tmp_path):
 def test_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     for attempt in (write_into, write_file):
-        with pytest.raises(ArtifactError) as caught:
-            attempt(tmp_path / "file/a")
-        assert str(caught.value) == f"`out`: cannot write to {tmp_path / 'file'}: File exists; choose another place"
+        place = tmp_path / "file"
+        assert told(attempt, place / "a") == f"`out`: cannot write to {place}: File exists; choose another place"
         assert everything(tmp_path) == ["file"]
-
-
-def write_file(target):
-    with new_file(target) as staging:
-        staging.write_text("hello")
 
 
 def test_a_file_appears_at_the_end(tmp_path):
@@ -121,17 +107,6 @@ def test_a_file_appears_at_the_end(tmp_path):
     assert everything(tmp_path) == ["b", "b/a.txt"]
     assert (tmp_path / "b/a.txt").read_text() == "hello"
     assert (tmp_path / "b/a.txt").stat().st_mode & 0o777 == 0o644
-
-
-@pytest.mark.parametrize("kind", ["folder", "file", "link", "dangling link"])
-def test_no_file_is_written_over_another(tmp_path, kind):
-    target = occupied(tmp_path, kind, lambda path: path.write_text("mine"))
-    before = everything(tmp_path)
-    with pytest.raises(ArtifactError) as caught:
-        write_file(target)
-    assert str(caught.value) == f"`out`: {target} exists already; choose another name or remove it first"
-    assert everything(tmp_path) == before
-    assert kind not in ("file", "link") or target.read_text() == "mine"
 
 
 @pytest.mark.parametrize("make", [new_folder, new_file])
@@ -152,9 +127,10 @@ def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
                 meanwhile.write_text("theirs")
             raise error
 
-    with pytest.raises(error):
-        interrupted(tmp_path / "there/b/c/a")
-    assert everything(tmp_path) == ["there"]
+    for name in ("a", "there/b/c/a"):
+        with pytest.raises(error):
+            interrupted(tmp_path / name)
+        assert everything(tmp_path) == ["there"]
     with pytest.raises(error):
         interrupted(tmp_path / "there/b/c/a", tmp_path / "there/b/theirs")
     assert everything(tmp_path) == ["there", "there/b", "there/b/theirs"]
@@ -211,15 +187,10 @@ def test_what_json_cannot_hold_leaves_the_old_file(tmp_path, value):
 
 
 def test_json_that_cannot_be_written(tmp_path):
-    with pytest.raises(ArtifactError) as caught:
-        write_json(tmp_path / "none/a.json", {})
-    assert str(caught.value) == f"{tmp_path / 'none/a.json'}: cannot be written: No such file or directory"
-
-
-def test_json_that_cannot_be_put_in_place_leaves_nothing(tmp_path):
+    path = tmp_path / "none/a.json"
+    assert told(write_json, path, {}) == f"{path}: cannot be written: No such file or directory"
     (tmp_path / "a.json").mkdir()
-    with pytest.raises(ArtifactError):
-        write_json(tmp_path / "a.json", {})
+    told(write_json, tmp_path / "a.json", {})
     assert everything(tmp_path) == ["a.json"]
 
 
@@ -242,16 +213,12 @@ def test_json_that_cannot_be_put_in_place_leaves_nothing(tmp_path):
 def test_documents_that_are_refused(tmp_path, text, message):
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(ArtifactError) as caught:
-        read_json(path, "f", 2)
-    assert str(caught.value) == f"{path}: {message}"
+    assert told(read_json, path, "f", 2) == f"{path}: {message}"
 
 
 def test_documents_that_cannot_be_read(tmp_path):
     for path, reason in ((tmp_path / "no", os.strerror(2)), (tmp_path, os.strerror(21))):
-        with pytest.raises(ArtifactError) as caught:
-            read_json(path, "f", 1)
-        assert str(caught.value) == f"{path}: cannot be read: {reason}"
+        assert told(read_json, path, "f", 1) == f"{path}: cannot be read: {reason}"
 
 
 def test_a_key_may_stand_in_several_objects(tmp_path):
@@ -287,9 +254,7 @@ def soon():
 
 
 def refused(path, *arguments):
-    with pytest.raises(ArtifactError) as caught:
-        read_bytes(path, *arguments)
-    message = str(caught.value)
+    message = told(read_bytes, path, *arguments)
     assert message.startswith(f"{path}: ")
     return message.removeprefix(f"{path}: ")
 
@@ -364,12 +329,10 @@ def test_nothing_is_read_of_what_is_too_large(tmp_path):
         with path.open("wb") as stream:
             stream.truncate(size)
 
-        def attempt(size=size):
-            with pytest.raises(ArtifactError) as caught:
-                read_json(path, "f", 1)
-            assert str(caught.value) == (
-                f"{path}: {size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
-            )
+        why = f"{size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
+
+        def attempt(why=why):
+            assert told(read_json, path, "f", 1) == f"{path}: {why}"
 
         assert memory_of(attempt) < 2**20
 
@@ -390,8 +353,6 @@ def test_bombs(tmp_path, name):
     path.write_bytes(BOMBS[name][: 2**21])
 
     def attempt():
-        with pytest.raises(ArtifactError) as caught:
-            read_json(path, "f", 1)
-        assert str(caught.value).startswith(f"{path}: not ")
+        assert told(read_json, path, "f", 1).startswith(f"{path}: not ")
 
     assert memory_of(attempt) < 2**28

@@ -14,31 +14,23 @@ import numpy as np
 import pytest
 
 from dpltm.errors import ArtifactError
+from dpltm.generation import GenerationConfig
+from dpltm.privacy.events import DatasetRef
 from dpltm.tickets.ticket_set import load_ticket_set
+from sets import store_set
 
 TEXT = "not a printable text of at most 200 characters"
 DIGEST = "s/tickets.json: the digest does not match; the description is damaged or was changed"
+CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
 TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory, tickets):
     """A saved set; tests work on copies."""
-    from dpltm.generation import GenerationConfig
-    from dpltm.privacy.events import DatasetRef
-    from sets import store_set
-
     folder = tmp_path_factory.mktemp("original") / "s"
-    source = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-    store_set(
-        folder,
-        tickets,
-        name="n",
-        criterion="magnitude",
-        provenance="public",
-        source=source,
-        config=asdict(GenerationConfig()),
-    )
+    settings = {"name": "n", "criterion": "magnitude", "provenance": "public", "config": asdict(GenerationConfig())}
+    store_set(folder, tickets, source=DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places"), **settings)
     return folder
 
 
@@ -93,10 +85,7 @@ def test_the_copy_loads(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "theta0.safetensors",
-            "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed",
-        ),
+        ("theta0.safetensors", CHANGED),
         (
             "predictors.safetensors",
             "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed",
@@ -121,9 +110,7 @@ def test_flipped_mask_bit(folder, raw, edit):
     masks["1/fc1.weight"][0] ^= 0x80
     after = int(np.unpackbits(masks["1/fc1.weight"]).sum())
     raw.write(folder / "masks.safetensors", masks)
-    assert refused(folder) == (
-        "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
-    )
+    assert refused(folder) == CHANGED
     edit(id=raw.set_id(folder))
     assert refused(folder) == (
         f"s/predictors.safetensors: tensor '1/fc1.weight': found (({before},), 'float32'), expected (({after},),"
@@ -204,12 +191,6 @@ def test_room_for_a_header(folder, name):
     assert sizes(refused(folder))[0] == most + 1
 
 
-def test_truncated_document(folder):
-    path = folder / "tickets.json"
-    path.write_bytes(path.read_bytes()[:-3])
-    assert refused(folder) == "s/tickets.json: not valid JSON"
-
-
 @pytest.mark.parametrize("name", TENSOR_FILES)
 def test_missing_file(folder, name):
     (folder / name).unlink()
@@ -225,23 +206,17 @@ def test_links_are_not_followed_even_to_the_same_content(folder, original, name)
     assert refused(folder) == f"s/{name}: is a link, which is not followed"
 
 
-@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
-def test_dangling_links(folder, name):
-    (folder / name).unlink()
-    (folder / name).symlink_to("nowhere")
-    if name == "tickets.json":
-        assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
-    else:
-        assert refused(folder) == f"s/{name}: is a link, which is not followed"
+NO_SET = "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
 
 
+@pytest.mark.parametrize("kind", ["dangling link", "pipe"])
 @pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
-def test_pipes_do_not_hang(folder, name):
+def test_dangling_links_and_pipes(folder, name, kind):
     def late(*_):
         raise AssertionError("it hangs")
 
     (folder / name).unlink()
-    os.mkfifo(folder / name)
+    (folder / name).symlink_to("nowhere") if kind == "dangling link" else os.mkfifo(folder / name)
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(10)
     try:
@@ -249,10 +224,8 @@ def test_pipes_do_not_hang(folder, name):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    if name == "tickets.json":
-        assert message == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
-    else:
-        assert message == f"s/{name}: is not a plain file"
+    why = "is a link, which is not followed" if kind == "dangling link" else "is not a plain file"
+    assert message == (NO_SET if name == "tickets.json" else f"s/{name}: {why}")
 
 
 def test_the_folder_itself_may_be_a_link(folder):
@@ -263,7 +236,7 @@ def test_the_folder_itself_may_be_a_link(folder):
 
 def test_missing_document_and_folder(folder):
     (folder / "tickets.json").unlink()
-    assert refused(folder) == "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
+    assert refused(folder) == NO_SET
     shutil.rmtree(folder)
     assert refused(folder) == "s: no ticket set there; make one with dpltm generate --out s"
 
@@ -318,9 +291,7 @@ def test_tensors_that_do_not_lie_one_behind_the_other(folder, places):
         (folder / "theta0.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(2440))
 
     put(fine)  # by itself the header is right: only the values are others
-    assert refused(folder) == (
-        "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
-    )
+    assert refused(folder) == CHANGED
     put({**fine, **places})
     assert refused(folder) == "s/theta0.safetensors: not a valid safetensors file"
 
@@ -376,9 +347,7 @@ def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
     two[dropped], two[kept] = 1, 0
     masks["2/fc1.weight"] = np.packbits(two)
     raw.write(folder / "masks.safetensors", masks)
-    assert refused(folder) == (
-        "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
-    )
+    assert refused(folder) == CHANGED
     edit(id=raw.set_id(folder))
     assert refused(folder) == "s/tickets.json: the mask of round 2 is not nested in that of round 1"
 
@@ -409,8 +378,6 @@ def test_rows(folder, edit, rows):
         ({"schema": 4}, "schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"),
         ({"schema": 1}, "unknown or missing key 'card'"),
         ({"schema": 0}, "schema 0 is not a positive whole number"),
-        ({"schema": "1"}, "schema '1' is not a positive whole number"),
-        ({"schema": True}, "schema True is not a positive whole number"),
         ({"format": "dpltm-run"}, "not a document of format 'dpltm-ticket-set'"),
         ({"id": "0" * 64}, "the id does not match theta0 and masks; the set is damaged or was changed"),
         ({"id": 5}, f"id: {TEXT}"),
@@ -473,6 +440,7 @@ def test_another_network(folder, edit):
     "text",
     [
         b"",
+        b"{",
         b"hello",
         b"[" * 100_000,
         b'{"a":' * 100_000,
@@ -480,7 +448,7 @@ def test_another_network(folder, edit):
         b'{"schema": NaN}',
         b'{"schema": ' + b"9" * 5000 + b"}",
     ],
-    ids=["empty", "text", "deep list", "deep object", "bytes", "nan", "long number"],
+    ids=["empty", "cut short", "text", "deep list", "deep object", "bytes", "nan", "long number"],
 )
 def test_not_json(folder, text):
     (folder / "tickets.json").write_bytes(text)
