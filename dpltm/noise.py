@@ -46,7 +46,7 @@ class FastSource:
         return self._generator.bytes(count)
 
 
-LEAST_EPSILON = 1e-6
+MIN_EPSILON = 1e-6
 """Least epsilon of one noisy count: noise of a million records; the grid of uniform draws, 2^-52, is far finer."""
 
 
@@ -58,10 +58,10 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
 
     Args:
         source: random bits.
-        epsilon: at least ``LEAST_EPSILON``; the count must change by at most one between neighbours.
+        epsilon: at least ``MIN_EPSILON``; the count must change by at most one between neighbours.
     """
-    if not epsilon >= LEAST_EPSILON:
-        raise InputError(f"Expected epsilon={epsilon} >= {LEAST_EPSILON:g}")
+    if not epsilon >= MIN_EPSILON:
+        raise InputError(f"Expected epsilon={epsilon} >= {MIN_EPSILON:g}")
     first, second = (np.floor(np.log(uniform(source, 2)) / -epsilon)).tolist()
     return int(first) - int(second)
 

@@ -22,7 +22,7 @@ Score = Literal["product", "additive"]
 Rule = Literal["exact", "paper"]
 
 
-LARGEST_EPS1 = 1e6
+MAX_EPS1 = 1e6
 """No draw is calibrated beyond this: exponents would leave float64."""
 
 
@@ -58,10 +58,8 @@ class SelectionPlan:
     def __post_init__(self) -> None:
         if not (self.eps1 > 0 and math.isfinite(self.eps1)):
             raise InputError(f"`eps1`: {self.eps1} is not a positive number; 0.1 is DPLTM's")
-        if self.eps1 > LARGEST_EPS1:
-            raise InputError(
-                f"`eps1`: {self.eps1:g} is above {LARGEST_EPS1:g}, which protects nothing; 0.1 is DPLTM's"
-            )
+        if self.eps1 > MAX_EPS1:
+            raise InputError(f"`eps1`: {self.eps1:g} is above {MAX_EPS1:g}, which protects nothing; 0.1 is DPLTM's")
         if not self.densities:
             raise InputError("select: the ticket set holds no pruned ticket to draw from")
         if any(not 0 < density <= 1 for density in self.densities):

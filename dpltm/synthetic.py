@@ -36,7 +36,7 @@ BITS = 16
 ROWS = 4096
 """Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
 
-MOST_NOISE = 2.0**16
+MAX_NOISE = 2.0**16
 """Largest noise multiplier; with it, noise and sums of a thousand million records fit 64-bit whole numbers."""
 
 RMS = 1 / 3
@@ -150,8 +150,8 @@ def _check(x: Tensor, y: Tensor, classes: int, noise_multiplier: float) -> None:
         raise InputError(f"y: {y.dtype} of shape {tuple(y.shape)}; give one int64 label for each record of x")
     if classes < 1:
         raise InputError(f"classes: {classes} is not a positive whole number")
-    if not 0 <= noise_multiplier <= MOST_NOISE:
-        raise InputError(f"noise_multiplier: {noise_multiplier} is not between 0 and {MOST_NOISE:g}")
+    if not 0 <= noise_multiplier <= MAX_NOISE:
+        raise InputError(f"noise_multiplier: {noise_multiplier} is not between 0 and {MAX_NOISE:g}")
 
 
 def _chunks(x: Tensor, y: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:

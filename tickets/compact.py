@@ -19,7 +19,7 @@ from dpltm.privacy.lineage import draws_behind
 from dpltm.run import Run
 from dpltm.ticket_set import Parent, TicketSet
 from dpltm.tickets.files import new_folder, read_bytes, write_json
-from dpltm.tickets.ledger_file import LARGEST_LEDGER
+from dpltm.tickets.ledger_file import MAX_LEDGER
 from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.published import published, published_config
 from dpltm.tickets.run import write_config, write_network
@@ -90,7 +90,7 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     found, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
-            (folder / name).write_bytes(read_bytes(run.path / name, LARGEST_LEDGER))
+            (folder / name).write_bytes(read_bytes(run.path / name, MAX_LEDGER))
         _without_durations(folder / "result.json")
         write_config(folder, {**published_config(run.config), "model": after.text, "compacted_from": spec.text})
         write_network(folder, found.model, found.mask)

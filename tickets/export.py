@@ -23,7 +23,7 @@ from dpltm.privacy.parts import total_epsilon
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import LARGEST_SET, Origin, save_ticket_set
+from dpltm.tickets.ticket_set import MAX_SET, Origin, save_ticket_set
 from dpltm.tickets.winner import drawn_from
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"
 """Key in the metadata of an exported file."""
 
-MOST_METADATA = 2**16
+MAX_METADATA = 2**16
 
 ANY_DELTA = 1e-5
 """At any delta an epsilon is infinite, or at none."""
@@ -204,7 +204,7 @@ def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
     Raises:
         ArtifactError: not a safetensors file for that network, or what it says makes no sense.
     """
-    header = read_header(path, _LARGEST_STATE * (LARGEST_SET if spec is None else spec.parameters))
+    header = read_header(path, _LARGEST_STATE * (MAX_SET if spec is None else spec.parameters))
     stated = header.get("__metadata__", {}).get(_ORIGIN)
     if stated is None:
         return None
@@ -228,7 +228,7 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     for name, shape in spec.shapes().items():
         shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
     found = {
-        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MOST_METADATA).items()
+        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MAX_METADATA).items()
     }
     theta0 = {name: found[name if name in found else name + _ORIG] for name in spec.shapes()}
     masks = {name: found[name + _MASK] for name in spec.shapes() if name + _MASK in found}
@@ -286,7 +286,7 @@ def _stated(origin: Origin) -> str:
         InputError: too long.
     """
     text = json.dumps(origin.to_json())
-    if len(text) > MOST_METADATA // 2:
+    if len(text) > MAX_METADATA // 2:
         count = len(origin.events) + len(origin.draws) + (0 if origin.front is None else len(origin.front.events))
         raise InputError(f"{origin.name}: {count} releases are too many to go with a file; export the whole set")
     return text

@@ -18,7 +18,7 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.sections import table
 
-LARGEST_JSON = 2 * 2**20
+MAX_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
 
 
@@ -147,7 +147,7 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     Raises:
         ArtifactError: missing, too large, not JSON, another format, or a newer schema.
     """
-    data = read_bytes(path, LARGEST_JSON)
+    data = read_bytes(path, MAX_JSON)
     try:
         body = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError):

@@ -21,7 +21,7 @@ FORMAT, SCHEMA = "dpltm-ledger", 3
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
 
 
-LARGEST_LEDGER = 2**26
+MAX_LEDGER = 2**26
 """No ledger comes near this many bytes (10,000 events take 5 MB); a larger file is none."""
 
 
@@ -61,7 +61,7 @@ class _LedgerFile:
             return []
         except OSError as error:
             raise ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}") from None
-        data = read_bytes(self._path, LARGEST_LEDGER, links=self._links)
+        data = read_bytes(self._path, MAX_LEDGER, links=self._links)
         self._size = len(data)
         if not data:
             return []

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpltm.content import pack
 from dpltm.errors import ArtifactError
 from dpltm.masks import Mask
-from dpltm.tickets.files import LARGEST_JSON, read_bytes
+from dpltm.tickets.files import MAX_JSON, read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -45,10 +45,10 @@ def read_header(path: Path, most: int) -> dict[str, Any]:
     Raises:
         ArtifactError: it cannot be read, or is no such file.
     """
-    data = read_bytes(path, most + LARGEST_JSON, 8, first=8 + LARGEST_JSON)
+    data = read_bytes(path, most + MAX_JSON, 8, first=8 + MAX_JSON)
     size = int.from_bytes(data[:8], "little")
     try:
-        if size > min(len(data) - 8, LARGEST_JSON):
+        if size > min(len(data) - 8, MAX_JSON):
             raise ValueError("longer than the file")
         header = json.loads(data[8 : 8 + size])
         metadata = header.get("__metadata__", {})

@@ -44,9 +44,9 @@ FORMAT, SCHEMA = "dpltm-ticket-set", 3
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
-LARGEST_ROUND, LONGEST_TEXT, LARGEST_CARD = MAX_ROUNDS + 1, 200, 2**20
+MAX_ROUND, LONGEST_TEXT, MAX_CARD = MAX_ROUNDS + 1, 200, 2**20
 
-LARGEST_SET = 2**28
+MAX_SET = 2**28
 """Most coordinates of all masks together: reading a set takes a few bytes for each."""
 
 _KEYS_1 = frozenset(
@@ -285,7 +285,7 @@ def load_ticket_set(path: Path) -> TicketSet:
 def card_is_as_written(path: Path) -> bool:
     """Whether the card of a set is the one that was written with it; true where the set does not say (schema 1)."""
     stated = _document(path / "tickets.json").get("card")
-    return stated is None or hashlib.sha256(read_bytes(path / "README.md", LARGEST_CARD)).hexdigest() == stated
+    return stated is None or hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated
 
 
 def _document(where: Path) -> dict[str, Any]:
@@ -341,8 +341,8 @@ def _spec(where: Path, document: dict[str, Any]) -> ModelSpec:
 
 
 def _round_count(where: Path, rows: object) -> int:
-    if not isinstance(rows, list) or not 1 <= len(rows) <= LARGEST_ROUND:
-        raise ArtifactError(f"{where}: tickets is not a list of 1 to {LARGEST_ROUND} rounds")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_ROUND:
+        raise ArtifactError(f"{where}: tickets is not a list of 1 to {MAX_ROUND} rounds")
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or set(row) != {"round", "density", "live", "accuracy"} or row["round"] != number:
             raise ArtifactError(f"{where}: tickets[{number}]: expected round {number} with density, live and accuracy")
@@ -376,9 +376,9 @@ def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
 
 def check_size(where: str, spec: ModelSpec, masks: int) -> None:
     """Raises ArtifactError if a set of so many masks would be too large to be read."""
-    if masks * spec.parameters > LARGEST_SET:
+    if masks * spec.parameters > MAX_SET:
         raise ArtifactError(
-            f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {LARGEST_SET:,} of the largest set"
+            f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {MAX_SET:,} of the largest set"
         )
 
 

@@ -14,7 +14,7 @@ from dpltm.errors import DataError
 
 Augmentation = Literal["none", "flip", "shift", "shift-flip"]
 
-MOST_CHANNELS = 4
+MAX_CHANNELS = 4
 """Most colour channels of an image; whatever has more in its last dimension is none."""
 
 
@@ -31,7 +31,7 @@ def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
     """
     if kind == "none":
         return x[:, None]
-    if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] > MOST_CHANNELS):
+    if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] > MAX_CHANNELS):
         raise DataError(
             f"`augment`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
             f" {x.shape[1:]}; take `augment` none"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Origin
-from dpltm.data.ratings import LARGEST_TABLE, MOVIELENS, Ratings, made_up, read_ratings
+from dpltm.data.ratings import MAX_TABLE, MOVIELENS, Ratings, made_up, read_ratings
 from dpltm.errors import DataError
 
 SUFFIX = ".dat"
@@ -39,8 +39,8 @@ def find_ratings(
         DataError: no such file, a broken one, or tables declared where they are known.
     """
     for flag, size in (("`users`", users), ("`items`", items)):
-        if size is not None and not 1 <= size <= LARGEST_TABLE:
-            raise DataError(f"{flag} {size}: is not between 1 and {LARGEST_TABLE:,}")
+        if size is not None and not 1 <= size <= MAX_TABLE:
+            raise DataError(f"{flag} {size}: is not between 1 and {MAX_TABLE:,}")
     if (users is None) != (items is None):
         raise DataError("`users`, `items`: declare both, the largest ids there can be, or none")
     known = None if os.sep in dataset else catalogue().get(dataset)

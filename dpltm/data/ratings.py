@@ -27,16 +27,16 @@ from dpltm.errors import DataError
 STARS = 5
 """Ratings are whole numbers from 1 to this; class k stands for k + 1 stars."""
 
-LARGEST_TABLE = 1_000_000
+MAX_TABLE = 1_000_000
 """Most users, or items; a guard against typing errors and hostile files."""
 
 TEST_EVERY = 5
 """One in so many ratings, by hash, is a test rating; one in so many users, by id, is held out at unit ``user``."""
 
-MOST_SLOTS = 4096
+MAX_SLOTS = 4096
 """Most ratings of a user that count, a guard for memory."""
 
-MOST_RATINGS = 2**28
+MAX_RATINGS = 2**28
 """Most slots of all users together, the same guard: at 16 bytes each, as much as texts may take."""
 
 ABSENT = -100
@@ -102,7 +102,7 @@ def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None
 
 
 def _size(path: Path, ids: np.ndarray, declared: int | None, name: str) -> int:
-    most = LARGEST_TABLE if declared is None else declared
+    most = MAX_TABLE if declared is None else declared
     _check_column(path, ids, most, f"{name} id", f"{name} ids go from 1 to {most:,}")
     return int(ids.max()) if declared is None else declared
 
@@ -116,7 +116,7 @@ def _check_column(path: Path, values: np.ndarray, most: int, name: str, expected
 
 def _check_once(path: Path, places: np.ndarray) -> None:
     """Raises DataError for a user who rates an item twice: which of both counts would be anybody's guess."""
-    pairs = places[:, 0].astype(np.int64) * LARGEST_TABLE + places[:, 1]
+    pairs = places[:, 0].astype(np.int64) * MAX_TABLE + places[:, 1]
     order = np.argsort(pairs, kind="stable")
     again = np.flatnonzero(np.diff(pairs[order]) == 0)
     if len(again):
@@ -203,14 +203,14 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         raise DataError(f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none")
     if not dataset.whole:
         raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
-    if not 1 <= per_user <= MOST_SLOTS:
-        raise DataError(f"`per_user` {per_user}: is not between 1 and {MOST_SLOTS:,}")
+    if not 1 <= per_user <= MAX_SLOTS:
+        raise DataError(f"`per_user` {per_user}: is not between 1 and {MAX_SLOTS:,}")
     per_user = min(per_user, dataset.tables[1])  # nobody rates an item twice
     out = held_out_users(dataset.tables[0])
     users = int(np.count_nonzero(~out))
-    if users * per_user > MOST_RATINGS:
+    if users * per_user > MAX_RATINGS:
         raise DataError(
-            f"`per_user` {per_user}: {users:,} users with so many ratings each are more than the {MOST_RATINGS:,} that are"
+            f"`per_user` {per_user}: {users:,} users with so many ratings each are more than the {MAX_RATINGS:,} that are"
             " taken; pass a smaller `per_user`"
         )
     x, y = dataset.train.x, dataset.train.y

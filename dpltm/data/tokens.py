@@ -18,10 +18,10 @@ from dpltm.errors import DataError
 START, UNKNOWN, FIRST = 1, 2, 3
 """Positions of a text's start and of an unknown word; what is added to the rank of a known one. Padding is at 0."""
 
-MOST_WORDS, LONGEST = 10_000_000, 100_000
+MAX_WORDS, LONGEST = 10_000_000, 100_000
 """Largest table and longest record that are taken; float32, which records reach a network in, is exact up to 2^24."""
 
-MOST_POSITIONS = 2**30
+MAX_POSITIONS = 2**30
 """Most positions of all records of a split together: a guard, for memory."""
 
 AT_ONCE = 2**20
@@ -41,9 +41,9 @@ class Layout:
     length: int = 256
 
     def __post_init__(self) -> None:
-        if not FIRST + 2 <= self.words <= MOST_WORDS:
+        if not FIRST + 2 <= self.words <= MAX_WORDS:
             raise DataError(
-                f"`words` {self.words}: must be {FIRST + 2} to {MOST_WORDS:,}; pass the public size of the table, which"
+                f"`words` {self.words}: must be {FIRST + 2} to {MAX_WORDS:,}; pass the public size of the table, which"
                 f" has {FIRST + 1} positions that are no words"
             )
         if not 1 <= self.length <= LONGEST:
@@ -94,9 +94,9 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
         Row i depends on record i and on ``layout`` only.
     """
     records = len(offsets) - 1
-    if records * layout.length > MOST_POSITIONS:
+    if records * layout.length > MAX_POSITIONS:
         raise DataError(
-            f"{where}: {records:,} records of {layout.length:,} words are more than the {MOST_POSITIONS:,} positions that"
+            f"{where}: {records:,} records of {layout.length:,} words are more than the {MAX_POSITIONS:,} positions that"
             " are taken; pass a smaller `length`"
         )
     found = np.zeros((records, layout.length), dtype=np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dpltm.data.augmentation import MOST_CHANNELS
+from dpltm.data.augmentation import MAX_CHANNELS
 from dpltm.errors import InputError
 
 
@@ -19,7 +19,7 @@ def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
         InputError: it is no image.
     """
     colours = shape[2] if len(shape) == 3 else 1
-    if len(shape) not in (2, 3) or colours > MOST_CHANNELS:
+    if len(shape) not in (2, 3) or colours > MAX_CHANNELS:
         raise InputError(
             f"`features`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
             f" {shape}; take unit"

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.gradients.calls import Call, only_call
-from dpltm.gradients.layer import Map, WrittenOut
+from dpltm.gradients.layer import ExplicitGradients, Map
 
 
-class EmbeddingLayer(WrittenOut):
+class EmbeddingLayer(ExplicitGradients):
     """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
 
     Args:
@@ -32,9 +32,9 @@ class EmbeddingLayer(WrittenOut):
         self._index = self._mask.flatten().nonzero().squeeze(1)
         self.sizes: tuple[int, ...] = (len(self._index),)
         self._dtype = module.weight.dtype
-        self.forget()
+        self.release()
 
-    def forget(self) -> None:
+    def release(self) -> None:
         self.values = self._squares = torch.empty(0)
         self.record = self.token = torch.empty(0, dtype=torch.long)
 
@@ -63,7 +63,7 @@ class EmbeddingLayer(WrittenOut):
     def _by_record(self, values: Tensor, records: int) -> Tensor:
         return torch.zeros(records, dtype=torch.float64, device=values.device).index_add_(0, self.record, values)
 
-    def blank(self, bad: Tensor) -> None:
+    def zero_records(self, bad: Tensor) -> None:
         self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 

@@ -17,14 +17,14 @@ from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
-from dpltm.gradients.plan import Plan, check_model, hand_out, make_plan
+from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, losses_of
 from dpltm.masks import Mask
 
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
-COMFORT, CACHED = 2**27, 2**24
+BATCH_BYTES, CACHED = 2**27, 2**24
 """Memory that a physical batch takes up, about, in bytes; the second where sparse products run on a processor, which go over
 their operands once for every live coordinate and want them in its caches."""
 
@@ -121,11 +121,11 @@ class RecordGradients:
 
     @property
     def comfortable_batch(self) -> int:
-        """Records that go through at once in comfort (``COMFORT``); as many as one likes before the first ``check``."""
+        """Records that go through at once in comfort (``BATCH_BYTES``); as many as one likes before the first ``check``."""
         if self._plan is None or not self._plan.floats:
             return 2**31
         sparse = any(not module.weight.is_cuda for module, _ in self._plan.instead)
-        return max(1, (CACHED if sparse else COMFORT) // (4 * self._plan.floats))
+        return max(1, (CACHED if sparse else BATCH_BYTES) // (4 * self._plan.floats))
 
     def filtered_sum(self, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None = None) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
@@ -161,12 +161,12 @@ class RecordGradients:
                 return FilteredSum(self._zeros(x), skipped)
             if out is not None:
                 for layer in layers:
-                    layer.blank(out)
+                    layer.zero_records(out)
             with torch.autocast(x.device.type, enabled=False):
                 values = self._filtered(layers, filter, wide, None if out is None else (~out).double())
         finally:
             for layer in layers:
-                layer.forget()
+                layer.release()
         return FilteredSum(values if self._order is None else values[self._order], skipped)
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
@@ -175,7 +175,7 @@ class RecordGradients:
             if not plan.whole:
                 recorder.backward(losses_of(self._model, self._loss, x, y).sum())
         with torch.autocast(x.device.type, enabled=False):
-            hand_out(plan, recorder, self._model, self._loss, x, y)
+            record_batch(plan, recorder, self._model, self._loss, x, y)
 
     def _filtered(self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None) -> Tensor:
         norms = _norms(layers, wide)
@@ -210,9 +210,9 @@ def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[
     extremes = torch.stack([value for layer in layers for value in layer.extremes()])
     if float(extremes.abs().max()) <= WIDE:  # as nearly always; false for NaN
         return None, torch.zeros(records, dtype=torch.bool, device=device)
-    reach = torch.stack([layer.reach() for layer in layers]).amax(0)
-    good = reach <= REACH  # false for NaN as well
-    return None if bool(good.all()) else ~good, good & (reach > WIDE)
+    peak = torch.stack([layer.peak() for layer in layers]).amax(0)
+    good = peak <= REACH  # false for NaN as well
+    return None if bool(good.all()) else ~good, good & (peak > WIDE)
 
 
 def _norms(layers: list[Layer], wide: Tensor) -> Tensor:

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from dpltm.gradients import rules
 from dpltm.gradients.calls import Call
-from dpltm.gradients.layer import Map, WrittenOut
+from dpltm.gradients.layer import ExplicitGradients, Map
 from dpltm.gradients.workspace import CHUNK
 
 _Part = tuple[str, Tensor | None, int, Tensor]
 """A parameter, where its live coordinates stand in what follows (None: all, in order), the first record, and gradients."""
 
 
-class ExplicitLayer(WrittenOut):
+class ExplicitLayer(ExplicitGradients):
     """Modules that share parameters with nobody else, called any number of times. See ``Layer``.
 
     Args:
@@ -55,9 +55,9 @@ class ExplicitLayer(WrittenOut):
                     self._parts[id(module), id(value)] = (name, index)
         self._kind = next(iter(parameters.values()))
         self._dtype = self._kind.dtype
-        self.forget()
+        self.release()
 
-    def forget(self) -> None:
+    def release(self) -> None:
         self._values = torch.empty(0)
         self._squares = torch.empty(0)
 
@@ -84,7 +84,7 @@ class ExplicitLayer(WrittenOut):
             place += flat if index is None else flat.index_select(1, index)
         self._squares = torch.linalg.vector_norm(self._values, dim=1, dtype=torch.float64).square_()
 
-    def blank(self, bad: Tensor) -> None:
+    def zero_records(self, bad: Tensor) -> None:
         self._values = self._values.masked_fill(bad[:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 

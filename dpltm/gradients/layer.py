@@ -17,7 +17,7 @@ Map = Callable[[Tensor], Tensor]
 class Layer(Protocol):
     """A part of a network that owns some parameters, under a mask.
 
-    Between ``take`` and ``forget`` it stands for the gradients of a batch, one for each record, at its live coordinates.
+    Between ``take`` and ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates.
 
     Attributes:
         names: the parameters it owns.
@@ -31,7 +31,7 @@ class Layer(Protocol):
         """Takes what the last pass left with this layer."""
         ...
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Frees it."""
         ...
 
@@ -39,11 +39,11 @@ class Layer(Protocol):
         """Some scalars, NaN or no smaller in magnitude than whatever the records bring."""
         ...
 
-    def reach(self) -> Tensor:
+    def peak(self) -> Tensor:
         """Largest magnitude that a record brings, ``(batch,)``; NaN if anything is."""
         ...
 
-    def blank(self, bad: Tensor) -> None:
+    def zero_records(self, bad: Tensor) -> None:
         """Makes the gradients of these records, ``(batch,)`` bool, exactly zero, whatever they hold."""
         ...
 
@@ -68,7 +68,7 @@ class Layer(Protocol):
         ...
 
 
-class WrittenOut:
+class ExplicitGradients:
     """What layers have in common whose gradients are written out: the squared norms of those very numbers are at hand.
 
     Attributes:
@@ -80,9 +80,9 @@ class WrittenOut:
     _dtype: torch.dtype
 
     def extremes(self) -> list[Tensor]:
-        return [self.reach().max()]
+        return [self.peak().max()]
 
-    def reach(self) -> Tensor:
+    def peak(self) -> Tensor:
         return self._squares.sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
 
     def squared_norms(self) -> Tensor:

@@ -57,14 +57,14 @@ class LinearLayer:
         self._compile = compile and len(self.rows) >= WORTH_COMPILING
         self._full = len(self.rows) == weight_mask.numel()
         self._space = Workspace()
-        self.forget()
+        self.release()
 
     @property
     def sparse(self) -> bool:
         """Whether its products are sparse ones, the forward pass included."""
         return self._pattern is not None
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
         self.input = self.gradient = torch.empty(0)
         self._inputs: Tensor | None = None
@@ -103,10 +103,10 @@ class LinearLayer:
         # no magnitude is above the root of the sum of squares, which is infinite or NaN where one of them is
         return [torch.dot(flat, flat).sqrt() for flat in (self.input.flatten(), self.gradient.flatten())]
 
-    def reach(self) -> Tensor:
+    def peak(self) -> Tensor:
         return torch.maximum(self.input.abs().amax(1), self.gradient.abs().amax(1))
 
-    def blank(self, bad: Tensor) -> None:
+    def zero_records(self, bad: Tensor) -> None:
         self.input, self._inputs = self.input.masked_fill(bad[:, None], 0.0), None
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
 

@@ -249,7 +249,7 @@ def _right(probe: Probe, plan: Plan, keep: Mapping[str, Tensor]) -> bool:
         total = losses_of(model, probe.loss, x, y).sum()
     whole = torch.autograd.grad(total, list(parameters.values()), retain_graph=True, allow_unused=True)
     recorder.backward(total)
-    hand_out(plan, recorder, model, probe.loss, x, y)
+    record_batch(plan, recorder, model, probe.loss, x, y)
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), whole, strict=True)
@@ -257,7 +257,7 @@ def _right(probe: Probe, plan: Plan, keep: Mapping[str, Tensor]) -> bool:
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for layer, _ in plan.layers:
         found = dict(zip(layer.names, layer.weighted_sum(ones).split(list(layer.sizes)), strict=True))
-        layer.forget()
+        layer.release()
         for name, values in found.items():
             if len(values):  # none of frozen ones
                 expected = wanted[name][keep[name]]
@@ -266,7 +266,7 @@ def _right(probe: Probe, plan: Plan, keep: Mapping[str, Tensor]) -> bool:
     return True
 
 
-def hand_out(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
+def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
     """Gives every layer of the plan what the pass left with its modules."""
     for layer, modules in plan.layers:
         if plan.whole:

@@ -116,7 +116,7 @@ class Codebook:
         return NUMBER_BYTES + INDEX_BYTES
 
     @property
-    def together(self) -> int:
+    def records_per_codebook(self) -> int:
         """Records that share a codebook."""
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
@@ -154,8 +154,8 @@ class Codebook:
         if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
             raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
         found = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
-        for start in range(0, len(scores), self.together):
-            some = slice(start, start + self.together)
+        for start in range(0, len(scores), self.records_per_codebook):
+            some = slice(start, start + self.records_per_codebook)
             number = source.random_bytes(NUMBER_BYTES)
             near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
             found[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)

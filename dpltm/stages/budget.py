@@ -12,7 +12,7 @@ from dataclasses import replace
 from dpltm.data import Dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.centre import SENSITIVITY
-from dpltm.noise import LEAST_EPSILON
+from dpltm.noise import MIN_EPSILON
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.events import (
@@ -149,10 +149,10 @@ def evaluation_releases(
     count = 1 if options.stop_at is None else min(POINTS, draft.steps)
     what = "count of right answers on the training records, with two-sided geometric noise"
     each = options.eval_private / count
-    if each < LEAST_EPSILON:
+    if each < MIN_EPSILON:
         raise InputError(
             f"`eval_private`: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
-            f" {count * LEAST_EPSILON:g}"
+            f" {count * MIN_EPSILON:g}"
         )
     return tuple(GuaranteeEvent(records, Guarantee(each, adjacency=draft.adjacency), what) for _ in range(count))
 

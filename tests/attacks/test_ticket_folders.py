@@ -41,7 +41,7 @@ from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
 from sets import store_set
 
-MOST_SECONDS, MOST_MEGABYTES = 20, 256
+MAX_SECONDS, MAX_MEGABYTES = 20, 256
 TIME = "2026-01-01T00:00:00Z"
 LOCAL = ("selection.json", "ledger.jsonl")
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
@@ -404,7 +404,7 @@ def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[
         way = attacker.mutant(folder)
         tried[way] += 1
         files = snapshot(scratch)
-        signal.alarm(MOST_SECONDS)
+        signal.alarm(MAX_SECONDS)
         try:
             found = problems(folder)
             if not found and not same(folder, saved):
@@ -422,7 +422,7 @@ def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[
         if trace.exists():
             wrong.append(f"{number} {way}: ran code")
             trace.rmdir()
-        if memory() - start > MOST_MEGABYTES:
+        if memory() - start > MAX_MEGABYTES:
             wrong.append(f"{number} {way}: {memory() - start:.0f} MB")
             start = memory()
         shutil.rmtree(folder)

@@ -295,9 +295,9 @@ def test_bad_configurations(options, message):
 
 def test_the_most_rounds_are_as_many_as_a_set_may_have():
     """With the dense one, no more than are read back."""
-    from dpltm.tickets.ticket_set import LARGEST_ROUND
+    from dpltm.tickets.ticket_set import MAX_ROUND
 
-    assert GenerationConfig(rounds=9_999).rounds + 1 == LARGEST_ROUND
+    assert GenerationConfig(rounds=9_999).rounds + 1 == MAX_ROUND
 
 
 @pytest.mark.parametrize("criterion", ["magnitude", "random"])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.data.ratings import ABSENT, LARGEST_TABLE
+from dpltm.data.ratings import ABSENT, MAX_TABLE
 from dpltm.errors import InputError
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve
@@ -79,8 +79,8 @@ def test_bad_sizes(text):
 
 
 def test_tables_are_as_large_as_those_of_files():
-    assert ncf.MAX_TABLE == LARGEST_TABLE
-    assert ModelSpec(f"ncf:{LARGEST_TABLE}x{LARGEST_TABLE}", 2, 5).parameters == 30_000_130
+    assert ncf.MAX_TABLE == MAX_TABLE
+    assert ModelSpec(f"ncf:{MAX_TABLE}x{MAX_TABLE}", 2, 5).parameters == 30_000_130
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_the_largest_set_is_read(tmp_path, save, tickets, monkeypatch):
     save(tmp_path / "s")
     size = 4 * sum(value.numel() for value in tickets.theta0.values())
     assert size == 4 * 610
-    monkeypatch.setattr(ticket_set, "LARGEST_SET", size)
+    monkeypatch.setattr(ticket_set, "MAX_SET", size)
     assert load_ticket_set(tmp_path / "s").body.spec == tickets.spec
-    monkeypatch.setattr(ticket_set, "LARGEST_SET", size - 1)
+    monkeypatch.setattr(ticket_set, "MAX_SET", size - 1)
     with pytest.raises(
         ArtifactError, match=r"4 masks of mlp:8 have more coordinates than the 2,439 of the largest set$"
     ):
@@ -68,7 +68,7 @@ def test_the_largest_set_is_read(tmp_path, save, tickets, monkeypatch):
 def test_what_could_not_be_read_is_not_written(tmp_path, save, monkeypatch):
     """BUG, left failing: 17 masks of mlp:4000,1000 on 3,072 features, which took hours to make, are saved, and are then
     refused by every command."""
-    monkeypatch.setattr(ticket_set, "LARGEST_SET", 4 * 610 - 1)
+    monkeypatch.setattr(ticket_set, "MAX_SET", 4 * 610 - 1)
     with pytest.raises(ArtifactError):
         save(tmp_path / "s")
     assert list(tmp_path.iterdir()) == []

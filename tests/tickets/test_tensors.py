@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.files import LARGEST_JSON
+from dpltm.tickets.files import MAX_JSON
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
 
 SHAPES = {"a": (2, 3), "b": (5,)}
@@ -92,13 +92,13 @@ def test_a_header_as_it_was_written(tmp_path):
 def test_a_file_too_short_for_a_header(tmp_path, size):
     path = tmp_path / "a"
     path.write_bytes(b"\0" * size)
-    assert refused(read_header, path, 100).startswith(f"{path}: {size} bytes, where 8 to {100 + LARGEST_JSON}")
+    assert refused(read_header, path, 100).startswith(f"{path}: {size} bytes, where 8 to {100 + MAX_JSON}")
 
 
 def test_nothing_is_read_of_a_file_larger_than_its_tensors_and_a_header(tmp_path):
     path = tmp_path / "a"
     with path.open("wb") as stream:
-        stream.truncate(BODY + LARGEST_JSON + 1)
+        stream.truncate(BODY + MAX_JSON + 1)
     assert "bytes, where 8 to " in refused(read_header, path, BODY)
 
 
