@@ -25,10 +25,6 @@ def last_part(path: str) -> str:
     return PurePath(path).name or path
 
 
-PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
-"""Words of a metavar that say that the value is, or may be, a path."""
-
-
 def recorded(options: Any) -> dict[str, Any]:
     """Options as an artifact keeps them: all of them, paths by their last part, since folders tell whose they are."""
     values = {}
