@@ -245,19 +245,3 @@ def _no_folder(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"{path}: the fingerprint key cannot be read or made ({error.strerror}); point DPLTM_KEY at a file that can"
     )
-
-
-def reference(dataset: Dataset, *, public: bool = False, make_key: bool = True) -> DatasetRef:
-    return UserRegistry(make_key).reference(dataset, public=public)
-
-
-def resolve(ref: DatasetRef, public: bool = True) -> DatasetRef:
-    return UserRegistry(remember=False).resolve(ref, public)
-
-
-def resolved(event: Event) -> Event:
-    return UserRegistry(remember=False).resolve_event(event)
-
-
-def rows_of(ref: DatasetRef) -> np.ndarray | None:
-    return UserRegistry(remember=False).rows_of(ref)

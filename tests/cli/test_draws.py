@@ -13,8 +13,8 @@ import pytest
 
 from dpltm.data import load
 from dpltm.masks import Mask
-from dpltm.tickets.identity import reference
 from dpltm.tickets.ticket_set import load_ticket_set
+from refs import reference
 from sets import store_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")

@@ -19,7 +19,7 @@ from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
-from dpltm.tickets.identity import reference
+from refs import reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
 LINEAR = ("--model", "mlp", "--rounds", "2", "--prune", "0.3", "--iterations", "30", "--batch-size", "32")

@@ -26,8 +26,8 @@ from dpltm.privacy import events as event_module
 from dpltm.privacy.events import DatasetRef, GaussianEvent
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.ticket_set import TicketSet
-from dpltm.tickets.identity import reference
 from dpltm.tickets.ticket_set import load_ticket_set
+from refs import reference
 from sets import store_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")

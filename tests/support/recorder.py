@@ -43,8 +43,8 @@ from dpltm.privacy import events as events_module
 from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.sampling import Records
-from dpltm.tickets.identity import reference as reference_of
 from dpltm.training import NoisyGradients
+from refs import reference as reference_of
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
 # editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.

@@ -27,11 +27,8 @@ from dpltm.tickets.identity import (
     load_key,
     read_event,
     read_ref,
-    reference,
-    resolve,
-    resolved,
-    rows_of,
 )
+from refs import reference, resolve, resolved, rows_of
 
 X = np.random.default_rng(5).integers(0, 120, (100, 6)).astype(np.uint8)
 Y = np.arange(100) % 3
@@ -435,6 +432,7 @@ def elsewhere(folder, *lines):
         "import numpy as np",
         "from dpltm.data import load",
         "from dpltm.tickets.identity import *",
+        "reference = UserRegistry().reference",
     ]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join([*program, "from dpltm.tickets.identity import read_ref", *lines])],

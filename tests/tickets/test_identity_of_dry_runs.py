@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpltm.data import load
-from dpltm.tickets.identity import load_key, reference, resolve, rows_of
+from dpltm.tickets.identity import load_key
+from refs import reference, resolve, rows_of
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def test_the_order_of_the_file_changes_no_row_of_a_user(tmp_path_factory, seed, 
 def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp_path):
     """Nor is what a ledger says of them; where only a file is known the number is counted, and noted."""
     from dpltm.privacy.event_json import ref_to_json
-    from dpltm.tickets.identity import reference
+    from refs import reference
 
     lines = as_text(made_up(20, 15, 103, 0)).splitlines(keepends=True)
     for count in (103, 102, 60):
