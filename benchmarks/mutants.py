@@ -675,10 +675,8 @@ def measure(given: argparse.Namespace, tree: Tree, log: Path) -> None:
             result = {**asdict(mutant), **judge(tree, mutant, groups, log)}
             if mutant.key in was:
                 result["was"] = was[mutant.key]
-            print(
-                f"{count}/{len(mutants)} {result['outcome']}, {result['seconds']} s, {mutant.path}: {mutant.mutated}",
-                flush=True,
-            )
+            change = f"{mutant.path}: {mutant.line}  ->  {mutant.mutated}"
+            print(f"{count}/{len(mutants)} {result['outcome']}, {result['seconds']} s, {change}", flush=True)
         results.append(result)
         write(given.out, {"table": table([*results, *lost]), "mutants": [*results, *lost]})
     body: dict[str, Any] = {"table": table([*results, *lost])}
