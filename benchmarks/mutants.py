@@ -3,9 +3,10 @@
 Cosmic Ray makes the mutants (plus one operator of ours: a call whose value nobody uses, such as a refusal, is left out).
 First the whole suite runs once, unmutated, and coverage.py notes which tests run which lines; ``--map FILE`` keeps
 that. Each mutant then meets the tests that run its line, in a private copy of the working tree: those of the file named
-after its module first, then the quickest, until they would take ``--budget`` seconds. A parent process imports torch and
-the other libraries once and forks for each mutant; nothing of dpltm is imported before the fork. Prints a table; writes
-JSON after every mutant, and goes on where an interrupted run ended.
+after its module, then one case of each other test, the quickest first, then more cases, for ``--budget`` seconds of
+processor time. So a survivor is a mutant that these tests let pass; a test that is slow may still kill it. A parent
+process imports torch and other libraries once and forks for each mutant; nothing of dpltm is imported before the fork.
+Writes JSON after every mutant, goes on where an interrupted run ended, and prints a table at the end.
 
     pip install cosmic-ray coverage
     DPLTM_DATA=... OMP_NUM_THREADS=1 nice python benchmarks/mutants.py --out before.json
@@ -405,10 +406,10 @@ def in_child(tree: Tree, work: Callable[[], Any], log: Path, seconds: float) -> 
     return ("done", json.loads(answer.read_text(encoding="utf-8"))) if answer.exists() else ("died", status)
 
 
-def run_pytest(arguments: list[str], plugin: object) -> int:
+def run_pytest(arguments: list[str], plugin: object = None) -> int:
     common = ["-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
     common += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before the fork
-    return int(pytest.main([*common, *arguments], plugins=[plugin]))
+    return int(pytest.main([*common, *arguments], plugins=[plugin] if plugin else []))
 
 
 # --- which tests run which lines ---
@@ -491,37 +492,59 @@ def record_map(tree: Tree, paths: list[str], tests: list[str]) -> dict[str, Any]
     }
 
 
-def tests_for(found: dict[str, Any], mutant: Mutant, budget: float) -> list[list[tuple[str, float]]]:
-    """Tests that run the mutant's line, in the order of files to try; the first group is tried alone."""
-    by_line = {int(line): numbers for line, numbers in found["lines"][mutant.path].items()}
+def tests_for(ran: dict[str, Any], mutant: Mutant, budget: float) -> list[list[tuple[str, float]]]:
+    """Tests that run the mutant's line, with their seconds, in groups to be tried one after the other.
+
+    Tests of the module's own file come first, then one case of each test, the quickest first, then more cases.
+    """
+    by_line = {int(line): numbers for line, numbers in ran["lines"][mutant.path].items()}
     first, last = mutant.lines
-    numbers = {number for line in range(first, last + 1) for number in by_line.get(line, ())}
-    if None in numbers:  # importing runs it, so whoever uses the module may notice
+    direct = {number for line in range(first, last + 1) for number in by_line.get(line, ())}
+    numbers = direct
+    if None in direct:  # importing runs it, so whoever uses the module may notice
         numbers = {number for each in by_line.values() for number in each}
-    stem = Path(mutant.path).stem
-    mirrored = lambda name: name.partition("::")[0].endswith(f"test_{stem}.py")  # noqa: E731
-    tests = [(found["tests"][number], found["seconds"][number]) for number in numbers if number is not None]
-    tests.sort(key=lambda test: (not mirrored(test[0]), test[1]))
+    own = f"/test_{Path(mutant.path).stem}.py"
+    of_function = Counter[str]()
+    ranked = []
+    for seconds, name, number in sorted((ran["seconds"][n], ran["tests"][n], n) for n in numbers if n is not None):
+        file, _, test = name.partition("::")
+        function = f"{file}::{test.partition('[')[0]}"
+        ranked.append((not file.endswith(own), number not in direct, of_function[function], seconds, name))
+        of_function[function] += 1
     files: dict[str, list[tuple[str, float]]] = defaultdict(list)
     total = 0.0
-    for name, seconds in tests:
+    for *_, seconds, name in sorted(ranked):
         total += seconds
         if total > budget and files:
             break
         files[name.partition("::")[0]].append((name, seconds))
-    groups = sorted(files.values(), key=lambda tests: (not mirrored(tests[0][0]), sum(each for _, each in tests)))
-    parts = ([test for tests in groups[start:stop] for test in tests] for start, stop in ((0, 3), (3, 12), (12, None)))
+    order = sorted(files, key=lambda file: (not file.endswith(own), sum(seconds for _, seconds in files[file])))
+    parts = (
+        [test for file in order[start:stop] for test in files[file]] for start, stop in ((0, 3), (3, 12), (12, None))
+    )
     return [part for part in parts if part]
 
 
 class Chosen:
-    """Keeps the named tests, and remembers the first that failed."""
+    """Keeps the named tests, in their order, stops when they have taken their time, and remembers the first that failed."""
 
-    def __init__(self, tests: list[tuple[str, float]]) -> None:
-        self.names, self.failed = {name for name, _ in tests}, ""
+    def __init__(self, tests: list[tuple[str, float]], budget: float) -> None:
+        self.order, self.failed = {name: number for number, (name, _) in enumerate(tests)}, ""
+        self.budget, self.began, self.used, self.ran = budget, 0.0, 0.0, 0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.names]
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid]
+        )
+        self.began = cpu_seconds()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        del item
+        self.used = cpu_seconds() - self.began
+        over = self.used > self.budget
+        self.ran += not over
+        return True if over else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -532,21 +555,23 @@ class Chosen:
             self.failed = self.failed or f"{report.nodeid} (import)"
 
 
-def try_tests(tests: list[tuple[str, float]], seconds: float) -> dict[str, Any]:
-    """Runs in a child, for so many seconds of processor time."""
+def try_tests(tests: list[tuple[str, float]], budget: float, limit: float) -> dict[str, Any]:
+    """Runs in a child: no test begins after ``budget`` seconds of processor time, and all ends after ``limit``."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1,) * 2)
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    chosen = Chosen(tests)
+    chosen = Chosen(tests, budget)
     code = run_pytest(["-x", *sorted({name.partition("::")[0] for name, _ in tests})], chosen)
-    return {"code": code, "by": chosen.failed}
+    return {"code": code, "by": chosen.failed, "used": chosen.used, "ran": chosen.ran}
 
 
-def judge(tree: Tree, mutant: Mutant | None, groups: list[list[tuple[str, float]]], log: Path) -> dict[str, Any]:
+def judge(
+    tree: Tree, mutant: Mutant | None, groups: list[list[tuple[str, float]]], budget: float, log: Path
+) -> dict[str, Any]:
     """What became of a mutant (or, with None, of the code as it is)."""
-    began, tried = time.monotonic(), 0
+    began, tried, left = time.monotonic(), 0, budget
     verdict: dict[str, Any] = {"outcome": "survived", "by": ""}
     path = None if mutant is None else tree.folder / mutant.path
     before = "" if path is None else path.read_text(encoding="utf-8")
@@ -555,16 +580,17 @@ def judge(tree: Tree, mutant: Mutant | None, groups: list[list[tuple[str, float]
         if path is not None and mutant is not None:
             path.write_text(mutated_source(before, mutant) or "", encoding="utf-8")
         for tests in groups:
-            tried += len(tests)
-            limit = 20 + 3 * sum(seconds for _, seconds in tests)
-            how, answer = in_child(tree, partial(try_tests, tests, limit), log, 60 + 5 * limit)
-            if how == "done" and answer["code"] == 0:
-                continue
+            limit = 20 + 3 * budget
+            how, answer = in_child(tree, partial(try_tests, tests, left, limit), log, 5 * limit)
+            if how == "done":
+                tried, left = tried + answer["ran"], left - answer["used"]
+                if answer["code"] == 0 and left > 0:
+                    continue
             if how == "timeout" or (how == "died" and os.WIFSIGNALED(answer) and os.WTERMSIG(answer) in OVER):
                 verdict = {"outcome": "timeout", "by": ""}
             elif how == "died" or answer["by"] or answer["code"] in (3, 4):  # 4: a conftest could not be imported
                 verdict = {"outcome": "killed", "by": "" if how == "died" else answer["by"]}
-            else:
+            elif answer["code"] != 0:
                 verdict = {"outcome": "error", "by": f"pytest ended with {answer['code']}"}
             break
     finally:
@@ -640,9 +666,9 @@ def lines_run(given: argparse.Namespace, tree: Tree, paths: list[str], log: Path
     return dict(found)
 
 
-def check_plain(tree: Tree, groups: list[list[tuple[str, float]]], log: Path) -> None:
+def check_plain(tree: Tree, groups: list[list[tuple[str, float]]], budget: float, log: Path) -> None:
     """Ends the program if tests that should judge a mutant fail on the code as it is."""
-    plain = judge(tree, None, groups, log)
+    plain = judge(tree, None, groups, budget, log)
     if plain["outcome"] != "survived":
         sys.exit(f"the tests fail on the code as it is: {plain}\n{log.read_text()[-4000:]}")
 
@@ -663,16 +689,21 @@ def measure(given: argparse.Namespace, tree: Tree, log: Path) -> None:
         importlib.import_module(module)
     ran = lines_run(given, tree, sorted({*targets(sources), *(mutant.path for mutant in mutants)}), log)
     print(f"{len(ran['tests'])} tests, {sum(ran['seconds']):.0f} s; left out: {len(ran['left_out'])}", flush=True)
+    in_child(tree, lambda: run_pytest(["--collect-only", "-q", *given.tests]), log, 3600)  # writes the bytecode
     done = json.loads(given.out.read_text(encoding="utf-8"))["mutants"] if given.out.exists() else []
     known = {mutant_of(result).key: result for result in done if result["outcome"] != "lost"}
+    random.Random(given.seed).shuffle(mutants)  # a run that is stopped early is a fair sample, too
+    mutants.sort(key=lambda mutant: mutant.key not in known)
     results: list[dict[str, Any]] = []
+    checked = False
     for count, mutant in enumerate(mutants, 1):
         result = known.get(mutant.key)
         if result is None:
             groups = tests_for(ran, mutant, given.budget)
-            if count == 1:
-                check_plain(tree, groups, log)
-            result = {**asdict(mutant), **judge(tree, mutant, groups, log)}
+            if not checked:
+                check_plain(tree, groups, given.budget, log)
+                checked = True
+            result = {**asdict(mutant), **judge(tree, mutant, groups, given.budget, log)}
             if mutant.key in was:
                 result["was"] = was[mutant.key]
             change = f"{mutant.path}: {mutant.line}  ->  {mutant.mutated}"
@@ -695,7 +726,7 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, default=1.4, help="mutants of a file: this times the root of its places"
     )
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests that a mutant meets")
+    parser.add_argument("--budget", type=float, default=12.0, help="processor seconds of tests that a mutant meets")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="files or folders of tests")
     parser.add_argument("--only", default="", help="mutants of paths that contain this text")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run nothing")
