@@ -13,8 +13,9 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.events import DatasetRef, SelectionEvent, now
+from dpltm.privacy.events import DatasetRef, SelectionEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Selection
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint, from_round
 from dpltm.stages.train_plan import TrainingPlan, plan
@@ -59,9 +60,7 @@ def ticket_set(registry: RecordRegistry, provenance: str = "public", source: Dat
 
 def a_draw(ref: DatasetRef, tickets: TicketSet, eps1: float = 0.2, **said: Any) -> SelectionEvent:
     """A winner drawn from ``tickets`` on the records of ``ref``."""
-    return SelectionEvent(
-        ref, now(), "add-remove", "record", "exponential", "additive", eps1, "exact", 0.01, eps1, 2, tickets.id, **said
-    )
+    return SelectionEvent(ref, Selection(eps1, eps1, **said), "additive", "exact", 0.01, 2, tickets.id)
 
 
 def planned(

@@ -503,11 +503,11 @@ def test_what_certifies_nothing_satisfies_no_budget(search):
 
 
 @pytest.mark.parametrize("search", [calibrate_noise, calibrate_steps, calibrate_rate])
-@pytest.mark.parametrize(("accountant", "near"), [("rpd", "; did you mean rdp?"), ("gaussian", ""), ("", "")])
-def test_an_accountant_that_there_is_not(search, accountant, near):
+@pytest.mark.parametrize("accountant", ["rpd", ""])
+def test_an_accountant_that_there_is_not(search, accountant):
     with pytest.raises(InputError) as caught:
         search(1.0, DELTA, plan(10, 0.1), accountant=accountant)
-    assert str(caught.value) == f"`accountant`: unknown {accountant!r}; known are pld, rdp, ma, clt{near}"
+    assert str(caught.value) == f"`accountant`: unknown accountant {accountant!r}; known: pld, rdp, ma, clt"
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "ma"])

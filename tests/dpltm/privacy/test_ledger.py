@@ -656,7 +656,7 @@ def test_the_central_limit_of_private_tickets_certifies_nothing():
 def test_an_accountant_that_nobody_knows():
     with pytest.raises(InputError) as caught:
         report([TRAINING], DELTA, "add-remove", accountant="advanced")
-    assert str(caught.value) == "`accountant`: unknown 'advanced'; known are pld, rdp, ma, clt"
+    assert str(caught.value) == "`accountant`: unknown accountant 'advanced'; known: pld, rdp, ma, clt"
 
 
 def test_theorem_3_adds_every_draw():

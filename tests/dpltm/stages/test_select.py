@@ -23,7 +23,6 @@ from dpltm.stages import select as select_stage
 from dpltm.stages.select import plan, planned_report, select, select_public
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet, Winner
-from entries import having
 
 QUIET = Services()
 ASKED = SelectOptions(eps1=0.5, score="additive")
@@ -127,7 +126,7 @@ def test_what_the_tickets_depend_on_comes_first(private, released):
     ledger = Ledger()
     winner = drawn(released, ledger=ledger)
     assert kinds(ledger) == ["GaussianEvent", "dp", "SelectionEvent"]
-    assert ledger.events[2].adaptive
+    assert ledger.events[2].mechanism.adaptive
     assert 1 < winner.privacy.certified.epsilon <= 1.5
     again = drawn(released, ledger=ledger)  # the release is known by now
     assert kinds(ledger)[3:] == ["SelectionEvent"]
@@ -140,13 +139,13 @@ def test_draws_that_the_tickets_come_from_are_entered_as_well(public):
     ledger = Ledger()
     winner = drawn(of_winner, ledger=ledger)
     assert ledger.events == (*first.events, *winner.events)
-    assert winner.events[0].adaptive
+    assert winner.events[0].mechanism.adaptive
     assert winner.privacy.certified.epsilon > first.privacy.certified.epsilon
 
 
 def test_a_draw_under_replace_one_is_entered_for_that_relation(public):
-    winner = drawn(public, options=having(ASKED, adjacency="replace-one"))
-    assert winner.events[0].adjacency == winner.privacy.certified.adjacency == "replace-one"
+    winner = drawn(public, options=replace(ASKED, adjacency="replace-one"))
+    assert winner.events[0].mechanism.adjacency == winner.privacy.certified.adjacency == "replace-one"
 
 
 def test_an_unprotected_look_is_entered_and_returned(public):
@@ -166,7 +165,7 @@ def test_earlier_draws_go_along(public):
     one = drawn(public, ledger=ledger)
     two = select(plan(public, PRIVATE, ASKED, ledger, QUIET, earlier=((one.round, one.events),)), QUIET)
     assert two.behind(two.round) == ledger.events
-    assert (two.events[0].adaptive, one.events[0].adaptive) == (True, False)
+    assert (two.events[0].mechanism.adaptive, one.events[0].mechanism.adaptive) == (True, False)
 
 
 def test_records_behind_the_map_that_the_tickets_were_made_with():

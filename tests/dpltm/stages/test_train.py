@@ -263,7 +263,7 @@ def test_stopping_early_pays_for_all_steps():
     assert run.metrics[-1]["step"] == 2
     assert run.privacy.certified == planned_report(plan).certified
     assert "`stop_at` ended training after 2 of 20 steps; the ledger keeps all of them" in run.privacy.notes
-    assert next(event for event in run.events if isinstance(event, TrainingEvent)).steps == 20
+    assert next(event for event in run.events if isinstance(event, TrainingEvent)).mechanism.steps == 20
 
 
 # --- how sums are computed ---
