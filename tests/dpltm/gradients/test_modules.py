@@ -7,6 +7,7 @@ a rule that is wrong may only show as the second where the first is expected.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -73,6 +74,13 @@ def check(
             result.values, wanted, rtol=1e-10, atol=1e-10, msg=lambda text, filter=filter: f"{filter}: {text}"
         )
     return gradients
+
+
+def check_both(make: Callable[[], nn.Module], x: Tensor, seed: int, layers: list[list[str]] | None = None) -> None:
+    """With dense products, and with sparse ones too where a layer takes products."""
+    gradients = check(make(), x, seed, layers=layers, sparse=False)
+    if any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers):
+        check(make(), x, seed, layers=layers, sparse=True)
 
 
 # Modules with rules of their own
@@ -355,9 +363,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_modules_without_a_rule(name, batch, seed):
     make, shape, layers = OTHERS[name]
-    gradients = check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=False)
-    if any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers):
-        check(make(), numbers(seed, batch, *shape), seed, layers=layers, sparse=True)
+    check_both(make, numbers(seed, batch, *shape), seed, layers)
 
 
 # Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.
@@ -508,12 +514,13 @@ NETWORKS = {
 """Each with the shape of a record, or its number of tokens."""
 
 
+@once
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name, batch):
     make, shape = NETWORKS[name]
     x = tokens_of(7, 5, batch, shape) if isinstance(shape, int) else numbers(7, batch, *shape)
-    check(make(), x, 15)
+    check_both(make, x, 15)
 
 
 FREEZES = [
