@@ -36,12 +36,13 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, load, scale
+from dpltm.evaluation import accuracy
 from dpltm.features import MAPS
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.scattering import paths
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, accuracy, generate
+from dpltm.generation import GenerationConfig, generate
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource

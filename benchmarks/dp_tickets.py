@@ -23,8 +23,9 @@ import torch
 from transfer import DELTA, Cache, half_width, source_tickets, tensors
 
 from dpltm.data import load
+from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, accuracy, generate, prune_once, weights_of, without_data
+from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource

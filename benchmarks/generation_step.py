@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpltm.generation import batches_of, train_plain
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.plain_training import batches_of, train_plain
 
 RECORDS, FEATURES, CLASSES, BATCH, LR = 60_000, 784, 10, 400, 0.1
 

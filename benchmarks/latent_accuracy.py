@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, load
+from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
-from dpltm.generation import accuracy, batches_of, train_plain
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook, best_codebook
 from dpltm.local.encoding import FixedPoint
@@ -33,6 +33,7 @@ from dpltm.local.server import Messages, nearest_mean
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
+from dpltm.plain_training import batches_of, train_plain
 from dpltm.privacy.events import DatasetRef
 from dpltm.replicates import summary
 

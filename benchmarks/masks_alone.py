@@ -18,7 +18,8 @@ import json
 from torch import Tensor
 
 from dpltm.data import Dataset, load
-from dpltm.generation import Tickets, accuracy
+from dpltm.evaluation import accuracy
+from dpltm.generation import Tickets
 from dpltm.models import build
 from dpltm.replicates import summary
 from dpltm.stages.inputs import tensors

@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, load, scale
+from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, accuracy, generate
+from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource

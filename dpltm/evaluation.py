@@ -1,4 +1,4 @@
-"""How far from the truth the ratings are that a network expects."""
+"""How good a network is on given records: how many it gets right, and how far off its ratings are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dpltm.generation import CHUNK
+from dpltm.full_precision import full_precision
+from dpltm.plain_training import Inputs
+
+CHUNK = 1024
+"""Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
+
+
+@torch.no_grad()
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
+    """Number of records whose largest output is at their label."""
+    with full_precision():  # whether a record is right should not depend on those beside it
+        return sum(
+            int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
+            for start in range(0, len(x), chunk)
+        )
+
+
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
+    """Fraction of records that the network gets right."""
+    return count_correct(model, x, y, chunk) / len(x)
 
 
 def root_mean_squared_error(model: nn.Module, x: Tensor, y: Tensor, chunk: int = CHUNK) -> float:

@@ -8,38 +8,24 @@ records that a DP release paid for, or by ``prune_once`` from a network that was
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.full_precision import full_precision
+from dpltm.evaluation import accuracy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
+from dpltm.plain_training import Inputs, batches_of, dropping, threads, train_plain
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
 from dpltm.pruning.schedule import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999
 """Pruning rounds of a ticket set."""
-
-
-class Rows(Protocol):
-    """Inputs that are made ready as they are read."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
-
-
-Inputs = Tensor | Rows
-"""``(n, features)``, in memory or a batch at a time."""
 
 
 @dataclass(frozen=True)
@@ -320,96 +306,6 @@ def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[floa
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """A copy of every parameter."""
     return {name: value.detach().clone() for name, value in model.named_parameters()}
-
-
-def train_plain(
-    model: nn.Module,
-    mask: Mask,
-    x: Inputs,
-    y: Tensor,
-    batches: Iterator[Tensor],
-    steps: int,
-    lr: float,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
-
-    Weights start masked, and each gradient is masked before it is used, so pruned weights stay exactly zero.
-    """
-    parameters = list(model.parameters())
-    pruned = [(p, mask[name]) for name, p in model.named_parameters() if not bool(mask[name].all())]
-    for step in range(steps):
-        index = next(batches)
-        loss = functional.cross_entropy(model(x[index]), y[index])
-        for parameter in parameters:
-            parameter.grad = None
-        loss.backward()
-        with torch.no_grad():
-            for parameter, keep in pruned:
-                parameter.grad.mul_(keep)  # type: ignore[union-attr]
-            for parameter in parameters:
-                parameter.sub_(parameter.grad, alpha=lr)  # type: ignore[arg-type]
-        if progress is not None and (step % 25 == 24 or step == steps - 1):
-            progress(step + 1)
-    for parameter in parameters:
-        parameter.grad = None
-
-
-CHUNK = 1024
-"""Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
-
-
-@torch.no_grad()
-def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
-    """Number of records whose largest output is at their label."""
-    with full_precision():  # whether a record is right should not depend on those beside it
-        return sum(
-            int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
-            for start in range(0, len(x), chunk)
-        )
-
-
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Fraction of records that the network gets right."""
-    return count_correct(model, x, y, chunk) / len(x)
-
-
-@contextlib.contextmanager
-def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it."""
-    if not 0 <= share < 1:
-        raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
-
-    def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-        del layer
-        kept = torch.rand(given[0].shape, generator=generator) >= share
-        return (given[0] * kept / (1 - share),)
-
-    handle = list(model.children())[-1].register_forward_pre_hook(drop) if share else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            handle.remove()
-
-
-def batches_of(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out."""
-    while True:
-        order = torch.randperm(records, generator=generator)
-        yield from order[: records - records % batch_size].split(batch_size)
-
-
-@contextlib.contextmanager
-def threads(number: int | None) -> Iterator[None]:
-    """Runs a block with that many CPU threads, and puts the former number back."""
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _offset(progress: Callable[[int, int], None], start: int, total: int) -> Callable[[int], None]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from dpltm.data import Dataset, by_user, count_shared
 from dpltm.errors import ArtifactError, InputError
-from dpltm.evaluation import root_mean_squared_error
-from dpltm.generation import accuracy
+from dpltm.evaluation import accuracy, root_mean_squared_error
 from dpltm.privacy.event_json import ref_from_json
 from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.ledger import Ledger

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from dpltm.data import Dataset, unit_range
 from dpltm.errors import InputError
+from dpltm.evaluation import accuracy
 from dpltm.features.normalisation import NORM
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, accuracy, generate, prune_once, threads, weights_of
+from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.options.generate import GenerateOptions
+from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, touching

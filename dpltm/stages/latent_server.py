@@ -11,7 +11,8 @@ import torch
 
 from dpltm.data import Dataset, Split
 from dpltm.errors import InputError
-from dpltm.generation import GenerationConfig, Inputs, Ticket, accuracy, generate, prune_once, train_dense
+from dpltm.evaluation import accuracy
+from dpltm.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
 from dpltm.local.bit_strings import LABEL_BYTES, BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import ROWS, Scheme
@@ -21,6 +22,7 @@ from dpltm.models import ModelSpec, build, for_inputs, kind_name
 from dpltm.noise import FastSource
 from dpltm.options.latent import ServerOptions
 from dpltm.options.parsing import parse_numbers
+from dpltm.plain_training import Inputs
 from dpltm.stages.latent_owner import check_fits, scheme_notes
 from dpltm.stages.progress import SILENT, Progress, by_round
 

@@ -9,7 +9,8 @@ import numpy as np
 from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, unit_notes
 from dpltm.errors import DpltmError, InputError
-from dpltm.generation import Ticket, count_correct
+from dpltm.evaluation import count_correct
+from dpltm.generation import Ticket
 from dpltm.models import build
 from dpltm.noise import SecureSource
 from dpltm.options.sections import check_choices

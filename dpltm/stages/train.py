@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from dpltm.data import Augmentation
-from dpltm.evaluation import root_mean_squared_error
+from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.features.centre import release_mean
-from dpltm.generation import accuracy, count_correct
 from dpltm.noise import FastSource, RandomSource, SecureSource, two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json

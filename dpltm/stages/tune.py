@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
+from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.generation import accuracy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource

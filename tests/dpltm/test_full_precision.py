@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpltm.evaluation import count_correct
 from dpltm.filters import Clip
 from dpltm.full_precision import full_precision
-from dpltm.generation import count_correct
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from dpltm.private_loop import PrivateLoop

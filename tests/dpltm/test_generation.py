@@ -12,13 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.evaluation import accuracy, count_correct
 from dpltm.generation import (
     GenerationConfig,
     Tickets,
-    accuracy,
-    batches_of,
-    count_correct,
-    dropping,
     generate,
     make_schedule,
     prune_once,
@@ -29,6 +26,7 @@ from dpltm.generation import (
 )
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
+from dpltm.plain_training import batches_of, dropping
 from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import BudgetError, InputError
+from dpltm.evaluation import accuracy
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
-from dpltm.generation import accuracy
 from dpltm.masks import Mask
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.describe import describe

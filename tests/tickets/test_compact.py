@@ -18,8 +18,9 @@ from torch import nn
 from child_processes import PATIENCE
 from dpltm.data import load
 from dpltm.errors import ArtifactError, InputError
+from dpltm.evaluation import count_correct
 from dpltm.filters import make_filter
-from dpltm.generation import Ticket, Tickets, count_correct
+from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource

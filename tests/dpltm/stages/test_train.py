@@ -14,8 +14,8 @@ from dpltm import noise
 from dpltm.data import from_arrays
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError
+from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import make_feature_map
-from dpltm.generation import accuracy
 from dpltm.models import ModelSpec
 from dpltm.noise import SecureSource
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
