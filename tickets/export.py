@@ -22,8 +22,9 @@ from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
+from dpltm.tickets.origin import Origin
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import MAX_SET, Origin, save_ticket_set
+from dpltm.tickets.ticket_set import MAX_SET, save_ticket_set
 from dpltm.tickets.winner import drawn_from
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,29 +22,20 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import (
-    DatasetRef,
-    Event,
-    GaussianEvent,
-    GuaranteeEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
-    ProvenanceKind,
-    SelectionEvent,
-    TrainingEvent,
     now,
 )
-from dpltm.ticket_set import Parent, TicketSet, set_id
+from dpltm.ticket_set import TicketSet, set_id
 from dpltm.tickets.card import card
-from dpltm.tickets.feature_files import Front, read_map, write_map
+from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
-from dpltm.tickets.identity import read_event, read_ref
+from dpltm.tickets.origin import check_draws, check_events, check_text, read_origin, read_parent
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
 
 FORMAT, SCHEMA = "dpltm-ticket-set", 3
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
-MAX_ROUND, LONGEST_TEXT, MAX_CARD = MAX_ROUNDS + 1, 200, 2**20
+MAX_ROUND, MAX_CARD = MAX_ROUNDS + 1, 2**20
 
 MAX_SET = 2**28
 """Most coordinates of all masks together: reading a set takes a few bytes for each."""
@@ -55,64 +46,6 @@ _KEYS_1 = frozenset(
 )
 _KEYS_2 = _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}
 _KEYS = {1: _KEYS_1, 2: _KEYS_2, SCHEMA: _KEYS_2}
-PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What a ticket that left its set says of where it comes from.
-
-    Attributes:
-        id, name: of the set.
-        provenance, source, events, draws: as in ``TicketSet``.
-        front: what stands in front of its network, but for its tensors; None for nothing.
-        complete: whether it says so; files that dpltm wrote before did not.
-    """
-
-    id: str
-    name: str
-    provenance: ProvenanceKind
-    source: DatasetRef | None
-    events: tuple[Event, ...]
-    draws: tuple[Event, ...] = ()
-    front: Front | None = None
-    complete: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "provenance": self.provenance,
-            "source": None if self.source is None else ref_to_json(self.source),
-            "events": [to_json(event) for event in self.events],
-            "draws": [to_json(event) for event in self.draws],
-            "feature_map": None if self.front is None else self.front.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, body: object) -> Origin:
-        """What ``to_json`` gave.
-
-        Raises:
-            ArtifactError: it is something else.
-        """
-        keys = {"id", "name", "provenance", "source", "events", "draws"}
-        if not isinstance(body, dict) or set(body) - {"feature_map"} != keys:
-            raise ArtifactError("not the origin of a ticket")
-        for key in ("id", "name"):
-            check_text(key, body[key])
-        stated = body.get("feature_map")
-        front = None if stated is None else Front.from_json(stated)
-        return cls(body["id"], body["name"], *_origin("origin", body), front, "feature_map" in body)
-
-
-def origin_of(tickets: TicketSet) -> Origin:
-    """What its tickets take along."""
-    front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
-    return Origin(
-        tickets.id, tickets.name, tickets.provenance, tickets.source, tickets.events, tickets.draws, front
-    )  # fmt: skip
 
 
 def ledger_path(path: Path) -> Path:
@@ -257,12 +190,12 @@ def load_ticket_set(path: Path) -> TicketSet:
     )
     _check_nesting(where, tickets)
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
-    provenance, source, events, draws = _origin(where, document)
-    parent = _parent(where, document.get("parent"))
-    found = read_map(path, where, document.get("feature_map"))
-    if found is not None and found.features != spec.features:
+    provenance, source, events, draws = read_origin(where, document)
+    parent = read_parent(where, document.get("parent"))
+    feature_map = read_map(path, where, document.get("feature_map"))
+    if feature_map is not None and feature_map.features != spec.features:
         raise ArtifactError(
-            f"{where}: feature_map: gives {found.features} features, the network takes {spec.features}"
+            f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
     if document["digest"] != digest_of(document):
         raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
@@ -276,7 +209,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         events=events,
         draws=draws,
         parent=parent,
-        feature_map=found,
+        feature_map=feature_map,
         label=label_of(path),
         path=path,
     )
@@ -382,78 +315,7 @@ def check_size(where: str, spec: ModelSpec, masks: int) -> None:
         )
 
 
-def check_text(where: str, text: object) -> None:
-    """Raises ArtifactError unless ``text`` can be shown on a terminal as it is."""
-    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
-        raise ArtifactError(f"{where}: not a printable text of at most {LONGEST_TEXT} characters")
-
-
-def _origin(
-    where: Path | str, document: dict[str, Any]
-) -> tuple[ProvenanceKind, DatasetRef | None, tuple[Event, ...], tuple[Event, ...]]:
-    """What the tickets depend on, and what that cost: the two must agree."""
-    provenance, body = document["provenance"], document["source"]
-    if provenance not in PROVENANCES:
-        raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
-    if (body is None) != (provenance == "data-free"):
-        raise ArtifactError(f"{where}: provenance {provenance} and source do not go together")
-    source = None
-    if body is not None:
-        try:
-            source = read_ref(body)
-        except ArtifactError as error:
-            raise ArtifactError(f"{where}: source: {error}") from None
-        for key in ("name", "id", "key_id"):
-            check_text(f"{where}: source: {key}", getattr(source, key))
-    events = _events(f"{where}: events", document.get("events", []), lambda e: check_events(e, provenance, source))
-    return provenance, source, events, _events(f"{where}: draws", document.get("draws", []), check_draws)
-
-
-def _events(where: str, rows: object, check: Callable[[tuple[Event, ...]], None]) -> tuple[Event, ...]:
-    if not isinstance(rows, list):
-        raise ArtifactError(f"{where}: not a list")
-    try:
-        events = tuple(read_event(row) for row in rows)
-        check(events)
-    except ArtifactError as error:
-        raise ArtifactError(f"{where}: {error}") from None
-    return events
-
-
-def check_draws(events: tuple[Event, ...]) -> None:
-    """Raises ArtifactError unless these are what draws of winners enter."""
-    for event in events:
-        if not isinstance(event, (SelectionEvent, NonPrivateEvent)):
-            raise ArtifactError(f"{type(event).__name__} is not what the draw of a winner enters")
-
-
-def check_events(events: tuple[Event, ...], provenance: ProvenanceKind, source: DatasetRef | None) -> None:
-    """Raises ArtifactError unless these are what a set of that provenance spent: releases, on its source."""
-    if bool(events) != (provenance == "dp"):
-        raise ArtifactError(f"provenance {provenance} and events do not go together: dp alone has any")
-    for event in events:
-        if not isinstance(event, (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)):
-            raise ArtifactError(f"{type(event).__name__} is no DP release that tickets could be made from")
-        if event.dataset != source:
-            raise ArtifactError("one is on other records than the source")
-    if len(set(events)) < len(events):
-        raise ArtifactError("one stands there twice; two releases differ at least in their time")
-
-
 def _check_finite(where: str, theta0: Mapping[str, Tensor]) -> None:
     for name, value in theta0.items():
         if not bool(value.isfinite().all()):
             raise ArtifactError(f"{where}: {name}: a starting weight is not finite")
-
-
-def _parent(where: Path, body: object) -> Parent | None:
-    if body is None:
-        return None
-    if not isinstance(body, dict) or set(body) != {"id", "name", "round", "how"}:
-        raise ArtifactError(f"{where}: parent is not a reference to a ticket set")
-    for key in ("id", "name", "how"):
-        check_text(f"{where}: parent: {key}", body[key])
-    number = body["round"]
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise ArtifactError(f"{where}: parent: round {number!r:.40} is not a round")
-    return Parent(**body)

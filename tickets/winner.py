@@ -12,7 +12,8 @@ from dpltm.privacy.events import Event, SelectionEvent, now
 from dpltm.ticket_set import Draw, TicketSet, Winner
 from dpltm.tickets.files import digest_of, read_json, write_json
 from dpltm.tickets.identity import read_event
-from dpltm.tickets.ticket_set import check_draws, folder_of
+from dpltm.tickets.origin import check_draws
+from dpltm.tickets.ticket_set import folder_of
 
 FORMAT, SCHEMA = "dpltm-selection", 3
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -18,12 +17,14 @@ from dpltm.experiments.recipe import (
     MAX_ARMS,
     MAX_SEEDS,
     MEASURES,
+    SHARED,
     Arm,
     Recipe,
     Section,
     chain,
     override,
 )
+from dpltm.experiments.vary import varied
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import section_problems
 
@@ -32,8 +33,6 @@ REMEMBERED = ("model", "features", "public", "components")
 
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 """What --quick sets only on ticket sets that something is trained for."""
-
-SHARED = ("train", "select", "tune")
 
 _RECIPE = {"title": str, "source": str, "seeds": int, "measure": str, "notes": list}
 _ARM = {
@@ -188,7 +187,7 @@ class _Reader:
             body = self._right_keys(where, body, _ARM)
             if "name" not in body:
                 self.problems.append(f"{where}: has no name")
-            each = self._varied(where, body)
+            each = varied(where, body, self.problems)
             arms += [self._arm(where, one, sets, over) for one in (each[:1] if self.quick else each)]
         if len(arms) > MAX_ARMS:
             self.problems.append(f"[[arm]]: {len(arms):,} of them, more than {MAX_ARMS:,}")
@@ -207,53 +206,6 @@ class _Reader:
             return replace(arm, against=None)
         self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
         return arm
-
-    def _varied(self, where: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """One table for each of the values that vary; the lists run side by side."""
-        vary = body.pop("vary", None)
-        if vary is None:
-            if isinstance(body.get("paper"), list):
-                self.problems.append(f"{where} paper: a list needs vary")
-            return [body]
-        lists = {key: value if isinstance(value, list) else [value] for key, value in vary.items()}
-        paper = body.pop("paper", None)
-        papers = paper if isinstance(paper, list) else None
-        sizes = {len(values) for values in lists.values()} | ({len(papers)} if papers is not None else set())
-        if max(sizes, default=0) > MAX_ARMS:
-            self.problems.append(f"{where} vary: more than {MAX_ARMS:,} values")
-            return []
-        if papers is not None and not all(type(part) in (int, float) for part in papers):
-            self.problems.append(f"{where} paper: must be a list of numbers")
-            return []
-        if len(sizes) != 1 or 0 in sizes:
-            self.problems.append(f"{where} vary: lists, and paper if it is one, must be of one length, at least 1")
-            return []
-        rows = [self._with_values(where, body, lists, at) for at in range(sizes.pop())]
-        for at, row in enumerate(rows):
-            if paper is not None:
-                row["paper"] = paper if papers is None else papers[at]
-        return rows
-
-    def _with_values(self, where: str, body: dict[str, Any], lists: Mapping[str, list], at: int) -> dict[str, Any]:
-        """A copy of an arm's table with the values of one place, named by the first of them."""
-        row: dict[str, Any] = json.loads(json.dumps(body))
-        for key, values in lists.items():
-            table, _, name = key.rpartition(".")
-            stage = table.removeprefix("latent.")
-            if table in SHARED:
-                row.setdefault(table, {})[name] = values[at]
-            elif table != stage and stage in LATENT_STAGES and isinstance(row.get("latent"), dict):
-                _dict(row["latent"].setdefault(stage, {}))[name] = values[at]
-            else:
-                self.problems.append(
-                    f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
-                    " of latent, latent.scheme.KEY"
-                )
-        first, values = next(iter(lists.items()))
-        row["group"] = body.get("name", "")
-        row["varied"] = values[at]
-        row["name"] = f"{row['group']}, {first.rpartition('.')[2]} {values[at]}"
-        return row
 
     def _arm(self, where: str, body: dict[str, Any], sets: Mapping[str, Section], over: Section) -> Arm:
         options = {command: self._options_of(where, command, body, over) for command in SHARED}

@@ -97,7 +97,7 @@ class _Look:
         if arm.tickets is None:
             self._check_fit(arm.train, dataset, f"{where} train")
             self._read_public(arm.train, f"{where} train")
-        elif provenance(self.recipe.tickets, arm.tickets) == "public":
+        elif arm.tickets in self.recipe.tickets and provenance(self.recipe.tickets, arm.tickets) == "public":
             root = {"dataset": "digits", **chain(self.recipe.tickets, arm.tickets)[-1]}
             self._check_disjoint(root, arm, f"[tickets.{arm.tickets}]")
         if arm.tune is not None:

@@ -36,6 +36,9 @@ MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
 
+SHARED = ("train", "select", "tune")
+"""Commands whose options all arms can share."""
+
 SHARED_WITH_SEARCH = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
                       "accountant")  # fmt: skip
 """Options that a search has in common with the training that it is for."""

@@ -17,8 +17,9 @@ from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
+from dpltm.gradients.module_state import Loss
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, losses_of
+from dpltm.gradients.probe import losses_of
 from dpltm.masks import Mask
 
 REACH = 2.0**60

@@ -23,7 +23,8 @@ from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, Probe, losses_of, undisturbed, without_dropout
+from dpltm.gradients.module_state import Loss, undisturbed, without_dropout
+from dpltm.gradients.probe import Probe, losses_of
 
 AGREE, FLOOR = 1e-3, 1e-5
 """Largest difference between the sum of per-record gradients and the gradient of the sum: of one parameter's gradient, plus

@@ -9,10 +9,9 @@ by a bit. What mixes only records of a certain kind, or only in large batches, c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.calls import Recorder
-
-Loss = Callable[[Tensor, Tensor], Tensor]
+from dpltm.gradients.module_state import Loss, generators, modules_of, set_seed, state_of, without_dropout
 
 SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
 """Candidates for the number of made-up records: the first that no other dimension of what layers see and give has."""
@@ -90,91 +88,6 @@ class MadeUp:
                 other = values.clone()
                 other[record] = way
                 yield (other, y) if which == 0 else (x, other)
-
-
-@contextmanager
-def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Leaves parameters, buffers, attributes and random state as they were, of the model and of a loss that is a module.
-
-    Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a mistake.
-    """
-    parameters = [value.detach().clone() for value in model.parameters()]
-    modules = _modules(model, loss)
-    buffers = [(module, dict(module._buffers)) for module in modules]
-    attributes = [(module, _attributes(module)) for module in modules]
-    held = [value for _, state in (*buffers, *attributes) for value in state.values()]
-    tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
-    lists = [(value, list(value)) for value in held if isinstance(value, list)]
-    with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
-        if parameters:
-            _seed(0, parameters[0])
-        try:
-            with torch.no_grad():
-                for value in model.parameters():
-                    near = value.nan_to_num().clamp_(-1, 1)
-                    moved = near * (0.9 + 0.2 * torch.rand_like(near))
-                    value.copy_(torch.where(near == 0, 0.1 * torch.randn_like(near), moved))
-            yield
-        finally:
-            with torch.no_grad():
-                for parameter, old in zip(model.parameters(), parameters, strict=True):
-                    parameter.copy_(old)
-                for tensor, old in tensors:
-                    tensor.copy_(old)
-            for module, old_buffers in buffers:
-                module._buffers.update(old_buffers)
-            for module, state in attributes:
-                for name in _attributes(module).keys() - state.keys():
-                    delattr(module, name)
-                vars(module).update(state)
-            for values, old_values in lists:
-                values[:] = old_values
-
-
-def _modules(model: nn.Module, loss: Loss) -> list[nn.Module]:
-    return [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
-
-
-_OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
-"""What PyTorch keeps in a module for itself."""
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds beside parameters, buffers and other modules, and PyTorch's own."""
-    return {name: value for name, value in vars(module).items() if name not in _OWN}
-
-
-def _state(module: nn.Module) -> dict[str, object]:
-    """What would tell that a module keeps something of the records: tensors, numbers, and lengths of lists."""
-    state: dict[str, object] = {}
-    for name, value in (*_attributes(module).items(), *module._buffers.items()):
-        if isinstance(value, Tensor):
-            state[name] = (id(value), value._version)
-        elif isinstance(value, (int, float)):
-            state[name] = value
-        elif isinstance(value, (list, dict, set)):
-            state[name] = len(value)
-        elif value is None:
-            state[name] = None
-    return state
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switches off what torch's own modules drop."""
-    saved: list[tuple[nn.Module, str, float]] = []
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            saved.append((module, "p", module.p))
-        elif isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-            saved.append((module, "dropout", module.dropout))
-    try:
-        for module, name, _ in saved:
-            setattr(module, name, 0.0)
-        yield
-    finally:
-        for module, name, value in saved:
-            setattr(module, name, value)
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
@@ -262,13 +175,13 @@ class Probe:
 
     def _overwritten(self) -> tuple[nn.Module, ...]:
         model = self.model
-        modules = _modules(model, self.loss)
+        modules = modules_of(model, self.loss)
         names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
-        before = [_state(module) for module in modules]
+        before = [state_of(module) for module in modules]
         with Recorder(self.units) as recorder:
             losses_of(model, self.loss, *self.made_up.batch())
         for module, old in zip(modules, before, strict=True):
-            changed = [key for key, value in _state(module).items() if value != old.get(key)]
+            changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
                 raise InputError(
                     f"model: {names.get(id(module), 'the loss: ')}{changed[0]} changes with the records it sees, outside the"
@@ -278,7 +191,7 @@ class Probe:
 
     def seen(self, x: Tensor, y: Tensor, seed: int = 1) -> list[tuple[str, Tensor]]:
         """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave."""
-        _seed(seed, x)
+        set_seed(seed, x)
         with Recorder(self.units, self.copy) as recorder:
             losses = losses_of(self.model, self.loss, x, y)
         recorder.backward(losses.sum())
@@ -308,12 +221,12 @@ class Probe:
             others = torch.arange(len(x), device=x.device) != record
             for other_x, other_y in self.made_up.replaced(x, y, record):
                 try:
-                    found = self.seen(other_x, other_y, seed)
+                    seen = self.seen(other_x, other_y, seed)
                 except InputError:
                     raise
                 except Exception:  # a class or token that is none, or values that a model will not take
                     continue
-                place = _difference(base, found, others, along)
+                place = _difference(base, seen, others, along)
                 if place:
                     raise InputError(
                         f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}"
@@ -351,37 +264,26 @@ class Probe:
     def _draws(self, x: Tensor, y: Tensor) -> bool:
         """Whether a pass takes anything from torch's generators."""
         self.seen(x, y)
-        after = _generators(x)
-        _seed(1, x)
-        return any(not torch.equal(one, other) for one, other in zip(after, _generators(x), strict=True))
+        after = generators(x)
+        set_seed(1, x)
+        return any(not torch.equal(one, other) for one, other in zip(after, generators(x), strict=True))
 
     def _compare_lengths(self, x: Tensor, y: Tensor) -> None:
         whole = self.seen(x, y)
         for length in LENGTHS:
             try:
-                found = self.seen(x[:length], y[:length])
+                part = self.seen(x[:length], y[:length])
             except InputError:
                 raise
             except Exception as error:
                 raise InputError(f"model or loss: fails on {length} made-up records: {first_line(error)}") from error
-            pairs = [(name, one, other) for (name, one), (_, other) in zip(found, whole, strict=False)]
+            pairs = [(name, one, other) for (name, one), (_, other) in zip(part, whole, strict=False)]
             places = [name for name, one, other in pairs if _far(one, other, length, len(x))]
-            places += ["the layers that are called"] if len(found) != len(whole) else []
+            places += ["the layers that are called"] if len(part) != len(whole) else []
             if places:
                 raise InputError(
                     f"model or loss: what one record gives depends on how many there are (seen at {places[0]}): {MIXED}"
                 )
-
-
-def _seed(seed: int, like: Tensor) -> None:
-    """Seeds what ``_generators`` reads: torch.manual_seed takes milliseconds, and seeds devices that nobody puts back."""
-    torch.default_generator.manual_seed(seed)
-    if like.is_cuda:
-        torch.cuda.default_generators[like.device.index].manual_seed(seed)
-
-
-def _generators(like: Tensor) -> list[Tensor]:
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
 
 
 def _difference(

@@ -26,7 +26,7 @@ def figures() -> dict[str, object]:
     ("what", "most"),
     [
         ("lines of cli", 1500),
-        ("modules above 400 lines", 4),
+        ("modules above 400 lines", 0),
         ("functions above 80 lines", 0),
         ("functions with more than 8 parameters", 2),
         ("circles", 0),

@@ -27,13 +27,14 @@ from dpltm.noise import FastSource
 from dpltm.privacy.events import DatasetRef, GaussianEvent, SelectionEvent
 from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.sampling import Records
+from dpltm.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import Parent, load_ticket_set, private_path
+from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from dpltm.training import TrainingConfig, cross_entropy, train
 from entries import having

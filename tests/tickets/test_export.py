@@ -32,8 +32,9 @@ from dpltm.tickets.export import (
 )
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.origin import Origin, origin_of
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import Origin, ledger_path, load_ticket_set, origin_of, private_path
+from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 
 TIME = "2026-01-01T00:00:00Z"

@@ -39,7 +39,8 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.tickets.ticket_set import Parent, card_is_as_written, load_ticket_set
+from dpltm.ticket_set import Parent
+from dpltm.tickets.ticket_set import card_is_as_written, load_ticket_set
 from sets import store_set
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")

@@ -13,9 +13,11 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.events import DatasetRef, SelectionEvent
 from dpltm.privacy.mechanisms import Selection
+from dpltm.ticket_set import Parent
 from dpltm.tickets import ticket_set
+from dpltm.tickets.origin import origin_of
 from dpltm.tickets.store import listing
-from dpltm.tickets.ticket_set import Parent, load_ticket_set, origin_of
+from dpltm.tickets.ticket_set import load_ticket_set
 
 SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 DRAWN = SelectionEvent(SOURCE, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "ef" * 32, time="2026-01-01T00:00:00Z")

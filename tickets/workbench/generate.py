@@ -18,14 +18,8 @@ from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import copy_events, open_ledger
-from dpltm.tickets.ticket_set import (
-    check_size,
-    check_text,
-    ledger_path,
-    private_path,
-    save_ticket_set,
-    ticket_rows,
-)
+from dpltm.tickets.origin import check_text
+from dpltm.tickets.ticket_set import check_size, ledger_path, private_path, save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
 
 

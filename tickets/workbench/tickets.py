@@ -15,8 +15,9 @@ from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets import export
 from dpltm.tickets.feature_files import map_json
+from dpltm.tickets.origin import origin_of
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import origin_of, ticket_rows
+from dpltm.tickets.ticket_set import ticket_rows
 from dpltm.tickets.winner import last_winner
 
 

@@ -59,6 +59,7 @@ def test_what_each_arm_trains_on() -> None:
          "tune `dataset`: digits is declared public and shares records with digits[0.5:1.0]"),
         ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
          "[tickets.b] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
+        ('[[arm]]\nname = "x"\ntickets = "none"\nround = 1\n', "tickets: no set 'none'; known: a"),
         ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),

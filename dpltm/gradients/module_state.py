@@ -1,0 +1,110 @@
+"""What modules hold beside their parameters: what a trial must put back, and what would tell that they keep records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@contextmanager
+def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
+    """Leaves parameters, buffers, attributes and random state as they were, of the model and of a loss that is a module.
+
+    Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a mistake.
+    """
+    parameters = [value.detach().clone() for value in model.parameters()]
+    modules = modules_of(model, loss)
+    buffers = [(module, dict(module._buffers)) for module in modules]
+    attributes = [(module, _attributes(module)) for module in modules]
+    held = [value for _, state in (*buffers, *attributes) for value in state.values()]
+    tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
+    lists = [(value, list(value)) for value in held if isinstance(value, list)]
+    with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
+        if parameters:
+            set_seed(0, parameters[0])
+        try:
+            with torch.no_grad():
+                for value in model.parameters():
+                    near = value.nan_to_num().clamp_(-1, 1)
+                    moved = near * (0.9 + 0.2 * torch.rand_like(near))
+                    value.copy_(torch.where(near == 0, 0.1 * torch.randn_like(near), moved))
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, old in zip(model.parameters(), parameters, strict=True):
+                    parameter.copy_(old)
+                for tensor, old in tensors:
+                    tensor.copy_(old)
+            for module, old_buffers in buffers:
+                module._buffers.update(old_buffers)
+            for module, state in attributes:
+                for name in _attributes(module).keys() - state.keys():
+                    delattr(module, name)
+                vars(module).update(state)
+            for values, old_values in lists:
+                values[:] = old_values
+
+
+def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
+    """Every module of a model, and of a loss that is one."""
+    return [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
+
+
+_OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
+"""What PyTorch keeps in a module for itself."""
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds beside parameters, buffers and other modules, and PyTorch's own."""
+    return {name: value for name, value in vars(module).items() if name not in _OWN}
+
+
+def state_of(module: nn.Module) -> dict[str, object]:
+    """What would tell that a module keeps something of the records: tensors, numbers, and lengths of lists."""
+    state: dict[str, object] = {}
+    for name, value in (*_attributes(module).items(), *module._buffers.items()):
+        if isinstance(value, Tensor):
+            state[name] = (id(value), value._version)
+        elif isinstance(value, (int, float)):
+            state[name] = value
+        elif isinstance(value, (list, dict, set)):
+            state[name] = len(value)
+        elif value is None:
+            state[name] = None
+    return state
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switches off what torch's own modules drop."""
+    saved: list[tuple[nn.Module, str, float]] = []
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            saved.append((module, "p", module.p))
+        elif isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+            saved.append((module, "dropout", module.dropout))
+    try:
+        for module, name, _ in saved:
+            setattr(module, name, 0.0)
+        yield
+    finally:
+        for module, name, value in saved:
+            setattr(module, name, value)
+
+
+def set_seed(seed: int, like: Tensor) -> None:
+    """Seeds what ``generators`` reads: torch.manual_seed takes milliseconds, and seeds devices that nobody puts back."""
+    torch.default_generator.manual_seed(seed)
+    if like.is_cuda:
+        torch.cuda.default_generators[like.device.index].manual_seed(seed)
+
+
+def generators(like: Tensor) -> list[Tensor]:
+    """The states of torch's generators that a pass over such records may draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
