@@ -5,12 +5,13 @@ PYTHON = python3
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test test-elsewhere check clean distclean
+.PHONY: help demo test test-elsewhere papers check clean distclean
 
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
 	@echo 'make test            every test                          (ARGS=... goes to pytest)'
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
+	@echo 'make papers          the quick version of every recipe of a paper (minutes; the test suite runs some)'
 	@echo 'make check           lint, formatting and types          (ruff; mypy on the installed package)'
 	@echo 'make clean           remove what building and testing left behind'
 	@echo 'make distclean       the same, and .venv too'
@@ -27,6 +28,10 @@ test:
 test-elsewhere:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	@sh scripts/other_processors.sh $(ARGS)
+
+papers:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
+	DPLTM_LONG=1 .venv/bin/pytest -n 2 tests/examples/test_papers.py $(ARGS)
 
 check:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
