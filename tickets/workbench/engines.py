@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +62,7 @@ class Processes:
             yield from self._in_parallel(attempt, level)
 
     def _in_parallel(self, attempt: Attempt, tasks: list[Task]) -> Iterator[None]:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet_when_interrupted():
             # joblib warns of calls that Ctrl-C has cancelled, and of processes that it replaces
             warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
             parallel = Parallel(
@@ -69,6 +70,26 @@ class Processes:
                 initializer=_leave_interrupts, initargs=(self.session,),
             )  # fmt: skip
             yield from parallel(delayed(attempt)(task) for task in tasks)
+
+
+@contextlib.contextmanager
+def _quiet_when_interrupted() -> Iterator[None]:
+    """Drops what joblib's own threads raise where Ctrl-C takes their processes away; other threads are heard."""
+    before = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        if not type(failure.thread).__module__.startswith("joblib."):
+            before(failure)
+
+    threading.excepthook, interrupted = hook, False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True  # they may still be at it: the hook stays
+        raise
+    finally:
+        if not interrupted:
+            threading.excepthook = before
 
 
 def _leave_interrupts(session: str) -> None:

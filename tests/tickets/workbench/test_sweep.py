@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import Processes, dask_cluster
+from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, dask_cluster
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -164,3 +166,29 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 1)
     with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
         pass
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_threads_of_joblib_are_quiet_when_interrupted(monkeypatch: pytest.MonkeyPatch, interrupted: bool) -> None:
+    """Ctrl-C ends with one line, whatever joblib's manager thread was doing; failures of other threads are still said."""
+    heard: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(str(failure.exc_value)))
+
+    class Manager(threading.Thread):
+        __module__ = "joblib.externals.loky.process_executor"
+
+    def fail(kind: type[threading.Thread], why: str) -> None:
+        def run() -> None:
+            raise OSError(why)
+
+        thread = kind(target=run)
+        thread.start()
+        thread.join()
+
+    with contextlib.suppress(KeyboardInterrupt), _quiet_when_interrupted():
+        fail(Manager, "closed")
+        fail(threading.Thread, "other")
+        if interrupted:
+            raise KeyboardInterrupt
+    fail(Manager, "later")
+    assert heard == (["other"] if interrupted else ["other", "later"])
