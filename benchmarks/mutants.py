@@ -55,24 +55,12 @@ from cosmic_ray.operators.provider import OperatorProvider
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LINEAGE = (
-    "source_relation", "origin_events", "records_of", "check_test_apart", "not_held", "check_not_public",
-    "check_never_private", "holds_provenance", "draws_to_enter", "check_delta", "make_plan", "_tuned_on", "_lineage",
-    "_check_unit", "_centre", "_evaluations", "_with_noise", "_unprotected_ticket", "_nominal_remainder",
+TARGETS = (
+    "dpltm/privacy/*.py", "dpltm/filters/*.py", "dpltm/selection.py", "dpltm/sampling.py", "dpltm/noise.py",
+    "dpltm/pruning/unit_groups.py", "dpltm/stages/budget.py", "dpltm/stages/checks.py", "dpltm/stages/train_checks.py",
+    "dpltm/stages/train_plan.py",
 )  # fmt: skip
-"""Functions that decide what is entered and refused."""
-
-TARGETS: dict[str, tuple[str, ...]] = {
-    "dpltm/privacy/*.py": (),
-    "dpltm/filters/*.py": (),
-    "dpltm/selection.py": (),
-    "dpltm/sampling.py": (),
-    "dpltm/noise.py": (),
-    "dpltm/units.py": (),
-    "cli/common.py": LINEAGE,
-    "cli/train_plan.py": LINEAGE,
-}
-"""Paths to take mutants from, and in which functions; everywhere if none is named."""
+"""Files to take mutants from: mechanisms, accounting, lineage, and what decides what is entered and refused."""
 
 PRELOADED = (
     "torch", "torch.func", "numpy", "scipy.stats", "scipy.optimize", "scipy.special", "scipy.signal", "dp_accounting",
@@ -256,39 +244,36 @@ def shown(source: str, mutant: Mutant) -> Mutant | None:
     return replace(mutant, mutated=" / ".join(new))
 
 
-def targets(sources: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Paths of this tree to take mutants from, and in which functions."""
-    return {path: names for path in sources for pattern, names in TARGETS.items() if fnmatch(path, pattern)}
+def targets(sources: dict[str, str]) -> list[str]:
+    """Paths of this tree to take mutants from."""
+    return [path for path in sources if any(fnmatch(path, pattern) for pattern in TARGETS)]
 
 
 def sample(sources: dict[str, str], seed: int, scale: float) -> list[Mutant]:
     """Mutants of every target: of a place drawn first and an operator after, so that many-sided operators weigh no more.
 
     Up to a third of a file's mutants are calls left out, those of checks first: what they refuse is what tests must notice.
-    Functions that were named get twice as many mutants.
     """
     picked: list[Mutant] = []
-    for path, functions in targets(sources).items():
+    for path in targets(sources):
         source = sources[path]
         by_place: dict[tuple[str, str, str, tuple[int, int]], list[Mutant]] = defaultdict(list)
         for mutant in places(path, source):
-            if functions and mutant.function.partition(".")[0] not in functions:
-                continue
             kind = mutant.operator.rpartition("_")[0] or mutant.operator
             by_place[mutant.function, mutant.line, kind, mutant.lines].append(mutant)
         rng = random.Random(f"{seed} {path}")
         groups = list(by_place.values())
         rng.shuffle(groups)
-        most = min(25, max(4, round((2 if functions else 1) * scale * len(groups) ** 0.5)))
+        most = min(25, max(4, round(scale * len(groups) ** 0.5)))
         calls = [group for group in groups if group[0].operator == "DropCall"]
         calls.sort(key=lambda group: "check" not in group[0].line)
         groups = [*calls[: most // 3], *(group for group in groups if group not in calls)]
-        found: list[Mutant] = []
+        here: list[Mutant] = []
         for group in groups:
-            if len(found) >= most:
+            if len(here) >= most:
                 break
-            found += filter(None, [shown(source, rng.choice(group))])
-        picked += found
+            here += filter(None, [shown(source, rng.choice(group))])
+        picked += here
     return picked
 
 
