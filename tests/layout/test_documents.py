@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -116,3 +117,13 @@ def test_one_version_everywhere():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert re.findall(pattern, text, flags=re.MULTILINE) == [dpltm.__version__], name
     assert any(heading.startswith(f"[{dpltm.__version__}] - ") for heading in headings(ROOT / "CHANGELOG.md"))
+
+
+def test_the_page_of_choices_is_what_the_registries_say():
+    """After a change of a descriptor: python scripts/choices.py."""
+    spec = importlib.util.spec_from_file_location("choices", ROOT / "scripts" / "choices.py")
+    assert spec is not None
+    assert spec.loader is not None
+    choices = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(choices)
+    assert choices.PATH.read_text(encoding="utf-8") == choices.text()

@@ -1,0 +1,66 @@
+"""Writes docs/choices.md: what can be chosen by name, read off the registries.
+
+    python scripts/choices.py
+
+``tests/layout/test_documents.py`` compares the file with what this writes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpltm.features.registry import MAPS
+from dpltm.filters import FILTERS
+from dpltm.local.protocols import PROTOCOLS
+from dpltm.models import KINDS
+from dpltm.privacy.accountants import ACCOUNTANTS
+from dpltm.pruning import CRITERIA
+from dpltm.registry import Registry
+
+PATH = Path(__file__).resolve().parents[1] / "docs" / "choices.md"
+
+SECTIONS: tuple[tuple[str, str, Registry[Any]], ...] = (
+    ("Gradient filters", "`dpltm train --filter`", FILTERS),
+    ("Criteria", "`dpltm generate --criterion`", CRITERIA),
+    ("Networks", "`--model`", KINDS),
+    ("Feature maps", "`--features`", MAPS),
+    ("Accountants", "`--accountant`", ACCOUNTANTS),
+    ("Local protocols", "`dpltm latent scheme --protocol`", PROTOCOLS),
+)
+
+HEAD = """# What can be chosen
+
+Each name below is one object in a registry. The help of the commands, their refusals and this page are read from it
+(`python scripts/choices.py`). [Contributing](../CONTRIBUTING.md) says how to add one.
+"""
+
+
+def text() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(section(*each) for each in SECTIONS)])
+
+
+def section(title: str, chosen_by: str, registry: Registry[Any]) -> str:
+    """One table."""
+    with_parameters = any(getattr(entry, "parameters", ()) for entry in registry.values())
+    columns = ["name", "what it does", *(["parameters"] if with_parameters else []), "source"]
+    rows = [[f"`{name}`", entry.help, *([_parameters(entry)] if with_parameters else []), entry.source]
+            for name, entry in registry.items()]  # fmt: skip
+    table = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        [f"## {title}", "", f"Chosen by {chosen_by}.", "", *(f"| {' | '.join(row)} |" for row in table), ""]
+    )
+
+
+def _parameters(entry: Any) -> str:
+    """With their defaults."""
+    return ", ".join(f"`{one.name.replace('_', '-')}` ({_shown(one.default)})" for one in entry.parameters)
+
+
+def _shown(default: float | bool) -> str:
+    return ("on" if default else "off") if isinstance(default, bool) else f"{default:g}"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
