@@ -52,8 +52,8 @@ def train_plain(
             parameter.grad = None
         loss.backward()
         with torch.no_grad():
-            for parameter, keep in pruned:
-                parameter.grad.mul_(keep)  # type: ignore[union-attr]
+            for parameter, live in pruned:
+                parameter.grad.mul_(live)  # type: ignore[union-attr]
             for parameter in parameters:
                 parameter.sub_(parameter.grad, alpha=lr)  # type: ignore[arg-type]
         if progress is not None and (step % 25 == 24 or step == steps - 1):

@@ -126,11 +126,11 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def measure(root: Path) -> dict[str, object]:
     """All figures of a checkout."""
-    found = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
-    trees = {name: ast.parse(text) for name, (_, text) in found.items()}
-    known = set(found)
-    lines = {name: len(text.splitlines()) for name, (_, text) in found.items()}
-    graph = {name: imports(tree, name, known, found[name][0].name == "__init__.py") for name, tree in trees.items()}
+    sources = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
+    trees = {name: ast.parse(text) for name, (_, text) in sources.items()}
+    known = set(sources)
+    lines = {name: len(text.splitlines()) for name, (_, text) in sources.items()}
+    graph = {name: imports(tree, name, known, sources[name][0].name == "__init__.py") for name, tree in trees.items()}
     sizes = {
         f"{name}.{function.name}": (function.end_lineno or 0) - function.lineno + 1
         for name, tree in trees.items()
@@ -142,7 +142,7 @@ def measure(root: Path) -> dict[str, object]:
     in_core = [name for name in trees if not name.startswith(("dpltm.tickets", "dpltm.cli"))]
     return {
         **{
-            f"lines of {folder}": sum(n for name, n in lines.items() if found[name][0].is_relative_to(root / folder))
+            f"lines of {folder}": sum(n for name, n in lines.items() if sources[name][0].is_relative_to(root / folder))
             for folder in PACKAGES
         },
         "lines of source": source,

@@ -228,11 +228,11 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in spec.shapes().items():
         shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
-    found = {
+    tensors = {
         name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MAX_METADATA).items()
     }
-    theta0 = {name: found[name if name in found else name + _ORIG] for name in spec.shapes()}
-    masks = {name: found[name + _MASK] for name in spec.shapes() if name + _MASK in found}
+    theta0 = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
+    masks = {name: tensors[name + _MASK] for name in spec.shapes() if name + _MASK in tensors}
     return _imported(spec, theta0, masks, str(path))
 
 
@@ -244,26 +244,28 @@ def import_pruned_module(model: nn.Module, spec: ModelSpec) -> Tickets:
     theta0 = {
         name.removesuffix(_ORIG) if name.removesuffix(_ORIG) in masks else name: value for name, value in state.items()
     }
-    found = {name: tuple(value.shape) for name, value in theta0.items()}
-    if found != spec.shapes():
-        wrong = next(name for name in (*spec.shapes(), *found) if spec.shapes().get(name) != found.get(name))
-        raise InputError(f"model: {wrong}: {found.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}")
+    actual = {name: tuple(value.shape) for name, value in theta0.items()}
+    if actual != spec.shapes():
+        wrong = next(name for name in (*spec.shapes(), *actual) if spec.shapes().get(name) != actual.get(name))
+        raise InputError(
+            f"model: {wrong}: {actual.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}"
+        )
     return _imported(spec, theta0, masks, "model")
 
 
 def _imported(spec: ModelSpec, theta0: Mapping[str, Tensor], masks: Mapping[str, Tensor], where: str) -> Tickets:
-    keep = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
+    live_mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
     for name, value in masks.items():
-        if keep[name].ndim < 2 and not bool((value == 1).all()):
+        if live_mask[name].ndim < 2 and not bool((value == 1).all()):
             raise InputError(f"{where}: {name} is pruned, but only weights can be: biases stay live")
         if not bool(((value == 0) | (value == 1)).all()):
             raise InputError(f"{where}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
-        keep[name] = value == 1
-    mask = Mask(keep)
+        live_mask[name] = value == 1
+    mask = Mask(live_mask)
     mask.check_alive(where)
     if mask.density == 1:
         raise InputError(f"{where}: its masks prune nothing")
-    dense = Mask({name: torch.ones_like(value) for name, value in keep.items()})
+    dense = Mask({name: torch.ones_like(value) for name, value in live_mask.items()})
     values = {name: value.to(torch.float32) for name, value in theta0.items()}
     for name, value in values.items():
         if not bool(value.isfinite().all()):

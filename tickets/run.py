@@ -112,9 +112,9 @@ def load_run(path: Path) -> Run:
     mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
-    found = read_map(path, path / "config.json", config.get("feature_map"))
-    if found is not None and found.features != spec.features:
+    feature_map = read_map(path, path / "config.json", config.get("feature_map"))
+    if feature_map is not None and feature_map.features != spec.features:
         raise ArtifactError(
-            f"{path / 'config.json'}: feature_map gives {found.features} features, the network takes {spec.features}"
+            f"{path / 'config.json'}: feature_map gives {feature_map.features} features, the network takes {spec.features}"
         )
-    return Run(config, model, mask, found, label=str(path), path=path)
+    return Run(config, model, mask, feature_map, label=str(path), path=path)

@@ -79,14 +79,14 @@ def load_scheme(path: Path) -> Scheme:
     body = read_json(where, FORMAT, SCHEMA)
     if set(body) != _SCHEME_KEYS:
         raise ArtifactError(f"{where}: its keys are not those of a scheme")
-    found = read_map(path, where, body["feature_map"])
-    if found is None:
+    feature_map = read_map(path, where, body["feature_map"])
+    if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
-    values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (found.features,)), "float32")
+    values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (feature_map.features,)), "float32")
     try:
         mean, deviation = (torch.from_numpy(values[name]) for name in ("mean", "deviation"))
         public = None if body["public"] is None else read_ref(body["public"])
-        scheme = Scheme(found, mean, deviation, _answer(body["answer"]), public)
+        scheme = Scheme(feature_map, mean, deviation, _answer(body["answer"]), public)
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
         said, held = (body["nominal"], body["certified"]), (scheme.answer.nominal, scheme.answer.certified)

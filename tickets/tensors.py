@@ -78,12 +78,12 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
         tensors = load_bytes(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    found = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
+    actual = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
-    if found != wanted:
-        wrong = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
+    if actual != wanted:
+        wrong = next(name for name in sorted({*actual, *wanted}) if actual.get(name) != wanted.get(name))
         raise ArtifactError(
-            f"{path}: tensor {wrong!r:.80}: found {found.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
+            f"{path}: tensor {wrong!r:.80}: found {actual.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
     return {name: tensors[name] for name in shapes}
 

@@ -293,9 +293,9 @@ def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: d
     if score is not None and (not isinstance(score, (int, float)) or not 0 <= score <= 1 or isinstance(score, bool)):
         raise ArtifactError(f"{where}: tickets[{number}]: accuracy {score!r:.40} is not between 0 and 1")
     predictor: dict[str, Tensor] = {}
-    for name, keep in mask.items() if values else ():
-        predictor[name] = torch.zeros(keep.shape)
-        predictor[name][keep] = torch.from_numpy(values[f"{number}/{name}"])
+    for name, live in mask.items() if values else ():
+        predictor[name] = torch.zeros(live.shape)
+        predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
     return Ticket(number, mask, None if score is None else float(score), predictor or None)
 
 

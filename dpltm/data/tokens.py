@@ -99,7 +99,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
             f"{where}: {records:,} records of {layout.length:,} words are more than the {MAX_POSITIONS:,} positions that"
             " are taken; pass a smaller `length`"
         )
-    found = np.zeros((records, layout.length), dtype=np.int32)
+    padded_rows = np.zeros((records, layout.length), dtype=np.int32)
     ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
     back = np.arange(-layout.length, 0)
     for first in range(0, records, step := max(1, AT_ONCE // layout.length)):
@@ -108,9 +108,9 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
         held = at >= starts[rows, None]
         words = values[at[held]]
         known = (words >= 1) & (words < layout.words - FIRST)
-        found[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
-        found[rows][at == starts[rows, None] - 1] = START
-    return found
+        padded_rows[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
+        padded_rows[rows][at == starts[rows, None] - 1] = START
+    return padded_rows
 
 
 def check_positions(x: np.ndarray, words: int, where: str) -> None:

@@ -91,8 +91,8 @@ class Search:
     @property
     def trials(self) -> list[Trial]:
         """Those that ask for it."""
-        found = ((trial, search_of(trial)) for trial in self.recipe.trials if trial.arm.tune is not None)
-        return [trial for trial, search in found if search is not None and search.file == self.file]
+        searches = ((trial, search_of(trial)) for trial in self.recipe.trials if trial.arm.tune is not None)
+        return [trial for trial, search in searches if search is not None and search.file == self.file]
 
 
 Task = SharedSet | Search | Trial
@@ -176,6 +176,6 @@ def levels(ordered: Mapping[str, Task]) -> list[list[Task]]:
     return rows
 
 
-def settings_found(settings: Section) -> dict[str, Any]:
+def searched_settings(settings: Section) -> dict[str, Any]:
     """What a search decided, of the options that it wrote."""
     return {key: settings[key] for key in SEARCHED if key in settings}

@@ -47,8 +47,8 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
     dtype = next(iter(parameters.values())).dtype
     arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
     known = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in known]
-    found, _ = tree_flatten(arguments)
-    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in found):
+    leaves, _ = tree_flatten(arguments)
+    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in leaves):
         raise _not_by_record(call.module)
     axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
     per_record = _vectorised(

@@ -74,9 +74,9 @@ def _parts(text: str) -> re.Match[str]:
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network on the same images with these parameters."""
-    found = tuple(shapes[f"{layer}.weight"][0] for layer in ("conv1", "conv2", "fc1"))
+    new_widths = tuple(shapes[f"{layer}.weight"][0] for layer in ("conv1", "conv2", "fc1"))
     name = "cnn:" + "x".join(str(size) for size in image(text))
-    return name if found == WIDTHS else f"{name}:" + ",".join(str(width) for width in found)
+    return name if new_widths == WIDTHS else f"{name}:" + ",".join(str(width) for width in new_widths)
 
 
 def check(text: str, features: int) -> None:

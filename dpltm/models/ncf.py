@@ -69,9 +69,9 @@ def check(text: str, features: int) -> None:
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network on the same tables with these parameters."""
-    found = tuple(shapes[name][1] for name in OF_USERS)
+    new_widths = tuple(shapes[name][1] for name in OF_USERS)
     name = "ncf:" + "x".join(str(size) for size in tables(text))
-    return name if found == WIDTHS else f"{name}:{found[0]},{found[1]}"
+    return name if new_widths == WIDTHS else f"{name}:{new_widths[0]},{new_widths[1]}"
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:

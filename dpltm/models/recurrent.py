@@ -40,8 +40,8 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
 
 def tables(text: str) -> tuple[int, ...]:
     """The size of the table of words; none of sequences of vectors."""
-    found = _parts(text).group("words")
-    return () if found is None else (int(found),)
+    words = _parts(text).group("words")
+    return () if words is None else (int(words),)
 
 
 def widths(text: str) -> tuple[int | None, int]:
@@ -98,10 +98,10 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
     """Name and shape of every parameter, in order."""
     parts, (vector, units) = _parts(text), widths(text)
     gates = _CELLS[parts.group("kind")][1] * units
-    found: dict[str, tuple[int, ...]] = {}
+    by_name: dict[str, tuple[int, ...]] = {}
     if vector is not None:
-        found["table.weight"] = (int(parts.group("words")), vector)
-    return found | {
+        by_name["table.weight"] = (int(parts.group("words")), vector)
+    return by_name | {
         "recurrent.weight_ih_l0": (gates, vector or record_shape(text, features)[1]),
         "recurrent.weight_hh_l0": (gates, units),
         "recurrent.bias_ih_l0": (gates,),
