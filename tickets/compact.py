@@ -48,6 +48,11 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
 
+    Args:
+        tickets: the set.
+        number: round of the ticket, 1 or later.
+        path: folder to write.
+
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or there is no such round.
         InputError: the mask leaves no unit without use, or the network cannot be compacted.

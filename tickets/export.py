@@ -115,6 +115,14 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
     Predictors and accuracies of a set of provenance ``private`` stay behind, and predictors of any set if asked.
 
+    Args:
+        tickets: the set.
+        path: folder to write.
+        predictors: whether trained networks go with it, where they may.
+
+    Returns:
+        The copy.
+
     Raises:
         ArtifactError: ``path`` exists or cannot be written.
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
@@ -130,14 +138,26 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
 
 def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
+    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads.
+
+    Args:
+        values: parameters by name.
+        mask: of the ticket.
+        path: file to write, ``.safetensors``; there must be none.
+        origin: where they come from, for the metadata.
+
+    Raises:
+        ArtifactError: ``path`` exists, cannot be written, or has another suffix.
+        InputError: the origin is too long.
+    """
     _write(path, origin, {name: value.masked_fill(~mask[name], 0.0).numpy() for name, value in values.items()})
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
     """The state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
 
-    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
+    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it. Arguments as
+    :func:`export_state_dict`.
     """
     tensors: dict[str, np.ndarray] = {}
     for name, value in values.items():
@@ -154,6 +174,13 @@ def export_onnx(
     """The network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
     Of metadata it has the origin and no other: torch notes for every node where on this machine its own source lies.
+
+    Args:
+        spec: the network.
+        values: parameters by name.
+        mask: of the ticket; pruned weights are written as zeros.
+        path: file to write; there must be none.
+        origin: where they come from, for the metadata; None for nothing.
 
     Raises:
         InputError: the optional packages are not installed, or the origin is too long.

@@ -34,7 +34,16 @@ def write_run(
     metrics: Iterable[Mapping[str, Any]],
     feature_map: FeatureMap | None = None,
 ) -> None:
-    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``)."""
+    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``).
+
+    Args:
+        folder: to write into.
+        config: settings, as JSON.
+        model: trained, on the CPU.
+        mask: of the ticket.
+        metrics: lines of ``metrics.jsonl``, as JSON.
+        feature_map: in front of the network; None for none.
+    """
     write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
@@ -73,7 +82,13 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
-    """Writes the trained parameters and the mask."""
+    """Writes the trained parameters and the mask.
+
+    Args:
+        folder: to write into.
+        model: trained, on the CPU.
+        mask: of the ticket.
+    """
     write_tensors(
         folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
     )

@@ -192,6 +192,16 @@ def save_learned(target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, 
 
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
+
+    Args:
+        target: folder to write.
+        scheme: that the messages were made by.
+        spec: the network.
+        ticket: with its trained parameters and its mask.
+        result: what ``result.json`` holds beside the scheme.
+
+    Raises:
+        ArtifactError: ``target`` exists or cannot be written.
     """
     model = build(spec)
     model.load_state_dict(dict(ticket.predictor or {}))

@@ -27,7 +27,16 @@ _HEADER = 512
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
+    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner).
+
+    Args:
+        path: file to write.
+        tensors: by name.
+        metadata: texts by name.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
     try:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
@@ -94,7 +103,17 @@ def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form."""
+    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
+
+    Args:
+        packed: eight booleans a byte, ``(ceil(size / 8),)`` uint8, first bit highest.
+        shape: of the tensor.
+        path: the file, for the message.
+        name: of the mask, for the message.
+
+    Raises:
+        ArtifactError: padding bits are set.
+    """
     size = math.prod(shape)
     bits = np.unpackbits(packed)
     if bits[size:].any():
@@ -110,7 +129,16 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
 
 
 def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str, Mask]:
-    """The masks that :func:`write_masks` wrote for parameters of ``shapes``."""
+    """The masks that :func:`write_masks` wrote for parameters of ``shapes``.
+
+    Args:
+        path: the file.
+        prefixes: names of the masks; the answer has these keys.
+        shapes: of the parameters, by name.
+
+    Raises:
+        ArtifactError: as :func:`read_tensors`, or padding bits are set.
+    """
     prefixes = tuple(prefixes)
     packed = read_tensors(
         path,

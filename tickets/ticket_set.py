@@ -308,7 +308,13 @@ def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
 
 
 def check_size(where: str, spec: ModelSpec, masks: int) -> None:
-    """Raises ArtifactError if a set of so many masks would be too large to be read."""
+    """Raises ArtifactError if a set of so many masks would be too large to be read.
+
+    Args:
+        where: what asks for so many, for the message.
+        spec: the network.
+        masks: how many.
+    """
     if masks * spec.parameters > MAX_SET:
         raise ArtifactError(
             f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {MAX_SET:,} of the largest set"

@@ -100,7 +100,13 @@ Task = SharedSet | Search | Trial
 
 
 def shared_set(recipe: Recipe, title: str, seed: int) -> SharedSet:
-    """The set of that name and seed, unless it has one seed for all."""
+    """The set of that name and seed, unless it has one seed for all.
+
+    Args:
+        recipe: has the set under ``tickets``.
+        title: name of the set in the recipe.
+        seed: of the trial that asks for it; a seed that the set has itself comes first.
+    """
     return SharedSet(recipe, title, recipe.tickets[title].get("seed", seed))
 
 

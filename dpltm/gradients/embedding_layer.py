@@ -87,6 +87,7 @@ class EmbeddingLayer(ExplicitGradients):
         return (changed + len(self._index) * at_zero**2).clamp_min_(0.0)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         values, at_zero = self._mapped(factor, map)
         if weight is not None:
             values = values.mul_(weight[self.record][:, None])

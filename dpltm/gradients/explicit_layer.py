@@ -101,6 +101,7 @@ class ExplicitLayer(ExplicitGradients):
         return torch.cat(parts)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
         for rows, part in self._mapped(factor, map):
             weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))

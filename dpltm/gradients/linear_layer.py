@@ -175,6 +175,7 @@ class LinearLayer:
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         narrow = None if weight is None else weight.to(self.gradient.dtype)
         gradient, parts = self._scaled(factor), []
         if self._compile:

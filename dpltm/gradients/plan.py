@@ -116,6 +116,14 @@ def make_plan(
 ) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
+    Args:
+        model: its state and its random draws are as before afterwards.
+        live_mask: live coordinates of every parameter that is not frozen, bool.
+        loss: one value a record.
+        x: records, ``(batch, ...)``.
+        y: labels, ``(batch, ...)``.
+        compile: whether linear layers compile element-wise filters.
+
     Raises:
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
     """
@@ -274,7 +282,19 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
 
 
 def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
-    """Gives every layer of the plan what the pass left with its modules."""
+    """Gives every layer of the plan what the pass left with its modules.
+
+    Args:
+        plan: its layers take the gradients of this batch.
+        recorder: has the calls of the pass; not looked at where the plan is for the whole model.
+        model: of the pass.
+        loss: one value a record.
+        x: records of the pass, ``(batch, ...)``.
+        y: their labels, ``(batch, ...)``.
+
+    Raises:
+        InputError: a module that is taken one record at a time cannot be.
+    """
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)

@@ -165,7 +165,13 @@ class Codebook:
         return messages, 0
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private."""
+        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private.
+
+        Args:
+            scores: records, ``(n, d)``; only their direction counts.
+            labels: ``(n,)`` whole numbers below ``classes``.
+            number: of the public codebook, from 0 up.
+        """
         directions, signs = codewords(number, self.values, self.classes)
         along = scores @ directions.T
         if self.labels == "signed":
@@ -245,7 +251,16 @@ class Codebook:
 
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
-    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
+    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers.
+
+    Args:
+        values: d, of a record.
+        classes: of labels.
+        epsilon: local epsilon of a message, above 0.
+
+    Raises:
+        InputError: epsilon out of range, or sizes that no codebook can have.
+    """
     if not 0 < epsilon <= MAX_EPSILON:
         raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
     choices: tuple[Labels, ...] = ("one-hot", "signed")
@@ -256,7 +271,13 @@ def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32."""
+    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32.
+
+    Args:
+        number: of the codebook, which seeds a public generator.
+        values: d, of a record.
+        classes: K.
+    """
     source = FastSource(number)
     directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)

@@ -73,7 +73,13 @@ class Response:
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew."""
+    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
+
+    Args:
+        source: coins; secret where what they decide is.
+        count: how many numbers.
+        limit: from 1 to 2^63.
+    """
     last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
     left = np.arange(count)
     while len(left):

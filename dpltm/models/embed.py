@@ -32,7 +32,11 @@ PADDED = "embed-pad:"
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``embed`` with the size of the table: ``embed:WORDS``."""
+    """``embed`` with the size of the table: ``embed:WORDS``. Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are no texts.
+    """
     del shape
     if len(tables) != 1:
         raise InputError(
@@ -84,7 +88,7 @@ def _table(text: str) -> tuple[str, tuple[int, int]]:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     by_name: dict[str, tuple[int, ...]] = dict([_table(text)])
     for name, fan_in, fan_out in _layers(text, classes):
@@ -93,7 +97,10 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` positions to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` positions to ``(batch, classes)``.
+
+    Arguments as :func:`dpltm.models.mlp.shapes`.
+    """
     del features
     words, (first, *_) = _parts(text)
     table = "Embedding" if text.startswith(PADDED) else "Vectors"

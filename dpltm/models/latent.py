@@ -79,7 +79,7 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     (height, width, channels), (*filters, units) = _parts(text)
     by_name: dict[str, tuple[int, ...]] = {}
@@ -95,7 +95,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``. Arguments as :func:`dpltm.models.mlp.shapes`."""
     size, (*filters, units) = _parts(text)
     result, padded = [layer("image", "Images", *size)], len(filters) == 4
     for number, (before, after) in enumerate(zip((size[2], *filters), filters, strict=False), start=1):

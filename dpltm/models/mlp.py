@@ -45,7 +45,13 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order.
+
+    Args:
+        text: name of the network.
+        features: of one record.
+        classes: of labels.
+    """
     by_name: dict[str, tuple[int, ...]] = {}
     for name, fan_in, fan_out in _layers(text, features, classes):
         by_name[f"{name}.weight"] = (fan_out, fan_in)
@@ -54,7 +60,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(..., features)`` to ``(..., classes)``."""
+    """The layers, in order: ``(..., features)`` to ``(..., classes)``. Arguments as :func:`shapes`."""
     result, linear = [], _layers(text, features, classes)
     for name, fan_in, fan_out in linear:
         result.append(layer(name, "Linear", fan_in, fan_out))

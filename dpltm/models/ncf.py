@@ -30,7 +30,11 @@ _WIDTH = "([1-9][0-9]{0,3})"
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``ncf`` with the sizes of the tables: ``ncf:USERSxITEMS``."""
+    """``ncf`` with the sizes of the tables: ``ncf:USERSxITEMS``. Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are no ratings.
+    """
     del shape
     if len(tables) != 2:
         raise InputError(
@@ -75,7 +79,7 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     (users, items), (product, beside) = _parts(text)
     return {
@@ -89,7 +93,10 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(..., 2)`` positions of user and item to ``(..., classes)``."""
+    """The layers, in order: ``(..., 2)`` positions of user and item to ``(..., classes)``.
+
+    Arguments as :func:`dpltm.models.mlp.shapes`.
+    """
     del features
     (users, items), (product, beside) = _parts(text)
     return (
