@@ -162,6 +162,18 @@ class PrivateLoop:
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
         so is everything computed from it. Anything else that a program computes from x and y is its own affair.
+
+    Example:
+        >>> import torch
+        >>> x, y = torch.rand(200, 4, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 3
+        >>> model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none")
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        >>> private = PrivateLoop(model, loss, x, y, batch_size=50, steps=20, epsilon=2.0, delta=1e-4)
+        >>> for step in private:
+        ...     step.backward()
+        ...     optimizer.step()
+        >>> round(private.report().certified.epsilon, 2)
+        2.0
     """
 
     def __init__(
