@@ -50,7 +50,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
     Args:
         tickets: the set.
-        number: round of the ticket, 1 or later.
+        number: round of the ticket.
         path: folder to write.
 
     Raises:

@@ -43,6 +43,9 @@ def write_plot(path: Path, curves: Curves, title: str) -> None:
         path: of the file; its suffix says in which format.
         curves: what is drawn.
         title: above both panels.
+
+    Raises:
+        ArtifactError: a suffix of no known format.
     """
     check_plot(path)
     from matplotlib.figure import Figure

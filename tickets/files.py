@@ -115,8 +115,11 @@ def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
 
     Args:
         path: file to write.
-        body: finite numbers, texts, booleans, lists and dicts; None.
+        body: finite numbers, texts, booleans, None, and lists and dicts of them.
         mode: permissions of the file.
+
+    Raises:
+        ArtifactError: it cannot be written.
     """
     data = json.dumps(body, indent=2, allow_nan=False) + "\n"
     with replaced(path, mode) as staging:

@@ -33,6 +33,7 @@ def largest_epsilon(
 
     Raises:
         CalibrationError: none does; for UER it is alpha that decides.
+        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
     """
     return _largest(
         "epsilon",
@@ -60,6 +61,7 @@ def largest_alpha(
 
     Raises:
         CalibrationError: none does.
+        InputError: ``wanted`` is not a positive number, or a protocol that there is not, or that has no alpha.
     """
     return _largest("alpha", lambda value: channel(protocol, bits, epsilon, value), wanted, (1.0, MAX_ALPHA), one_hot)
 

@@ -24,7 +24,8 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
         source: the file of the section, for messages.
 
     Raises:
-        InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
+        InputError: an unknown key in the section, a value of the wrong type, a text that is not among the choices, or
+            nothing for an option that is needed.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     values, problems = _read(cls, section)
