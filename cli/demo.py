@@ -26,11 +26,11 @@ def command(options: DemoRequest, call: Call) -> None:
     else:
         with tempfile.TemporaryDirectory(prefix="dpltm-demo-") as folder:
             body = DEMO(options, Path(folder) / "demo", console)
-    console.result(body, lambda rich: _show(rich, body, kept=options.out is not None))
+    console.result(body, lambda rich: _show(rich, body, saved=options.out is not None))
 
 
-def _show(rich: RichConsole, body: dict[str, Any], *, kept: bool) -> None:
+def _show(rich: RichConsole, body: dict[str, Any], *, saved: bool) -> None:
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])
-    if kept:
+    if saved:
         rich.print(f"kept in {body['out']}: tickets/, run/ and ledger.jsonl")

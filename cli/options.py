@@ -46,6 +46,12 @@ def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call],
     """Adds command ``name`` to ``app``: its options are the fields of ``cls``, and ``run(options, call)`` runs it.
 
     The help text of the command is the docstring of ``cls``.
+
+    Args:
+        app: gets the command.
+        name: of the command, and of its table in a configuration file.
+        cls: dataclass whose fields are options.
+        run: what the command does.
     """
 
     def command(**values: Any) -> None:

@@ -33,9 +33,9 @@ def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """The answer of ``dpltm privacy noise``."""
-    found = body["found"].replace("_", " ")
+    quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
-    rich.print(f"{found} = {value if isinstance(value, int) else format(value, '.6g')}", style="bold")
+    rich.print(f"{quantity} = {value if isinstance(value, int) else format(value, '.6g')}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"

@@ -41,6 +41,11 @@ WIDE = 160
 def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
     """Runs a recipe and prints its table.
 
+    Args:
+        path: a TOML file.
+        options: folder, seeds, jobs and scheduler; what a recipe says for each arm must be left out.
+        console: where the table goes.
+
     Raises:
         InputError: whatever is wrong with it, before anything starts.
         typer.Exit: the table has holes; with exit code 1.

@@ -28,7 +28,13 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
-    """Names and values, one pair a line; objects inside, and what is not there, are left out."""
+    """Names and values, one pair a line; objects inside, and what is not there, are left out.
+
+    Args:
+        rich: where they are printed.
+        title: above them.
+        pairs: values by name.
+    """
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         if value is not None and not isinstance(value, dict):

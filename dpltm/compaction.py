@@ -62,8 +62,8 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
     try:
         if fold:
             masked, mask = _folded(masked, mask, example)
-        found = _compacted(masked, mask, example)
-        same = _same(masked, mask, found, example)
+        smaller = _compacted(masked, mask, example)
+        same = _same(masked, mask, smaller, example)
     except InputError:
         raise
     except Exception as error:  # the model's own code, or torch-pruning's on what it does not know
@@ -74,9 +74,9 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
             " all of them at once (a softmax, a norm, a mean)"
         )
     modes = {name: module.training for name, module in model.named_modules()}  # tracing leaves evaluation mode behind
-    for name, module in found.model.named_modules():
+    for name, module in smaller.model.named_modules():
         module.training = modes[name]
-    return found
+    return smaller
 
 
 def compact_spec(spec: ModelSpec, compacted: Compact) -> ModelSpec:
@@ -93,16 +93,16 @@ def _compacted(masked: nn.Module, mask: Mask, example: Tensor) -> Compact:
     while (unused := next(_without_use(places, mask, example), None)) is not None:
         group, units = unused
         group.remove(units)
-    found = {name: value.detach().long().flatten() for name, value in places.named_parameters()}
+    old_places = {name: value.detach().long().flatten() for name, value in places.named_parameters()}
     originals = dict(masked.named_parameters())
     smaller = copy.deepcopy(places).to(next(masked.parameters()).dtype)
-    kept: dict[str, Tensor] = {}
+    new_mask: dict[str, Tensor] = {}
     with torch.no_grad():
         for name, value in smaller.named_parameters():
-            value.copy_(originals[name].flatten()[found[name]].view(value.shape))
-            kept[name] = mask[name].flatten()[found[name]].view(value.shape)
+            value.copy_(originals[name].flatten()[old_places[name]].view(value.shape))
+            new_mask[name] = mask[name].flatten()[old_places[name]].view(value.shape)
             value.requires_grad_(originals[name].requires_grad)
-    return Compact(smaller, Mask(kept), found)
+    return Compact(smaller, Mask(new_mask), old_places)
 
 
 def _without_use(places: nn.Module, mask: Mask, example: Tensor) -> Iterator[tuple[UnitGroup, list[int]]]:
@@ -116,22 +116,22 @@ def _without_use(places: nn.Module, mask: Mask, example: Tensor) -> Iterator[tup
 
 def _live(side: Mapping[str, Coordinates], mask: Mask, count: int) -> Tensor:
     """How many live weights each unit has on one side, ``(count,)``; biases do not count."""
-    found = torch.zeros(count, dtype=torch.long)
+    live_counts = torch.zeros(count, dtype=torch.long)
     for name, coordinates in side.items():
         if mask[name].ndim > 1:
-            found.index_add_(0, coordinates.units, mask[name].flatten()[coordinates.positions].long())
-    return found
+            live_counts.index_add_(0, coordinates.units, mask[name].flatten()[coordinates.positions].long())
+    return live_counts
 
 
 @torch.no_grad()
-def _same(masked: nn.Module, mask: Mask, found: Compact, example: Tensor) -> bool:
+def _same(masked: nn.Module, mask: Mask, smaller: Compact, example: Tensor) -> bool:
     """Whether both give the same for made-up records, with made-up weights at what is live, in float64."""
     generator = torch.Generator().manual_seed(0)
-    first, second = copy.deepcopy(masked).double().eval(), copy.deepcopy(found.model).double().eval()
+    first, second = copy.deepcopy(masked).double().eval(), copy.deepcopy(smaller.model).double().eval()
     values = dict(second.named_parameters())
     for name, value in first.named_parameters():
         value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64) * mask[name])
-        values[name].copy_(value.flatten()[found.places[name]].view(values[name].shape))
+        values[name].copy_(value.flatten()[smaller.places[name]].view(values[name].shape))
     return _agree(first, second, _records(example, generator))
 
 
@@ -186,8 +186,8 @@ def _fold(network: nn.Module, mask: Mask, group: UnitGroup, example: Tensor) -> 
     for tried, x in tries:
         if not _agree(tried, _with_constants(tried, group, units, constants), x):
             return network, mask
-    found = _with_constants(network, group, units, constants)
-    return found, _mask_of(network, found, mask, group, units)
+    folded = _with_constants(network, group, units, constants)
+    return folded, _mask_of(network, folded, mask, group, units)
 
 
 def _takes_constants(layer: nn.Module) -> bool:
@@ -200,7 +200,7 @@ def _takes_constants(layer: nn.Module) -> bool:
 def _tries(network: nn.Module, mask: Mask, example: Tensor) -> list[tuple[nn.Module, Tensor]]:
     """The network, and twice with made-up weights but biases of its own, each with records small and large."""
     generator = torch.Generator().manual_seed(0)
-    found = []
+    tries = []
     for made_up in (False, True, True):
         tried = copy.deepcopy(network)
         for name, value in tried.named_parameters():
@@ -209,8 +209,8 @@ def _tries(network: nn.Module, mask: Mask, example: Tensor) -> list[tuple[nn.Mod
         x = _records(example, generator)
         if x.is_floating_point():
             x *= torch.tensor([0.1, 1.0, 10.0, 100.0], dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
-        found.append((tried, x))
-    return found
+        tries.append((tried, x))
+    return tries
 
 
 def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor, Tensor]:
@@ -230,26 +230,26 @@ def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor
 
 def _with_constants(network: nn.Module, group: UnitGroup, units: Tensor, constants: list[Tensor]) -> nn.Module:
     """A copy with what comes from ``units`` added to the biases behind them, and pruned."""
-    found = copy.deepcopy(network)
+    folded = copy.deepcopy(network)
     for use, values in zip(group.uses, constants, strict=True):
-        layer = found.get_submodule(use.layer)
+        layer = folded.get_submodule(use.layer)
         assert isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d))
         assert layer.bias is not None
         chosen = units[use.units]
         inputs = use.inputs[chosen]
         layer.bias += layer.weight[:, inputs].reshape(len(layer.bias), len(inputs), -1).sum(2) @ values[chosen]
         layer.weight[:, inputs] = 0.0
-    return found
+    return folded
 
 
 def _mask_of(before: nn.Module, after: nn.Module, mask: Mask, group: UnitGroup, units: Tensor) -> Mask:
     """The mask once ``units`` are folded: no weights behind them, and no bias pruned that took a constant in."""
-    found = dict(mask)
+    new_mask = dict(mask)
     for name, coordinates in group.outgoing.items():
-        kept = found[name].flatten()
-        kept[coordinates.positions[units[coordinates.units]]] = False
-        found[name] = kept.view_as(found[name])
+        flat = new_mask[name].flatten()
+        flat[coordinates.positions[units[coordinates.units]]] = False
+        new_mask[name] = flat.view_as(new_mask[name])
     for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
         if old.ndim == 1:
-            found[name] |= old != new
-    return Mask(found)
+            new_mask[name] |= old != new
+    return Mask(new_mask)

@@ -45,8 +45,8 @@ class InputError(DpltmError):
             shown = repr(value)[:80] if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
             field = f"`{field}`: {shown} is not {expected}" + (f"; {fix}" if fix else "")
         super().__init__(field)
-        found = _MARK.match(field)
-        self.field = found[1] if found else None
+        match = _MARK.match(field)
+        self.field = match[1] if match else None
 
 
 class DataError(InputError):
@@ -67,7 +67,7 @@ class BudgetError(DpltmError):
 
 def named(text: str, name: Callable[[str], str]) -> str:
     """``text`` with ``name(argument)`` in the place of every argument that stands in backticks."""
-    return _MARK.sub(lambda found: name(found[1]), text)
+    return _MARK.sub(lambda match: name(match[1]), text)
 
 
 _RENAMED = {"lam": "lambda"}

@@ -16,7 +16,14 @@ CHUNK = 1024
 
 @torch.no_grad()
 def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
-    """Number of records whose largest output is at their label."""
+    """Number of records whose largest output is at their label.
+
+    Args:
+        model: returns ``(batch, classes)``.
+        x: records, ``(n, features)``.
+        y: labels, ``(n,)`` int64.
+        chunk: records that are looked at together.
+    """
     with full_precision():  # whether a record is right should not depend on those beside it
         return sum(
             int((model(x[start : start + chunk]).argmax(1) == y[start : start + chunk]).sum())
@@ -25,7 +32,7 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) ->
 
 
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Fraction of records that the network gets right."""
+    """Fraction of records that the network gets right, from 0 to 1. Arguments as :func:`count_correct`."""
     return count_correct(model, x, y, chunk) / len(x)
 
 

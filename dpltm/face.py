@@ -2,6 +2,14 @@
 
 Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the stage's options, and the
 public facts about arrays that ``dpltm.data.from_arrays`` takes. What a stage does with them, ``dpltm.stages`` says.
+
+Example:
+    The examples below share these records, and what those before them return.
+
+    >>> import dpltm, numpy as np
+    >>> draw = np.random.default_rng(5)
+    >>> x_public, x, x_test = (draw.integers(0, 256, (count, 6), dtype=np.uint8) for count in (200, 200, 60))
+    >>> y_public, y, y_test = (np.arange(count) % 3 for count in (200, 200, 60))
 """
 
 from __future__ import annotations
@@ -73,9 +81,11 @@ def generate(
     Raises:
         DpltmError: bad input, or too small a budget, before any training.
 
-    >>> tickets = generate(x_public, y_public, provenance="public", model="mlp:8", rounds=2, iterations=9, batch_size=20)
-    >>> tickets.provenance, [ticket.mask.live for ticket in tickets.body.tickets]
-    ('public', [83, 64, 50])
+    Example:
+        >>> network = {"model": "mlp:8", "rounds": 2, "iterations": 9, "batch_size": 20}
+        >>> tickets = dpltm.generate(x_public, y_public, provenance="public", **network)
+        >>> [ticket.mask.live for ticket in tickets.body.tickets]
+        [83, 64, 50]
     """
     dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
     settings = arguments.take(GenerateOptions)
@@ -112,9 +122,10 @@ def select(
     Guarantees:
         The draw is entered before it is made, and nothing but the winner depends on the records.
 
-    >>> winner = select(tickets, x, y, eps1=0.5, score="additive")
-    >>> winner.round in (1, 2), winner.privacy.certified.epsilon <= 0.5
-    (True, True)
+    Example:
+        >>> winner = dpltm.select(tickets, x, y, eps1=0.5, score="additive")
+        >>> winner.round in (1, 2), round(winner.privacy.certified.epsilon, 2)
+        (True, 0.5)
     """
     earlier = (*tickets.earlier, (tickets.round, tickets.events)) if isinstance(tickets, Winner) else ()
     body = tickets.tickets if isinstance(tickets, Winner) else tickets
@@ -149,8 +160,7 @@ def train(
     Args:
         ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
             such as ``mlp:300,100``, which is trained whole.
-        x: the private records, ``(n, ...)``, or a dataset.
-        y: labels ``(n,)``; None with a dataset.
+        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
@@ -168,9 +178,10 @@ def train(
         Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
         for these records stays within it.
 
-    >>> run = train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5)
-    >>> run.privacy.certified.epsilon <= 1.0, len(run.ledger.events)
-    (True, 3)
+    Example:
+        >>> run = dpltm.train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5)
+        >>> round(run.privacy.certified.epsilon, 2), [type(event).__name__ for event in run.ledger.events]
+        (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
     """
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
     settings, services = given.take(TrainOptions), Services(progress)
@@ -194,8 +205,7 @@ def tune(
 
     Args:
         target: the ticket set, or the name of a network, whose settings are searched.
-        x: public records: the search declares them so.
-        y: labels; None with a dataset.
+        x, y: public records, and their labels; or a dataset alone. The search declares them public.
         ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
         progress: told how far it is.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
@@ -207,10 +217,11 @@ def tune(
     Raises:
         DpltmError: whatever ``dpltm tune`` refuses, before the first training.
 
-    >>> search = tune("mlp:8", x_public, y_public, test=(x_test, y_test), for_records=200, epsilon=1.0, delta=1e-4,
-    ...     lr=[0.5, 1.0], epochs=1, batch_size=50)
-    >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
-    (2, True)
+    Example:
+        >>> options = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "epochs": 1, "batch_size": 50}
+        >>> search = dpltm.tune("mlp:8", x_public, y_public, test=(x_test, y_test), lr=[0.5, 1.0], **options)
+        >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
+        (2, True)
     """
     dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
     known = _ledger_of(target) if ledger is None else ledger
@@ -219,12 +230,7 @@ def tune(
 
 
 def transfer(
-    tickets: TicketSet | Winner,
-    x: Records,
-    y: Labels = None,
-    *,
-    round: int | None = None,
-    **options: Any,
+    tickets: TicketSet | Winner, x: Records, y: Labels = None, *, round: int | None = None, **options: Any
 ) -> TicketSet:
     """Tickets for other records: another input width, image size, number of channels or of classes.
 
@@ -240,8 +246,9 @@ def transfer(
     Raises:
         InputError: an option that there is none of; records that the network cannot take, or no layer in common.
 
-    >>> transfer(tickets, x_wide, y).body.spec.features
-    9
+    Example:
+        >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
+        9
     """
     dataset, arguments = records_and_options(x, y, options, TransferOptions)
     winner = tickets if isinstance(tickets, Winner) else None
@@ -276,8 +283,10 @@ def evaluate(
     Raises:
         InputError: records that the network does not take, or that a release was made from: accuracy there is private.
 
-    >>> evaluate(run, x_test, y_test).records
-    60
+    Example:
+        >>> evaluation = dpltm.evaluate(run, x_test, y_test)
+        >>> evaluation.records, 0 <= evaluation.accuracy <= 1
+        (60, True)
     """
     dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
     if isinstance(x, Dataset):
@@ -299,8 +308,9 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) ->
     Raises:
         InputError: records of another shape, or a network that training drove out of the numbers.
 
-    >>> predict(run, x_test).probabilities.shape
-    (60, 3)
+    Example:
+        >>> dpltm.predict(run, x_test).probabilities.shape
+        (60, 3)
     """
     return predict_stage.predict(run, _array(x), progress=progress)
 

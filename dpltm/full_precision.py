@@ -57,7 +57,7 @@ class _Settings:
     def __init__(self) -> None:
         self._matmul = _read(torch.get_float32_matmul_precision)
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
-        self._operators = [(found, found.fp32_precision) for found in _operators()]
+        self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
         cublas = torch.backends.cuda.matmul
         self._on = [name for name in _FLAGS if getattr(cublas, name, False)]
 
@@ -86,12 +86,12 @@ class _Settings:
 
 def _operators() -> list[Any]:
     """The newer switches, one an operator; none in a torch that has only the older ones."""
-    found = []
+    operators = []
     for backend, name in _OPERATORS:
         operator = getattr(getattr(torch.backends, backend), name, None)
         if operator is not None and hasattr(operator, "fp32_precision"):
-            found.append(operator)
-    return found
+            operators.append(operator)
+    return operators
 
 
 def _read(setting: Callable[[], T]) -> T | None:

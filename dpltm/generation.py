@@ -202,7 +202,10 @@ def train_dense(
     progress: Callable[[int, int], None] | None = None,
     dropout: float = 0.0,
 ) -> Ticket:
-    """The first round of :func:`generate` alone: the dense network, the same to the last bit."""
+    """The first round of :func:`generate` alone, the same to the last bit: the dense network.
+
+    Arguments as :func:`generate`.
+    """
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
     with threads(config.threads):
         return _rounds(spec, x, y, config, dense, None, progress, dropout).tickets[0]

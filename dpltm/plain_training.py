@@ -42,6 +42,16 @@ def train_plain(
     """``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
 
     Weights start masked, and each gradient is masked before it is used, so pruned weights stay exactly zero.
+
+    Args:
+        model: its weights must be masked already.
+        mask: live coordinates.
+        x: records, ``(n, features)``.
+        y: labels, ``(n,)`` int64.
+        batches: indices of each step's records, ``(batch,)``.
+        steps: how many.
+        lr: step size.
+        progress: called with the steps done, every 25 and at the end.
     """
     parameters = list(model.parameters())
     pruned = [(p, mask[name]) for name, p in model.named_parameters() if not bool(mask[name].all())]
@@ -52,8 +62,8 @@ def train_plain(
             parameter.grad = None
         loss.backward()
         with torch.no_grad():
-            for parameter, keep in pruned:
-                parameter.grad.mul_(keep)  # type: ignore[union-attr]
+            for parameter, live in pruned:
+                parameter.grad.mul_(live)  # type: ignore[union-attr]
             for parameter in parameters:
                 parameter.sub_(parameter.grad, alpha=lr)  # type: ignore[arg-type]
         if progress is not None and (step % 25 == 24 or step == steps - 1):
@@ -64,7 +74,16 @@ def train_plain(
 
 @contextlib.contextmanager
 def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it."""
+    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it.
+
+    Args:
+        model: its last child is the layer.
+        share: chance that an input is left out, at least 0 and below 1.
+        generator: that draws them.
+
+    Raises:
+        InputError: a share out of range.
+    """
     if not 0 <= share < 1:
         raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
 
@@ -82,7 +101,16 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
 
 
 def batches_of(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out."""
+    """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
+
+    Args:
+        records: n.
+        batch_size: from 1 to n; with more nothing is ever yielded.
+        generator: that shuffles.
+
+    Returns:
+        Indices ``(batch_size,)`` int64, without end.
+    """
     while True:
         order = torch.randperm(records, generator=generator)
         yield from order[: records - records % batch_size].split(batch_size)

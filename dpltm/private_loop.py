@@ -116,11 +116,11 @@ class LoopSettings:
                 raise InputError(f"`{name}` is missing: a loop needs it")
         return cls(**given)
 
-    def check(self, found: int, count: int) -> None:
+    def check(self, n_records: int, count: int) -> None:
         """Raises InputError for what is out of range.
 
         Args:
-            found: records that there are.
+            n_records: records that there are.
             count: their public number.
         """
         if (self.noise_multiplier is None) == (self.epsilon is None):
@@ -129,7 +129,7 @@ class LoopSettings:
             raise InputError(f"`adjacency`: unknown {self.adjacency!r}; known: add-remove, replace-one")
         if not 0 < self.batch_size <= count:
             raise InputError(f"`batch_size`: {self.batch_size} is not between 0 and the {count} records")
-        most = max(count, found)
+        most = max(count, n_records)
         if not 0 < self.delta < 1 / most:
             raise InputError(
                 f"`delta`: {self.delta} is not between 0 and 1/{most}: it must be below one over the records"
@@ -162,6 +162,18 @@ class PrivateLoop:
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
         so is everything computed from it. Anything else that a program computes from x and y is its own affair.
+
+    Example:
+        >>> import torch
+        >>> x, y = torch.rand(200, 4, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 3
+        >>> model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss(reduction="none")
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        >>> private = PrivateLoop(model, loss, x, y, batch_size=50, steps=20, epsilon=2.0, delta=1e-4)
+        >>> for step in private:
+        ...     step.backward()
+        ...     optimizer.step()
+        >>> round(private.report().certified.epsilon, 2)
+        2.0
     """
 
     def __init__(

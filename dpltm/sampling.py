@@ -143,9 +143,9 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
     for extreme in extremes:
         other = made_up.clone()
         other[3] = extreme
-        found = prepare(other)
+        prepared = prepare(other)
         rest = torch.arange(8) != 3
-        same = same and found.shape == whole.shape and torch.equal(found[rest], whole[rest])
+        same = same and prepared.shape == whole.shape and torch.equal(prepared[rest], whole[rest])
     if not same:
         raise InputError(
             "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"

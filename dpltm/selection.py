@@ -149,7 +149,16 @@ def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray
 
 
 def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """One draw of the exponential mechanism (McSherry and Talwar 2007), by the inverse of the distribution function."""
+    """One draw of the exponential mechanism (McSherry and Talwar 2007), by the inverse of the distribution function.
+
+    Args:
+        source: randomness; secret.
+        scores: S_i, ``(k,)`` float64.
+        exponent: what a score is multiplied by inside exp, above 0 (see :attr:`SelectionPlan.exponent`).
+
+    Returns:
+        Position of the winner, below k.
+    """
     cumulative = np.cumsum(exponential_probabilities(scores, exponent))
     point = uniform(source, 1)[0] * cumulative[-1]
     return int(np.searchsorted(cumulative, point, side="right"))
@@ -159,6 +168,8 @@ def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: fl
     """One draw of permute-and-flip (McKenna and Sheldon 2020): in random order, accept i with exp(exponent (S_i - max)).
 
     A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
+
+    Arguments as :func:`draw_exponential`.
     """
     order = np.argsort(uniform(source, len(scores)), kind="stable")
     accept = _weights(scores, exponent)
@@ -203,6 +214,13 @@ def smallest_within(
     """DPLTM's rule for public data: the sparsest ticket, at most ``max_density``, within ``tolerance`` of the dense one.
 
     Only for accuracies that are public: it looks at them with no protection.
+
+    Args:
+        densities: of the tickets, in (0, 1].
+        accuracies: of the same, from 0 to 1.
+        dense: accuracy of the dense network.
+        tolerance: by how much an accuracy may be lower.
+        max_density: of a ticket that may win.
 
     Returns:
         Position of the ticket, or None if there is no such ticket.

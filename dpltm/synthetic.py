@@ -274,12 +274,12 @@ def _denoised(moments: Moments) -> _Mixture:
     values, vectors = torch.linalg.eigh(certainty[:, None] * within * certainty)
     edge = 2 * moments.second_std / total * certainty.norm()
     shrunk = (values.clamp(min=0).square() - edge.square()).clamp(min=0).sqrt()
-    kept = shrunk > 0
+    positive = shrunk > 0
 
     power = torch.maximum(between, by_diagonal * diagonal / total)
     power = power / power.sum() if power.sum() > 0 else torch.full_like(power, 1 / len(power))
     missing = (1 - between.sum() - shrunk.sum()).clamp(min=0)
-    factor = vectors[:, kept] * shrunk[kept].sqrt()
+    factor = vectors[:, positive] * shrunk[positive].sqrt()
     return _Mixture(proportions, means.float(), factor.float(), (missing * power).sqrt().float())
 
 

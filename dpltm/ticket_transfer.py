@@ -133,8 +133,8 @@ def _theta0(
 def _of_bias(name: str, how: Mapping[str, str]) -> str:
     """What a bias can take over: as its layer's weight; of several weights, what the least of them can."""
     layer = name.rpartition(".")[0]
-    found = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
-    return "fresh" if "fresh" in found else found.pop()
+    relations = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
+    return "fresh" if "fresh" in relations else relations.pop()
 
 
 def _mask(

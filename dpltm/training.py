@@ -130,7 +130,13 @@ def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
-    """Certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one."""
+    """Certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one.
+
+    Args:
+        filter: what bounds each record's gradient.
+        live: coordinates that are trained.
+        adjacency: neighbouring relation.
+    """
     return filter.certified_bound(live) * (2.0 if adjacency == "replace-one" else 1.0)
 
 

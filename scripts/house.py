@@ -8,6 +8,7 @@ prints a table of the checkout in FOLDER (this one by default). ``tests/layout/t
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,36 @@ def parameters(function: Function) -> int:
     given = function.args
     names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
+
+
+def without_args(tree: ast.Module) -> list[str]:
+    """Public functions and methods of three or more parameters whose docstring does not document them.
+
+    Documented is ``Args:``, ``Arguments as :func:`NAME`.`` for those of another function, or nothing but
+    ``See :meth:`NAME`.`` for a method of a protocol.
+    """
+    return [
+        name for name, function in _public(tree.body, "") if parameters(function) >= 3 and not _documented(function)
+    ]
+
+
+def _public(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Function]]:
+    """Functions and methods that no underscore hides, with their names; not those within functions."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, Function) and not node.name.startswith("_"):
+            yield prefix + node.name, node
+
+
+def _documented(function: Function) -> bool:
+    text = ast.get_docstring(function) or ""
+    as_another = re.search(r"\bArguments as :func:`[\w.]+`", " ".join(text.split()))
+    return (
+        "Args:" in text.split("\n")
+        or as_another is not None
+        or re.fullmatch(r"See :meth:`[\w.]+`\.", text) is not None
+    )
 
 
 def flags_in_raises(tree: ast.AST) -> int:
@@ -126,11 +157,11 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def measure(root: Path) -> dict[str, object]:
     """All figures of a checkout."""
-    found = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
-    trees = {name: ast.parse(text) for name, (_, text) in found.items()}
-    known = set(found)
-    lines = {name: len(text.splitlines()) for name, (_, text) in found.items()}
-    graph = {name: imports(tree, name, known, found[name][0].name == "__init__.py") for name, tree in trees.items()}
+    sources = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
+    trees = {name: ast.parse(text) for name, (_, text) in sources.items()}
+    known = set(sources)
+    lines = {name: len(text.splitlines()) for name, (_, text) in sources.items()}
+    graph = {name: imports(tree, name, known, sources[name][0].name == "__init__.py") for name, tree in trees.items()}
     sizes = {
         f"{name}.{function.name}": (function.end_lineno or 0) - function.lineno + 1
         for name, tree in trees.items()
@@ -142,7 +173,7 @@ def measure(root: Path) -> dict[str, object]:
     in_core = [name for name in trees if not name.startswith(("dpltm.tickets", "dpltm.cli"))]
     return {
         **{
-            f"lines of {folder}": sum(n for name, n in lines.items() if found[name][0].is_relative_to(root / folder))
+            f"lines of {folder}": sum(n for name, n in lines.items() if sources[name][0].is_relative_to(root / folder))
             for folder in PACKAGES
         },
         "lines of source": source,
@@ -159,6 +190,9 @@ def measure(root: Path) -> dict[str, object]:
         "circles": len(circles(graph)),
         "imports inside functions": sum(inner_imports(tree) for tree in trees.values()),
         "raises naming flags in dpltm": sum(flags_in_raises(trees[name]) for name in in_core),
+        "public functions of three or more parameters without Args": sum(
+            len(without_args(tree)) for tree in trees.values()
+        ),
         "words of README": len((root / "README.md").read_text(encoding="utf-8").split()),
     }
 
@@ -167,4 +201,4 @@ if __name__ == "__main__":
     for what, figure in measure(
         Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
     ).items():
-        print(f"{what:40} {figure}")
+        print(f"{what:58} {figure}")

@@ -48,17 +48,22 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
 
+    Args:
+        tickets: the set.
+        number: round of the ticket.
+        path: folder to write.
+
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or there is no such round.
         InputError: the mask leaves no unit without use, or the network cannot be compacted.
     """
     spec, ticket = tickets.body.spec, tickets.ticket(number)
-    found, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
-    dense = Ticket(0, Mask.dense(found.model), None, None)
-    body = Tickets(after, weights_of(found.model), (dense, Ticket(1, found.mask, None, None)))
+    smaller, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
+    dense = Ticket(0, Mask.dense(smaller.model), None, None)
+    body = Tickets(after, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
-        value.copy_(tickets.body.theta0[name].flatten()[found.places[name]].view(value.shape))
+        value.copy_(tickets.body.theta0[name].flatten()[smaller.places[name]].view(value.shape))
     made = replace(
         tickets,
         body=body,
@@ -67,7 +72,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
     save_ticket_set(path, made)
-    return _shrunk(spec, after, ticket.mask, found)
+    return _shrunk(spec, after, ticket.mask, smaller)
 
 
 def compact_run(run: Run, path: Path) -> Shrunk:
@@ -87,15 +92,15 @@ def compact_run(run: Run, path: Path) -> Shrunk:
             " compute; compact SET@ROUND instead, and train that"
         )
     spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
-    found, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
+    smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_LEDGER))
         _without_durations(folder / "result.json")
         write_config(folder, {**published_config(run.config), "model": after.text, "compacted_from": spec.text})
-        write_network(folder, found.model, found.mask)
+        write_network(folder, smaller.model, smaller.mask)
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
-    return _shrunk(spec, after, run.mask, found)
+    return _shrunk(spec, after, run.mask, smaller)
 
 
 def _without_durations(path: Path) -> None:
@@ -113,16 +118,16 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fol
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):
         raise InputError(f"nothing to compact: units of the recurrent layer of {spec.text} cannot be removed")
     model.load_state_dict(dict(values))
-    found = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
-    after = compact_spec(spec, found)
+    smaller = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
+    after = compact_spec(spec, smaller)
     if after == spec:
         raise InputError(
             "nothing to compact: every unit has a live weight behind it; a sparser round, or `criterion` structured, leaves"
             " more without use"
         )
-    return found, after
+    return smaller, after
 
 
-def _shrunk(before: ModelSpec, after: ModelSpec, mask: Mask, found: Compact) -> Shrunk:
-    sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in found.mask.values())
-    return Shrunk(before, after, sizes, (mask.live, found.mask.live))
+def _shrunk(before: ModelSpec, after: ModelSpec, mask: Mask, smaller: Compact) -> Shrunk:
+    sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in smaller.mask.values())
+    return Shrunk(before, after, sizes, (mask.live, smaller.mask.live))

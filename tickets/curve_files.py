@@ -37,7 +37,16 @@ def write_csv(path: Path, curves: Curves) -> None:
 
 
 def write_plot(path: Path, curves: Curves, title: str) -> None:
-    """Two panels: the trade-off function, with G_mu beside it, and delta over epsilon."""
+    """Two panels: the trade-off function, with G_mu beside it, and delta over epsilon.
+
+    Args:
+        path: of the file; its suffix says in which format.
+        curves: what is drawn.
+        title: above both panels.
+
+    Raises:
+        ArtifactError: a suffix of no known format.
+    """
     check_plot(path)
     from matplotlib.figure import Figure
 

@@ -115,6 +115,14 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
     Predictors and accuracies of a set of provenance ``private`` stay behind, and predictors of any set if asked.
 
+    Args:
+        tickets: the set.
+        path: folder to write.
+        predictors: whether trained networks go with it, where they may.
+
+    Returns:
+        The copy.
+
     Raises:
         ArtifactError: ``path`` exists or cannot be written.
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
@@ -130,14 +138,26 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
 
 def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
+    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads.
+
+    Args:
+        values: parameters by name.
+        mask: of the ticket.
+        path: file to write, ``.safetensors``; there must be none.
+        origin: where they come from, for the metadata.
+
+    Raises:
+        ArtifactError: ``path`` exists, cannot be written, or has another suffix.
+        InputError: the origin is too long.
+    """
     _write(path, origin, {name: value.masked_fill(~mask[name], 0.0).numpy() for name, value in values.items()})
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
     """The state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
 
-    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
+    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it. Arguments as
+    :func:`export_state_dict`.
     """
     tensors: dict[str, np.ndarray] = {}
     for name, value in values.items():
@@ -154,6 +174,13 @@ def export_onnx(
     """The network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
     Of metadata it has the origin and no other: torch notes for every node where on this machine its own source lies.
+
+    Args:
+        spec: the network.
+        values: parameters by name.
+        mask: of the ticket; pruned weights are written as zeros.
+        path: file to write; there must be none.
+        origin: where they come from, for the metadata; None for nothing.
 
     Raises:
         InputError: the optional packages are not installed, or the origin is too long.
@@ -228,11 +255,11 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in spec.shapes().items():
         shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
-    found = {
+    tensors = {
         name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MAX_METADATA).items()
     }
-    theta0 = {name: found[name if name in found else name + _ORIG] for name in spec.shapes()}
-    masks = {name: found[name + _MASK] for name in spec.shapes() if name + _MASK in found}
+    theta0 = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
+    masks = {name: tensors[name + _MASK] for name in spec.shapes() if name + _MASK in tensors}
     return _imported(spec, theta0, masks, str(path))
 
 
@@ -244,26 +271,28 @@ def import_pruned_module(model: nn.Module, spec: ModelSpec) -> Tickets:
     theta0 = {
         name.removesuffix(_ORIG) if name.removesuffix(_ORIG) in masks else name: value for name, value in state.items()
     }
-    found = {name: tuple(value.shape) for name, value in theta0.items()}
-    if found != spec.shapes():
-        wrong = next(name for name in (*spec.shapes(), *found) if spec.shapes().get(name) != found.get(name))
-        raise InputError(f"model: {wrong}: {found.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}")
+    actual = {name: tuple(value.shape) for name, value in theta0.items()}
+    if actual != spec.shapes():
+        wrong = next(name for name in (*spec.shapes(), *actual) if spec.shapes().get(name) != actual.get(name))
+        raise InputError(
+            f"model: {wrong}: {actual.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}"
+        )
     return _imported(spec, theta0, masks, "model")
 
 
 def _imported(spec: ModelSpec, theta0: Mapping[str, Tensor], masks: Mapping[str, Tensor], where: str) -> Tickets:
-    keep = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
+    live_mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
     for name, value in masks.items():
-        if keep[name].ndim < 2 and not bool((value == 1).all()):
+        if live_mask[name].ndim < 2 and not bool((value == 1).all()):
             raise InputError(f"{where}: {name} is pruned, but only weights can be: biases stay live")
         if not bool(((value == 0) | (value == 1)).all()):
             raise InputError(f"{where}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
-        keep[name] = value == 1
-    mask = Mask(keep)
+        live_mask[name] = value == 1
+    mask = Mask(live_mask)
     mask.check_alive(where)
     if mask.density == 1:
         raise InputError(f"{where}: its masks prune nothing")
-    dense = Mask({name: torch.ones_like(value) for name, value in keep.items()})
+    dense = Mask({name: torch.ones_like(value) for name, value in live_mask.items()})
     values = {name: value.to(torch.float32) for name, value in theta0.items()}
     for name, value in values.items():
         if not bool(value.isfinite().all()):

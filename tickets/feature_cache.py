@@ -58,7 +58,14 @@ class FeatureCache:
 
 
 def cache_path(dataset: Dataset, split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
-    """Where they lie: a name by content, keyed, so that it confirms no guess of the records."""
+    """Where they lie: a name by content, keyed, so that it confirms no guess of the records.
+
+    Args:
+        dataset: with the identity of its records.
+        split: of ``dataset``.
+        feature_map: whose features they are.
+        augment: copies of each record.
+    """
     held_out = split is dataset.test
     rows = dataset.test_rows if held_out else dataset.rows
     assert rows is not None  # of a split that is there

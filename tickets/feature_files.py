@@ -150,6 +150,11 @@ def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
 def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
     """The map that :func:`write_map` wrote, checked against its id.
 
+    Args:
+        folder: of the set or run, with the map's tensors.
+        where: the file of the description, for messages.
+        body: the description; None where there is no map.
+
     Raises:
         ArtifactError: description or tensors are not those of a map, or not of this one.
     """

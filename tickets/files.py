@@ -111,7 +111,16 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
-    """Writes ``body`` as indented JSON, in one atomic replacement."""
+    """Writes ``body`` as indented JSON, in one atomic replacement.
+
+    Args:
+        path: file to write.
+        body: finite numbers, texts, booleans, None, and lists and dicts of them.
+        mode: permissions of the file.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
     data = json.dumps(body, indent=2, allow_nan=False) + "\n"
     with replaced(path, mode) as staging:
         staging.write_text(data, encoding="utf-8")
@@ -144,6 +153,11 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
 def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     """The JSON object in ``path``, checked to be a document of ``form`` with a schema this version knows.
 
+    Args:
+        path: the file.
+        form: the ``format`` that it must state.
+        newest: largest schema that is known.
+
     Raises:
         ArtifactError: missing, too large, not JSON, another format, or a newer schema.
     """
@@ -159,7 +173,11 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
 def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None) -> bytes:
     """The content of a file, which must be one: no link (but with ``links``), device or pipe, and of the size expected.
 
-    With ``first``, so many bytes of it at most.
+    Args:
+        path: the file.
+        most, least: bytes that it may have.
+        links: whether a link is followed.
+        first: read no more than so many bytes; None for all.
 
     Raises:
         ArtifactError: it cannot be read, is not a plain file, or has fewer than ``least`` or more than ``most`` bytes;
@@ -198,7 +216,14 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 
 def check_schema(path: Path | str, body: object, form: str, newest: int) -> None:
-    """Raises ArtifactError unless ``body`` says that it is a ``form`` of a schema from 1 to ``newest``."""
+    """Raises ArtifactError unless ``body`` says that it is a ``form`` of a schema from 1 to ``newest``.
+
+    Args:
+        path: where ``body`` comes from, for messages.
+        body: parsed JSON.
+        form: the ``format`` that it must state.
+        newest: largest schema that is known.
+    """
     if not isinstance(body, dict) or body.get("format") != form:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
     schema = body.get("schema")

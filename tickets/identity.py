@@ -193,10 +193,10 @@ def _append_id(number: str, content: str) -> None:
 def _written_ids() -> dict[str, str]:
     path = _folder() / "ids"
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return {}
-    return _read_ids(path, found.st_mtime_ns, found.st_size)
+    return _read_ids(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=4)
@@ -205,7 +205,7 @@ def _read_ids(path: Path, _modified: int, _size: int) -> dict[str, str]:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise _no_folder(path, error) from None
-    return {found[1]: found[2] for found in _LINE.finditer(text)}
+    return {match[1]: match[2] for match in _LINE.finditer(text)}
 
 
 def _is_written(content: str) -> bool:

@@ -134,7 +134,13 @@ def check_draws(events: tuple[Event, ...]) -> None:
 
 
 def check_events(events: tuple[Event, ...], provenance: ProvenanceKind, source: DatasetRef | None) -> None:
-    """Raises ArtifactError unless these are what a set of that provenance spent: releases, on its source."""
+    """Raises ArtifactError unless these are what a set of that provenance spent: releases, on its source.
+
+    Args:
+        events: that the set holds.
+        provenance: of the set.
+        source: what it was made from; None for no records.
+    """
     if bool(events) != (provenance == "dp"):
         raise ArtifactError(f"provenance {provenance} and events do not go together: dp alone has any")
     for event in events:

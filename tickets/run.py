@@ -34,7 +34,16 @@ def write_run(
     metrics: Iterable[Mapping[str, Any]],
     feature_map: FeatureMap | None = None,
 ) -> None:
-    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``)."""
+    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``).
+
+    Args:
+        folder: to write into.
+        config: settings, as JSON.
+        model: trained, on the CPU.
+        mask: of the ticket.
+        metrics: lines of ``metrics.jsonl``, as JSON.
+        feature_map: in front of the network; None for none.
+    """
     write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
@@ -73,7 +82,13 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
-    """Writes the trained parameters and the mask."""
+    """Writes the trained parameters and the mask.
+
+    Args:
+        folder: to write into.
+        model: trained, on the CPU.
+        mask: of the ticket.
+    """
     write_tensors(
         folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
     )
@@ -112,9 +127,9 @@ def load_run(path: Path) -> Run:
     mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
-    found = read_map(path, path / "config.json", config.get("feature_map"))
-    if found is not None and found.features != spec.features:
+    feature_map = read_map(path, path / "config.json", config.get("feature_map"))
+    if feature_map is not None and feature_map.features != spec.features:
         raise ArtifactError(
-            f"{path / 'config.json'}: feature_map gives {found.features} features, the network takes {spec.features}"
+            f"{path / 'config.json'}: feature_map gives {feature_map.features} features, the network takes {spec.features}"
         )
-    return Run(config, model, mask, found, label=str(path), path=path)
+    return Run(config, model, mask, feature_map, label=str(path), path=path)

@@ -79,14 +79,14 @@ def load_scheme(path: Path) -> Scheme:
     body = read_json(where, FORMAT, SCHEMA)
     if set(body) != _SCHEME_KEYS:
         raise ArtifactError(f"{where}: its keys are not those of a scheme")
-    found = read_map(path, where, body["feature_map"])
-    if found is None:
+    feature_map = read_map(path, where, body["feature_map"])
+    if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
-    values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (found.features,)), "float32")
+    values = read_tensors(path / NAME, dict.fromkeys(("mean", "deviation"), (feature_map.features,)), "float32")
     try:
         mean, deviation = (torch.from_numpy(values[name]) for name in ("mean", "deviation"))
         public = None if body["public"] is None else read_ref(body["public"])
-        scheme = Scheme(found, mean, deviation, _answer(body["answer"]), public)
+        scheme = Scheme(feature_map, mean, deviation, _answer(body["answer"]), public)
         if scheme.id != body["id"]:
             raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
         said, held = (body["nominal"], body["certified"]), (scheme.answer.nominal, scheme.answer.certified)
@@ -192,6 +192,16 @@ def save_learned(target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, 
 
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
+
+    Args:
+        target: folder to write.
+        scheme: that the messages were made by.
+        spec: the network.
+        ticket: with its trained parameters and its mask.
+        result: what ``result.json`` holds beside the scheme.
+
+    Raises:
+        ArtifactError: ``target`` exists or cannot be written.
     """
     model = build(spec)
     model.load_state_dict(dict(ticket.predictor or {}))

@@ -103,20 +103,20 @@ def problems(path: Path) -> list[str]:
     if not path.is_dir() or not (path / "tickets.json").exists():
         raise ArtifactError(f"{path}: no ticket set there; name a folder made by dpltm generate")
 
-    found: list[str] = []
+    messages: list[str] = []
 
     def attempt(check: Callable[[], T]) -> T | None:
         try:
             return check()
         except ArtifactError as error:
-            if str(error) not in found:
-                found.append(str(error))
+            if str(error) not in messages:
+                messages.append(str(error))
             return None
 
     tickets = attempt(lambda: load_ticket_set(path))
     if attempt(lambda: card_is_as_written(path)) is False:
-        found.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
+        messages.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
     if tickets is not None and drawn_from(tickets):
         attempt(lambda: load_winner(tickets))
     attempt(lambda: open_ledger(path / "ledger.jsonl", links=False))
-    return found
+    return messages

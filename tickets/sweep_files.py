@@ -163,7 +163,13 @@ class SweepFolder:
         return started.exists() and read_json(started, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
 
     def took(self, label: str, seconds: float, threads: int) -> None:
-        """Notes how long a trial took, apart from it: that grows with its private number of records."""
+        """Notes how long a trial took, apart from it: that grows with its private number of records.
+
+        Args:
+            label: of the trial.
+            seconds: of work.
+            threads: that worked.
+        """
         body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "work_seconds": seconds, "threads": threads}
         write_json(self.root / "times" / f"{label}.json", body, mode=0o600)
 

@@ -27,7 +27,16 @@ _HEADER = 512
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
+    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner).
+
+    Args:
+        path: file to write.
+        tensors: by name.
+        metadata: texts by name.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
     try:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
@@ -78,12 +87,12 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
         tensors = load_bytes(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    found = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
+    actual = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
-    if found != wanted:
-        wrong = next(name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name))
+    if actual != wanted:
+        wrong = next(name for name in sorted({*actual, *wanted}) if actual.get(name) != wanted.get(name))
         raise ArtifactError(
-            f"{path}: tensor {wrong!r:.80}: found {found.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
+            f"{path}: tensor {wrong!r:.80}: found {actual.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
     return {name: tensors[name] for name in shapes}
 
@@ -94,7 +103,17 @@ def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form."""
+    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
+
+    Args:
+        packed: eight booleans a byte, ``(ceil(size / 8),)`` uint8, first bit highest.
+        shape: of the tensor.
+        path: the file, for the message.
+        name: of the mask, for the message.
+
+    Raises:
+        ArtifactError: padding bits are set.
+    """
     size = math.prod(shape)
     bits = np.unpackbits(packed)
     if bits[size:].any():
@@ -110,7 +129,16 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
 
 
 def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str, Mask]:
-    """The masks that :func:`write_masks` wrote for parameters of ``shapes``."""
+    """The masks that :func:`write_masks` wrote for parameters of ``shapes``.
+
+    Args:
+        path: the file.
+        prefixes: names of the masks; the answer has these keys.
+        shapes: of the parameters, by name.
+
+    Raises:
+        ArtifactError: as :func:`read_tensors`, or padding bits are set.
+    """
     prefixes = tuple(prefixes)
     packed = read_tensors(
         path,

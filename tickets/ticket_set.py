@@ -293,9 +293,9 @@ def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: d
     if score is not None and (not isinstance(score, (int, float)) or not 0 <= score <= 1 or isinstance(score, bool)):
         raise ArtifactError(f"{where}: tickets[{number}]: accuracy {score!r:.40} is not between 0 and 1")
     predictor: dict[str, Tensor] = {}
-    for name, keep in mask.items() if values else ():
-        predictor[name] = torch.zeros(keep.shape)
-        predictor[name][keep] = torch.from_numpy(values[f"{number}/{name}"])
+    for name, live in mask.items() if values else ():
+        predictor[name] = torch.zeros(live.shape)
+        predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
     return Ticket(number, mask, None if score is None else float(score), predictor or None)
 
 
@@ -308,7 +308,13 @@ def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
 
 
 def check_size(where: str, spec: ModelSpec, masks: int) -> None:
-    """Raises ArtifactError if a set of so many masks would be too large to be read."""
+    """Raises ArtifactError if a set of so many masks would be too large to be read.
+
+    Args:
+        where: what asks for so many, for the message.
+        spec: the network.
+        masks: how many.
+    """
     if masks * spec.parameters > MAX_SET:
         raise ArtifactError(
             f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {MAX_SET:,} of the largest set"

@@ -36,13 +36,13 @@ def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
             f"`augment`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
             f" {x.shape[1:]}; take `augment` none"
         )
-    found = [x]
+    copies = [x]
     if kind in ("shift", "shift-flip"):
         edged = np.pad(x, ((0, 0), (1, 1), (1, 1)) + ((0, 0),) * (x.ndim - 3), mode="edge")
         height, width = x.shape[1:3]
-        found += [
+        copies += [
             edged[:, down : down + height, right : right + width] for down, right in ((0, 1), (2, 1), (1, 0), (1, 2))
         ]
     if kind in ("flip", "shift-flip"):
-        found += [one[:, :, ::-1] for one in found]
-    return np.stack(found, 1)
+        copies += [one[:, :, ::-1] for one in copies]
+    return np.stack(copies, 1)

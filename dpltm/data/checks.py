@@ -79,6 +79,11 @@ def checked_labels(raw: RawSplit, empty: bool = False) -> np.ndarray:
 def check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
     """Every label is below the number of classes.
 
+    Args:
+        y: labels, ``(n,)``, whole numbers from 0 up.
+        classes: how many there are.
+        raw: where the labels come from, for the message.
+
     Raises:
         DataError: one is not; the first is named.
     """
@@ -109,6 +114,12 @@ def count_classes(y: np.ndarray, raw: RawSplit) -> int:
 
 def check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
     """There is something to learn: as many records as classes, and two classes or more.
+
+    Args:
+        y: labels, ``(n,)``.
+        classes: how many there are.
+        name: of the dataset, for messages.
+        subset: the part of it that these are, as it was asked for; None for the whole.
 
     Raises:
         DataError: there is not.

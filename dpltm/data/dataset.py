@@ -123,8 +123,8 @@ class Dataset:
             key: secret, 32 bytes; by default one of this process, which ends with it.
         """
         key = _PASSING if key is None else key
-        found = self.fingerprint(key)
-        content = f"{found}:{found}"  # comparable with itself alone (see ``DatasetRef``)
+        fingerprint = self.fingerprint(key)
+        content = f"{fingerprint}:{fingerprint}"  # comparable with itself alone (see ``DatasetRef``)
         part = self.part
         return DatasetRef(
             self.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut, content=content

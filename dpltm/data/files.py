@@ -107,6 +107,11 @@ def _reading(path: Path, option: str) -> Iterator[str]:
 def read_test(path: Path, label: str | None, layout: Layout | None = None) -> RawSplit:
     """The test split that the file of ``test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
 
+    Args:
+        path: an ``.npz``, ``.csv`` or ``.parquet`` file.
+        label: the column of labels of a ``.csv`` or ``.parquet`` file; None in an ``.npz``.
+        layout: what texts become; None for the usual layout.
+
     Raises:
         DataError: as for ``read_file``.
     """

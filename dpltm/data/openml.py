@@ -32,7 +32,7 @@ def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, 
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    found = []
+    misnamed = []
     for data_id in description.openml or ():
         try:
             with warnings.catch_warnings():
@@ -45,9 +45,9 @@ def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, 
             ) from error
         if is_named_right(bunch, description):
             return convert(bunch, description)
-        found.append(f"{data_id} is {bunch['details']['name']!r}")
+        misnamed.append(f"{data_id} is {bunch['details']['name']!r}")
     expected = " or ".join(description.openml_names)
-    raise DataError(f"{description.name}: OpenML dataset {', '.join(found)}, expected {expected}; {remedy}")
+    raise DataError(f"{description.name}: OpenML dataset {', '.join(misnamed)}, expected {expected}; {remedy}")
 
 
 def is_named_right(bunch: Mapping[str, Any], description: Description) -> bool:

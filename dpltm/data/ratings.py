@@ -78,13 +78,13 @@ def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), start=1):
-                found = _LINE.fullmatch(line.rstrip(b"\r\n"))
-                if found is None:
+                match = _LINE.fullmatch(line.rstrip(b"\r\n"))
+                if match is None:
                     raise DataError(
                         f"{path}: line {number} is {line.rstrip()!r:.60}, not UserID::MovieID::Rating::Timestamp, whole"
                         " numbers all; correct it"
                     )
-                user, item, stars = found.groups()
+                user, item, stars = match.groups()
                 cells.extend((int(user), int(item), int(stars)))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); correct the file") from error
@@ -92,10 +92,8 @@ def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None
         raise DataError(f"{path}: is empty; expected lines of UserID::MovieID::Rating::Timestamp")
     table = np.frombuffer(cells, dtype=np.intc).reshape(-1, 3)
     _check_column(path, table[:, 2], STARS, "rating", "ratings go from 1 to 5")
-    found_tables = tuple(
-        _size(path, table[:, place], tables[place], name) for place, name in enumerate(("user", "item"))
-    )
-    users, items = found_tables
+    sizes = tuple(_size(path, table[:, place], tables[place], name) for place, name in enumerate(("user", "item")))
+    users, items = sizes
     places = (table[:, :2] - 1).astype(np.int32)
     _check_once(path, places)
     return Ratings(places, table[:, 2].astype(np.int64), (users, items))
@@ -158,10 +156,10 @@ def _counts(generator: np.random.Generator, users: int, items: int, count: int) 
     """How many ratings each user gives: ``count`` together, 20 at least where there are enough of them, few very many."""
     least, most = min(20, count // (2 * users)), max(items * 3 // 5, 1)
     share = generator.lognormal(0.0, 1.0, users)
-    found = np.minimum(least + ((count - least * users) * share / share.sum()).astype(np.int64), most)
-    while (left := count - int(found.sum())) > 0:
-        found[np.flatnonzero(found < most)[:left]] += 1
-    return found
+    counts = np.minimum(least + ((count - least * users) * share / share.sum()).astype(np.int64), most)
+    while (left := count - int(counts.sum())) > 0:
+        counts[np.flatnonzero(counts < most)[:left]] += 1
+    return counts
 
 
 def held_out(places: np.ndarray) -> np.ndarray:
@@ -214,10 +212,10 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
             " taken; pass a smaller `per_user`"
         )
     x, y = dataset.train.x, dataset.train.y
-    kept = np.flatnonzero(~out[x[:, 0]])
-    if not len(kept):
+    entered = np.flatnonzero(~out[x[:, 0]])
+    if not len(entered):
         raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
-    order = kept[np.lexsort((x[kept, 1], public_hash(x[kept]), x[kept, 0]))]
+    order = entered[np.lexsort((x[entered, 1], public_hash(x[entered]), x[entered, 0]))]
     user, first, count = np.unique(x[order, 0], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
     row, taken = np.repeat(np.arange(len(user)), count), rank < per_user

@@ -88,10 +88,10 @@ class Rows:
         Guarantees:
             Depends on no other record. Equal records have equal hashes, so all copies of one are in the same part.
         """
-        found = [
+        hashes = [
             int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little") % HASHES for row in self._plain()
         ]
-        return np.array(found, dtype=np.int64)
+        return np.array(hashes, dtype=np.int64)
 
     def keyed_hashes(self, key: bytes) -> np.ndarray:
         """Hashes of all rows in every view, sorted, ``(m,)`` uint64, m up to three times n: what rows are recognised by.
@@ -110,10 +110,10 @@ class Rows:
             views["bag"].append(_hash_bag(mixed, key))
             if names is not None:
                 views["columns"].append(_hash(mixed[:, names[0]], key, "columns " + "\0".join(names[1])))
-        found = {view: np.concatenate(parts) for view, parts in views.items() if parts}
-        if len(np.unique(found["bag"])) < DISTINCT * len(np.unique(found["values"])):
-            del found["bag"]
-        return np.sort(np.concatenate(list(found.values())))
+        hashes_by_view = {view: np.concatenate(parts) for view, parts in views.items() if parts}
+        if len(np.unique(hashes_by_view["bag"])) < DISTINCT * len(np.unique(hashes_by_view["values"])):
+            del hashes_by_view["bag"]
+        return np.sort(np.concatenate(list(hashes_by_view.values())))
 
     def value_hashes(self, key: bytes) -> np.ndarray:
         """The view *values* alone, a hash for each row in its order, ``(n,)`` uint64: to find one split in another."""
@@ -159,7 +159,7 @@ class Rows:
 def share_rows(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two sorted arrays of hashes have one in common."""
     small, large = sorted((one, other), key=len)
-    return bool(len(small)) and bool(_found(small, large).any())
+    return bool(len(small)) and bool(_are_among(small, large).any())
 
 
 def count_shared(train: np.ndarray, test: np.ndarray) -> int:
@@ -180,12 +180,12 @@ def count_shared(train: np.ndarray, test: np.ndarray) -> int:
     alone = values[counts == 1]
     if not len(alone):
         return 0
-    hits = int(_found(test, alone).sum())
+    hits = int(_are_among(test, alone).sum())
     expected = len(test) * 2 * int((counts == 2).sum()) / int(counts.sum())
-    return int(_found(test, values).sum()) if hits > expected + 4 * math.sqrt(expected) else 0
+    return int(_are_among(test, values).sum()) if hits > expected + 4 * math.sqrt(expected) else 0
 
 
-def _found(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _are_among(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Which of ``wanted`` are among the sorted ``values``."""
     place = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
     return np.asarray(values[place] == wanted)
@@ -199,8 +199,8 @@ def _float32(values: np.ndarray) -> np.ndarray:
 
 def _secrets(key: bytes, view: str) -> tuple[np.uint64, np.uint64]:
     """Two secret numbers for a view."""
-    found = hmac.new(key, view.encode(), hashlib.sha256).digest()
-    return _U(int.from_bytes(found[:8], "little")), _U(int.from_bytes(found[8:16], "little"))
+    digest = hmac.new(key, view.encode(), hashlib.sha256).digest()
+    return _U(int.from_bytes(digest[:8], "little")), _U(int.from_bytes(digest[8:16], "little"))
 
 
 def _mix(value: np.ndarray) -> np.ndarray:

@@ -107,7 +107,17 @@ def settle(
 
 
 def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
-    """The part of a dataset that was asked for, and as many records as were declared."""
+    """The part of a dataset that was asked for, and as many records as were declared.
+
+    Args:
+        whole: the dataset.
+        subset: the part, such as ``0:1000``; None for the whole.
+        records: public number of training records; None for what the dataset says itself.
+        for_training: whether there must be something to learn.
+
+    Raises:
+        DataError: a part that there is not, or, for training, fewer records than classes or a single class.
+    """
     places = len(whole.train) if whole.published else None
     part = WHOLE if subset is None else parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
     cut = _cut(whole, part)
@@ -152,6 +162,13 @@ def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray) -> Rows:
 
 
 def check_declared(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> None:
+    """Raises DataError for facts about the records that are out of range; None is what was not declared.
+
+    Args:
+        bounds: public range of the features, low and high.
+        classes: number of classes, 2 or more.
+        records: public number of training records, 1 or more.
+    """
     if bounds is not None:
         affine(bounds)
     if classes is not None and classes < 2:

@@ -87,6 +87,12 @@ def check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tup
 def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) -> np.ndarray:
     """Records of one length, ``(records, layout.length)`` int32, from arrays that ``check_ragged`` has seen.
 
+    Args:
+        values: word indices, ``(all words,)``, whole numbers from 0 up.
+        offsets: where each record begins, ``(records + 1,)``.
+        layout: size of the table, and length of a record.
+        where: the file, for messages.
+
     Raises:
         DataError: they would be too many for memory.
 
@@ -99,7 +105,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
             f"{where}: {records:,} records of {layout.length:,} words are more than the {MAX_POSITIONS:,} positions that"
             " are taken; pass a smaller `length`"
         )
-    found = np.zeros((records, layout.length), dtype=np.int32)
+    padded_rows = np.zeros((records, layout.length), dtype=np.int32)
     ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
     back = np.arange(-layout.length, 0)
     for first in range(0, records, step := max(1, AT_ONCE // layout.length)):
@@ -108,13 +114,19 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
         held = at >= starts[rows, None]
         words = values[at[held]]
         known = (words >= 1) & (words < layout.words - FIRST)
-        found[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
-        found[rows][at == starts[rows, None] - 1] = START
-    return found
+        padded_rows[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
+        padded_rows[rows][at == starts[rows, None] - 1] = START
+    return padded_rows
 
 
 def check_positions(x: np.ndarray, words: int, where: str) -> None:
-    """Raises DataError unless all values are positions in a table of ``words``."""
+    """Raises DataError unless all values are positions in a table of ``words``.
+
+    Args:
+        x: ``(records, positions)``, whole or float numbers.
+        words: size of the table.
+        where: the file and its array, for messages.
+    """
     if x.ndim != 2:
         raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
     wrong = ~((x >= 0) & (x < words)) | (x != np.floor(x) if x.dtype.kind == "f" else False)
@@ -127,7 +139,16 @@ def check_positions(x: np.ndarray, words: int, where: str) -> None:
 
 
 def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Some of the records of ragged arrays, as ragged arrays."""
+    """Some of the records of ragged arrays, as ragged arrays.
+
+    Args:
+        values: word indices, ``(all words,)``.
+        offsets: where each record begins, ``(records + 1,)``.
+        index: which records, ``(k,)`` whole numbers, in this order.
+
+    Returns:
+        Values and offsets of these k records.
+    """
     texts = [values[offsets[place] : offsets[place + 1]] for place in index]
     ends = np.cumsum([0, *(len(text) for text in texts)])
     return np.concatenate([values[:0], *texts]), ends

@@ -43,8 +43,8 @@ def of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     """What an arm's options say against each other, each with the table that it is about."""
     if arm.latent is not None:
         for stage in LATENT_STAGES:
-            found = _refused(COMMANDS[latent_command(stage)], _LATENT_GIVEN[stage], arm.latent[stage])
-            yield from (f"latent.{stage}: {problem}" for problem in found)
+            refusals = _refused(COMMANDS[latent_command(stage)], _LATENT_GIVEN[stage], arm.latent[stage])
+            yield from (f"latent.{stage}: {problem}" for problem in refusals)
         return
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
     yield from (f"train: {problem}" for problem in _refused(COMMANDS["train"], start, arm.train))
@@ -97,7 +97,9 @@ def _refused(command: Command, given: Mapping[str, Any], section: Section) -> li
     right = {key.replace("-", "_"): value for key, value in right_keys(command.request, section).items()}
     blamed = {key.replace("-", "_") for key in section} - set(right)
     missing = {name for name, item in items.items() if item.metadata["required"] and name not in {*right, *given}}
-    found = [f"{name_of(items[name])} is missing: {items[name].metadata['help']}" for name in sorted(missing - blamed)]
+    refusals = [
+        f"{name_of(items[name])} is missing: {items[name].metadata['help']}" for name in sorted(missing - blamed)
+    ]
     filled = {name: _any_value(items[name]) for name in missing}
     options: Any = resolve(command.request, filled | dict(given), right)
     blamed, made_up = blamed | missing, set(missing)
@@ -111,7 +113,7 @@ def _refused(command: Command, given: Mapping[str, Any], section: Section) -> li
         names = {name for name in _NAMED.findall(text.partition(":")[0]) if name in items}
         again = names & blamed
         if not again:
-            found.append(text)
+            refusals.append(text)
         elif again <= made_up:
             break
         if not names:
@@ -120,7 +122,7 @@ def _refused(command: Command, given: Mapping[str, Any], section: Section) -> li
             value = _any_value(items[name]) if name in again else items[name].default
             options = replace(options, **{name: value})
         blamed, made_up = blamed | names, made_up | again
-    return found
+    return refusals
 
 
 def _any_value(item: Field[Any]) -> Any:

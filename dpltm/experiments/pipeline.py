@@ -48,6 +48,11 @@ class Pipeline:
 def read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeline:
     """The three stages from a parsed TOML document, with what they share filled in.
 
+    Args:
+        document: the tables of the file.
+        path: of the file, for messages.
+        options: what the run decides for all stages: budget, delta, seed and folder.
+
     Raises:
         InputError: an unknown table or key, or a key that the run decides.
     """
@@ -104,6 +109,11 @@ class Means:
 
 def plan(options: RunRequest, pipeline: Pipeline, means: Means) -> PrivacyReport:
     """Everything that can be refused before hours of generation, is: options, data, overlap, shapes, calibration.
+
+    Args:
+        options: budget, delta and split of the run.
+        pipeline: the requests of the three stages.
+        means: what reads records, makes features and tells records apart.
 
     Returns:
         What the run would spend on the records of [train].

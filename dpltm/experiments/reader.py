@@ -69,7 +69,7 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
 def recipe_and_problems(
     document: Section, path: Path, *, seeds: int | None = None, quick: bool = False
 ) -> tuple[Recipe, list[str]]:
-    """The recipe as far as it can be read, and whatever is wrong with it. See :func:`read_recipe`."""
+    """The recipe as far as it can be read, and whatever is wrong with it. Arguments as :func:`read_recipe`."""
     reader = _Reader(path, document, quick)
     recipe = reader.recipe(seeds)
     return recipe, reader.problems

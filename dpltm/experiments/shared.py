@@ -91,8 +91,8 @@ class Search:
     @property
     def trials(self) -> list[Trial]:
         """Those that ask for it."""
-        found = ((trial, search_of(trial)) for trial in self.recipe.trials if trial.arm.tune is not None)
-        return [trial for trial, search in found if search is not None and search.file == self.file]
+        searches = ((trial, search_of(trial)) for trial in self.recipe.trials if trial.arm.tune is not None)
+        return [trial for trial, search in searches if search is not None and search.file == self.file]
 
 
 Task = SharedSet | Search | Trial
@@ -100,7 +100,13 @@ Task = SharedSet | Search | Trial
 
 
 def shared_set(recipe: Recipe, title: str, seed: int) -> SharedSet:
-    """The set of that name and seed, unless it has one seed for all."""
+    """The set of that name and seed, unless it has one seed for all.
+
+    Args:
+        recipe: has the set under ``tickets``.
+        title: name of the set in the recipe.
+        seed: of the trial that asks for it; a seed that the set has itself comes first.
+    """
     return SharedSet(recipe, title, recipe.tickets[title].get("seed", seed))
 
 
@@ -176,6 +182,6 @@ def levels(ordered: Mapping[str, Task]) -> list[list[Task]]:
     return rows
 
 
-def settings_found(settings: Section) -> dict[str, Any]:
+def searched_settings(settings: Section) -> dict[str, Any]:
     """What a search decided, of the options that it wrote."""
     return {key: settings[key] for key in SEARCHED if key in settings}

@@ -227,8 +227,8 @@ def all_terms(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _terms_note(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Where rows agree on it, it is said once; else in each."""
-    found = all_terms(rows)
-    return [f"certified epsilon: {found[0]}"] if len(found) == 1 else []
+    stated = all_terms(rows)
+    return [f"certified epsilon: {stated[0]}"] if len(stated) == 1 else []
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -260,10 +260,10 @@ def principal_components(features: Tensor, count: int) -> Projection:
     Raises:
         InputError: there are not as many.
     """
-    highest = min(len(features) - 1, features.shape[1])
-    if not 1 <= count <= highest:
+    limit = min(len(features) - 1, features.shape[1])
+    if not 1 <= count <= limit:
         raise InputError(
-            f"`components`: {count} is not from 1 to {highest}, which {len(features)} public records of {features.shape[1]}"
+            f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
             " features have"
         )
     wide = features.double()

@@ -163,10 +163,10 @@ def _folded(spectra: Tensor, step: int) -> Tensor:
     if step == 1:
         return spectra
     angles, height, width = spectra.shape
-    keep = torch.ones(height, width, dtype=spectra.dtype)
-    keep[height // (2 * step) : height - height // (2 * step)] = 0
-    keep[:, width // (2 * step) : width - width // (2 * step)] = 0
-    return (spectra * keep).view(angles, step, height // step, step, width // step).sum((1, 3))
+    low_pass = torch.ones(height, width, dtype=spectra.dtype)
+    low_pass[height // (2 * step) : height - height // (2 * step)] = 0
+    low_pass[:, width // (2 * step) : width - width // (2 * step)] = 0
+    return (spectra * low_pass).view(angles, step, height // step, step, width // step).sum((1, 3))
 
 
 def _gaussian(size: int, spread: float) -> np.ndarray:

@@ -17,7 +17,7 @@ class EmbeddingLayer(ExplicitGradients):
     Args:
         name: of the module within the model.
         module: the layer.
-        keep: live coordinates of every parameter of the model, none of frozen ones.
+        live_mask: live coordinates of every parameter of the model, none of frozen ones.
 
     Attributes:
         values: gradients by record and token, ``(pairs, dimension)``: one row for each token that a record holds, however
@@ -25,10 +25,10 @@ class EmbeddingLayer(ExplicitGradients):
         record, token: whose gradient it is, and of which row of the table, ``(pairs,)``.
     """
 
-    def __init__(self, name: str, module: nn.Embedding, keep: Mapping[str, Tensor]) -> None:
+    def __init__(self, name: str, module: nn.Embedding, live_mask: Mapping[str, Tensor]) -> None:
         self.module = module
         self.names: tuple[str, ...] = (f"{name}.weight" if name else "weight",)
-        self._mask = keep[self.names[0]]
+        self._mask = live_mask[self.names[0]]
         self._index = self._mask.flatten().nonzero().squeeze(1)
         self.sizes: tuple[int, ...] = (len(self._index),)
         self._dtype = module.weight.dtype
@@ -87,6 +87,7 @@ class EmbeddingLayer(ExplicitGradients):
         return (changed + len(self._index) * at_zero**2).clamp_min_(0.0)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         values, at_zero = self._mapped(factor, map)
         if weight is not None:
             values = values.mul_(weight[self.record][:, None])

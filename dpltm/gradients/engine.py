@@ -70,7 +70,7 @@ class RecordGradients:
         if compile:
             check_compiler()
         self._model, self._loss, self._compile = model, loss, compile
-        self._keep = {
+        self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
             for name, value in model.named_parameters()
         }
@@ -87,7 +87,7 @@ class RecordGradients:
     @property
     def live(self) -> int:
         """Number of live coordinates, none of frozen parameters: the length of every sum."""
-        return sum(int(keep.sum()) for keep in self._keep.values())
+        return sum(int(live.sum()) for live in self._live_mask.values())
 
     @property
     def rounding(self) -> float:
@@ -111,13 +111,13 @@ class RecordGradients:
         if self._plan is None or modes != self._modes:
             self._plan = None
             with full_precision():
-                self._plan = make_plan(self._model, self._keep, self._loss, x, y, self._compile)
+                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile)
             self._modes = modes
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
             given = torch.arange(sum(sizes), device=x.device)
             place = dict(zip((name for layer in layers for name in layer.names), given.split(sizes), strict=True))
-            order = torch.cat([place[name] for name in self._keep if name in place])
+            order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, given) else order
 
     @property

@@ -26,26 +26,28 @@ class ExplicitLayer(ExplicitGradients):
 
     Args:
         modules: name and module; several where they share parameters.
-        keep: live coordinates of every parameter of the model, none of frozen ones.
+        live_mask: live coordinates of every parameter of the model, none of frozen ones.
         names: by id of a parameter, its name in the model.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], keep: Mapping[str, Tensor], names: Mapping[int, str]) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], names: Mapping[int, str]
+    ) -> None:
         parameters = {
             names[id(value)]: value
             for module in modules.values()
             for value in module.parameters()
             if value.requires_grad
         }
-        order = {name: place for place, name in enumerate(keep)}
+        order = {name: place for place, name in enumerate(live_mask)}
         self.names = tuple(sorted(parameters, key=order.__getitem__))
-        live = {name: keep[name].flatten().nonzero().squeeze(1) for name in self.names}
+        live = {name: live_mask[name].flatten().nonzero().squeeze(1) for name in self.names}
         self.sizes = tuple(len(live[name]) for name in self.names)
         stops = itertools.accumulate(self.sizes)
         self._columns = {
             name: slice(stop - size, stop) for name, size, stop in zip(self.names, self.sizes, stops, strict=True)
         }
-        self._index = {name: None if len(index) == keep[name].numel() else index for name, index in live.items()}
+        self._index = {name: None if len(index) == live_mask[name].numel() else index for name, index in live.items()}
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
         for module in modules.values():
             for value in module.parameters():
@@ -99,6 +101,7 @@ class ExplicitLayer(ExplicitGradients):
         return torch.cat(parts)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
         for rows, part in self._mapped(factor, map):
             weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))

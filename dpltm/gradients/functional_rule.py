@@ -47,8 +47,8 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
     dtype = next(iter(parameters.values())).dtype
     arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
     known = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in known]
-    found, _ = tree_flatten(arguments)
-    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in found):
+    leaves, _ = tree_flatten(arguments)
+    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in leaves):
         raise _not_by_record(call.module)
     axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
     per_record = _vectorised(
@@ -61,7 +61,20 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
 def whole_model(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """Per-record gradients of every parameter of ``model`` that is not frozen, by name."""
+    """Per-record gradients of every parameter of ``model`` that is not frozen, by name.
+
+    Args:
+        model: takes a batch of one record.
+        loss: of outputs and labels; its sum is what is differentiated.
+        x: records, ``(batch, ...)``.
+        y: labels, ``(batch, ...)``.
+
+    Returns:
+        Name and gradients ``(batch, *shape of the parameter)`` of one parameter after the other.
+
+    Raises:
+        InputError: torch.func cannot vectorise the model.
+    """
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
     def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:

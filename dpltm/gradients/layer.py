@@ -64,7 +64,13 @@ class Layer(Protocol):
         ...
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
+        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64.
+
+        Args:
+            factor: of each record's gradient, before the map, ``(batch,)``.
+            map: of an element-wise filter.
+            weight: of each record's mapped gradient, ``(batch,)``; None for 1.
+        """
         ...
 
 

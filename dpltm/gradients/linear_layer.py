@@ -34,13 +34,13 @@ class LinearLayer:
     Args:
         name: of the module within the model.
         module: the layer.
-        keep: live coordinates of every parameter of the model, none of frozen ones.
+        live_mask: live coordinates of every parameter of the model, none of frozen ones.
         compile: fuse element-wise filters.
     """
 
-    def __init__(self, name: str, module: nn.Linear, keep: Mapping[str, Tensor], compile: bool = False) -> None:
+    def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
         prefix = f"{name}." if name else ""
-        weight_mask = keep[f"{prefix}weight"]
+        weight_mask = live_mask[f"{prefix}weight"]
         self.module = module
         self.names: tuple[str, ...] = (f"{prefix}weight",)
         self.rows, self.columns = weight_mask.nonzero(as_tuple=True)
@@ -48,7 +48,7 @@ class LinearLayer:
         self.index = weight_mask.flatten().nonzero().squeeze(1)
         self.bias_index = None
         if module.bias is not None:
-            self.bias_index = keep[f"{prefix}bias"].nonzero().squeeze(1)
+            self.bias_index = live_mask[f"{prefix}bias"].nonzero().squeeze(1)
             self.names, self.sizes = (*self.names, f"{prefix}bias"), (*self.sizes, len(self.bias_index))
         small = weight_mask.numel() < SPARSE_SIZE or len(self.rows) > SPARSE_DENSITY * weight_mask.numel()
         sparse = not small and len(self.rows) > 0 and (weight_mask.is_cuda or torch.backends.mkl.is_available())
@@ -175,6 +175,7 @@ class LinearLayer:
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         narrow = None if weight is None else weight.to(self.gradient.dtype)
         gradient, parts = self._scaled(factor), []
         if self._compile:

@@ -111,8 +111,18 @@ def check_model(model: nn.Module) -> None:
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 
 
-def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, compile: bool) -> Plan:
+def make_plan(
+    model: nn.Module, live_mask: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, compile: bool
+) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
+
+    Args:
+        model: its state and its random draws are as before afterwards.
+        live_mask: live coordinates of every parameter that is not frozen, bool.
+        loss: one value a record.
+        x: records, ``(batch, ...)``.
+        y: labels, ``(batch, ...)``.
+        compile: whether linear layers compile element-wise filters.
 
     Raises:
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
@@ -126,14 +136,14 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
         with without_dropout(model):
             refusal: InputError | None = None
             try:
-                plan = _assign(probe, units, keep, compile, draws)
-                if plan is not None and _right(probe, plan, keep):
+                plan = _assign(probe, units, live_mask, compile, draws)
+                if plan is not None and _right(probe, plan, live_mask):
                     return plan
             except InputError as error:
                 refusal = error
-            whole = Plan((), (), ((_whole(model, keep), ()),), _floats(probe, ()))
+            whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
             try:
-                if _right(probe, whole, keep):
+                if _right(probe, whole, live_mask):
                     return whole
             except InputError as error:
                 raise refusal or error from error
@@ -145,24 +155,28 @@ def make_plan(model: nn.Module, keep: Mapping[str, Tensor], loss: Loss, x: Tenso
 
 def _units(model: nn.Module) -> dict[str, nn.Module]:
     """The modules whose calls are kept: those with a rule, and whole subtrees under any other that owns a parameter."""
-    found: dict[str, nn.Module] = {}
+    units: dict[str, nn.Module] = {}
 
     def walk(name: str, module: nn.Module) -> None:
         if not any(value.requires_grad for value in module.parameters()):
             return
         if rules.has_rule(module) or any(True for _ in module.parameters(recurse=False)):
-            if not any(module is other for other in found.values()):
-                found[name] = module
+            if not any(module is other for other in units.values()):
+                units[name] = module
             return
         for child, part in module.named_children():
             walk(f"{name}.{child}" if name else child, part)
 
     walk("", model)
-    return found
+    return units
 
 
 def _assign(
-    probe: Probe, units: Mapping[str, nn.Module], keep: Mapping[str, Tensor], compile: bool, draws: Sequence[nn.Module]
+    probe: Probe,
+    units: Mapping[str, nn.Module],
+    live_mask: Mapping[str, Tensor],
+    compile: bool,
+    draws: Sequence[nn.Module],
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
 
@@ -190,11 +204,11 @@ def _assign(
         once = len(group) == len(calls) == 1 and rules.has_rule(module)
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
-            layer = LinearLayer(name, module, keep, compile)
+            layer = LinearLayer(name, module, live_mask, compile)
         elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
-            layer = EmbeddingLayer(name, module, keep)
+            layer = EmbeddingLayer(name, module, live_mask)
         else:
-            layer = ExplicitLayer(group, keep, names)
+            layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
     written = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
     return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, written))
@@ -237,11 +251,11 @@ def _floats(probe: Probe, calls: Sequence[Call], written: Sequence[nn.Module] | 
     return passing + 2 * sum(value.numel() for module in modules for value in module.parameters())
 
 
-def _whole(model: nn.Module, keep: Mapping[str, Tensor]) -> ExplicitLayer:
-    return ExplicitLayer({"": model}, keep, {id(value): name for name, value in model.named_parameters()})
+def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
+    return ExplicitLayer({"": model}, live_mask, {id(value): name for name, value in model.named_parameters()})
 
 
-def _right(probe: Probe, plan: Plan, keep: Mapping[str, Tensor]) -> bool:
+def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     """Whether per-record gradients add up to the gradient of the batch at every live coordinate."""
     model, (x, y) = probe.model, probe.made_up.batch()
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -257,18 +271,30 @@ def _right(probe: Probe, plan: Plan, keep: Mapping[str, Tensor]) -> bool:
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for layer, _ in plan.layers:
-        found = dict(zip(layer.names, layer.weighted_sum(ones).split(list(layer.sizes)), strict=True))
+        layer_sums = dict(zip(layer.names, layer.weighted_sum(ones).split(list(layer.sizes)), strict=True))
         layer.release()
-        for name, values in found.items():
+        for name, values in layer_sums.items():
             if len(values):  # none of frozen ones
-                expected = wanted[name][keep[name]]
+                expected = wanted[name][live_mask[name]]
                 if not float((values - expected).abs().max()) <= AGREE * float(expected.abs().max()) + floor:
                     return False
     return True
 
 
 def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
-    """Gives every layer of the plan what the pass left with its modules."""
+    """Gives every layer of the plan what the pass left with its modules.
+
+    Args:
+        plan: its layers take the gradients of this batch.
+        recorder: has the calls of the pass; not looked at where the plan is for the whole model.
+        model: of the pass.
+        loss: one value a record.
+        x: records of the pass, ``(batch, ...)``.
+        y: their labels, ``(batch, ...)``.
+
+    Raises:
+        InputError: a module that is taken one record at a time cannot be.
+    """
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)

@@ -76,7 +76,16 @@ class MadeUp:
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
     def replaced(self, x: Tensor, y: Tensor, record: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """A batch with one record, or its label, replaced in every way."""
+        """A batch with one record, or its label, replaced in every way.
+
+        Args:
+            x: made-up records, ``(batch, ...)``.
+            y: made-up labels, ``(batch, ...)``.
+            record: place of the one that is replaced.
+
+        Returns:
+            One batch after the other: numbers turned round, large, zero and NaN; whole numbers 0 or 1, and the largest.
+        """
         for which, values in enumerate((x, y)):
             old = values[record]
             if values.is_floating_point():
@@ -92,6 +101,15 @@ class MadeUp:
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
     """One loss a record.
+
+    Args:
+        model: of the network.
+        loss: of its outputs and labels.
+        x: records, ``(batch, ...)``.
+        y: labels, ``(batch, ...)``.
+
+    Returns:
+        ``(batch,)``, with a graph.
 
     Raises:
         InputError: it is something else, or no parameter has a part in it.
@@ -124,6 +142,13 @@ class Probe:
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
         """Tries the network for the first time.
+
+        Args:
+            model: of the network.
+            units: modules of it whose calls are watched.
+            loss: of outputs and labels, one value a record.
+            x: records, of which only shape, dtype and device are looked at.
+            y: labels, looked at in the same way.
 
         Raises:
             InputError: the model or the loss fails, is not one value a record, or the model changes its own buffers.
@@ -190,7 +215,19 @@ class Probe:
         return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
 
     def seen(self, x: Tensor, y: Tensor, seed: int = 1) -> list[tuple[str, Tensor]]:
-        """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave."""
+        """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave.
+
+        Args:
+            x: records, ``(batch, ...)``.
+            y: labels, ``(batch, ...)``.
+            seed: of torch's generator, set before the pass.
+
+        Returns:
+            What each is, for a message, and its value.
+
+        Raises:
+            InputError: the loss is not one value a record.
+        """
         set_seed(seed, x)
         with Recorder(self.units, self.copy) as recorder:
             losses = losses_of(self.model, self.loss, x, y)

@@ -63,13 +63,15 @@ def gradients(call: Call, records: int) -> Iterator[tuple[Tensor, int, Tensor]]:
             " be the record"
         )
     gates = [gate for product in products for gate in product.outputs]
-    found = torch.autograd.grad(
+    gate_gradients = torch.autograd.grad(
         [outputs[place] for place, _ in known],
         gates,
         [value.to(outputs[place].dtype) for place, value in known],
         allow_unused=True,
     )
-    each = iter(torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, found, strict=True))
+    each = iter(
+        torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, gate_gradients, strict=True)
+    )
     for product in products:
         over_time = torch.stack([next(each) for _ in product.outputs], 1)  # (batch, time, out)
         inputs = torch.stack([value.detach() for value in product.inputs], 1)
@@ -128,7 +130,7 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
     products: list[_Product] = []
     last: list[_State] = []
     for layer in range(module.num_layers):
-        found: list[list[Tensor]] = []
+        by_direction: list[list[Tensor]] = []
         for direction in range(directions):
             suffix = f"l{layer}" + ("_reverse" if direction else "")
             first, second = (
@@ -141,9 +143,11 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
             for step in reversed(sequence) if direction else sequence:
                 now = _step(kind, first(step), second(now[0]), now)
                 along.append(now[0])
-            found.append(along[::-1] if direction else along)
+            by_direction.append(along[::-1] if direction else along)
             last.append(now)
-        sequence = [torch.cat(parts, 1) for parts in zip(*found, strict=True)] if directions > 1 else found[0]
+        sequence = (
+            [torch.cat(parts, 1) for parts in zip(*by_direction, strict=True)] if directions > 1 else by_direction[0]
+        )
     outputs = torch.stack(sequence, 1 if module.batch_first else 0)
     return products, [outputs, *(torch.stack(parts) for parts in zip(*last, strict=True))]
 

@@ -18,7 +18,14 @@ class Workspace:
         self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again."""
+        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again.
+
+        Args:
+            name: whose memory it is; a later shape of it may lie in the same memory.
+            shape: of the tensor.
+            dtype: of the tensor; each has memory of its own.
+            device: that it lies on.
+        """
         count = math.prod(shape)
         buffer = self._buffers.get((name, dtype, device))
         if buffer is None or len(buffer) < count:
@@ -27,5 +34,11 @@ class Workspace:
         return buffer[:count].view(shape)
 
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """A contiguous copy of ``values``."""
+        """A contiguous copy of ``values``.
+
+        Args:
+            name: see :meth:`take`.
+            values: what is copied.
+            dtype: of the copy; None for that of ``values``.
+        """
         return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)

@@ -21,8 +21,19 @@ def largest_epsilon(
 ) -> tuple[float, Channel]:
     """The largest nominal epsilon whose channel certifies ``wanted``, and that channel.
 
+    Args:
+        protocol: name of a protocol of bits.
+        bits: of a message.
+        wanted: certified epsilon, above 0.
+        alpha: of the protocol; None where it has none.
+        one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
+
+    Returns:
+        The nominal epsilon, to a part in 10^12, and its channel.
+
     Raises:
         CalibrationError: none does; for UER it is alpha that decides.
+        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
     """
     return _largest(
         "epsilon",
@@ -38,8 +49,19 @@ def largest_alpha(
 ) -> tuple[float, Channel]:
     """The largest alpha, from 1 on, at which the protocol certifies ``wanted``, whatever ``epsilon`` it claims.
 
+    Args:
+        protocol: name of a protocol of bits.
+        bits: of a message.
+        wanted: certified epsilon, above 0.
+        epsilon: nominal, what the protocol claims.
+        one_hot: as in :func:`largest_epsilon`.
+
+    Returns:
+        Alpha, to a part in 10^12, and its channel.
+
     Raises:
         CalibrationError: none does.
+        InputError: ``wanted`` is not a positive number, or a protocol that there is not, or that has no alpha.
     """
     return _largest("alpha", lambda value: channel(protocol, bits, epsilon, value), wanted, (1.0, MAX_ALPHA), one_hot)
 

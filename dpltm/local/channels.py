@@ -92,8 +92,8 @@ class Channel:
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """p and q of every bit, float64 ``(bits,)``: what a server needs to know."""
-        found = np.array([bit.chances for bit in self.pattern]).T
-        return np.resize(found[0], self.bits), np.resize(found[1], self.bits)
+        chances = np.array([bit.chances for bit in self.pattern]).T
+        return np.resize(chances[0], self.bits), np.resize(chances[1], self.bits)
 
     def send(self, packed: np.ndarray, source: RandomSource) -> np.ndarray:
         """Bits as they arrive, fresh coins for each.
@@ -119,15 +119,15 @@ class Channel:
         wide = -(-width // 8)
         words = np.zeros((len(packed), wide * 8), dtype=np.uint8)
         words[:, :width] = packed
-        found, at_a_time = np.empty_like(packed), max(1, BLOCK // wide)
+        received, at_a_time = np.empty_like(packed), max(1, BLOCK // wide)
         columns = self._columns(wide)
         for start in range(0, len(packed), at_a_time):
             block = words[start : start + at_a_time].view(np.uint64)
             sent = _below(block, columns, source).view(np.uint8)
-            found[start : start + at_a_time] = sent[:, :width]
+            received[start : start + at_a_time] = sent[:, :width]
         if beyond:
-            found[:, -1] &= 256 - (1 << beyond)
-        return found
+            received[:, -1] &= 256 - (1 << beyond)
+        return received
 
     def _columns(self, wide: int) -> list[tuple[np.ndarray, int, int]]:
         """Where each bit of the pattern stands in the words of a record, and its two thresholds."""
@@ -180,7 +180,7 @@ def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source:
     """
     flat = bits.reshape(-1)
     places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask, _, _ in columns]
-    found, left, at = np.zeros_like(flat), np.full_like(flat, ~np.uint64(0)), np.arange(len(flat))
+    below, left, at = np.zeros_like(flat), np.full_like(flat, ~np.uint64(0)), np.arange(len(flat))
     for height in range(63, -1, -1):
         threshold = np.zeros_like(flat)
         for place, (_, one, zero) in zip(places, columns, strict=True):
@@ -189,12 +189,12 @@ def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source:
             if zero >> height & 1:
                 threshold |= place & ~flat
         drawn = np.frombuffer(source.random_bytes(8 * len(flat)), dtype=np.uint64)
-        found[at] |= left & threshold & ~drawn
+        below[at] |= left & threshold & ~drawn
         left &= ~(threshold ^ drawn)
         if height % 8 == 0:  # go on with the words that hold an open number
             still = np.flatnonzero(left)
             at, flat, left, places = at[still], flat[still], left[still], [place[still] for place in places]
-    return found.reshape(bits.shape)
+    return below.reshape(bits.shape)
 
 
 def log_ratio(a: int, b: int) -> float:
@@ -206,5 +206,5 @@ def log_ratio(a: int, b: int) -> float:
 
 def rounded_up(value: Fraction) -> float:
     """The least float64 that is not below."""
-    found = float(value)
-    return found if Fraction(found) >= value else math.nextafter(found, math.inf)
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

@@ -153,19 +153,25 @@ class Codebook:
             raise InputError("values: some are not finite numbers; what cannot be compared cannot be encoded")
         if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
             raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
-        found = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
+        messages = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
         for start in range(0, len(scores), self.records_per_codebook):
             some = slice(start, start + self.records_per_codebook)
             number = source.random_bytes(NUMBER_BYTES)
             near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
-            found[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
-            found[some, NUMBER_BYTES:] = (
+            messages[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
+            messages[some, NUMBER_BYTES:] = (
                 self._report(near, source).astype("<u2").view(np.uint8).reshape(-1, INDEX_BYTES)
             )
-        return found, 0
+        return messages, 0
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private."""
+        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private.
+
+        Args:
+            scores: records, ``(n, d)``; only their direction counts.
+            labels: ``(n,)`` whole numbers below ``classes``.
+            number: of the public codebook, from 0 up.
+        """
         directions, signs = codewords(number, self.values, self.classes)
         along = scores @ directions.T
         if self.labels == "signed":
@@ -211,8 +217,8 @@ class Codebook:
             indices = _indices(rows)
             count += len(rows)
             order = np.argsort(numbers, kind="stable")
-            found, starts = np.unique(numbers[order], return_index=True)
-            for number, some in zip(found, np.split(indices[order], starts[1:]), strict=True):
+            distinct, starts = np.unique(numbers[order], return_index=True)
+            for number, some in zip(distinct, np.split(indices[order], starts[1:]), strict=True):
                 directions, signs = codewords(int(number), self.values, self.classes)
                 often = np.bincount(some, minlength=self.candidates).reshape(-1, 2, PAIRS)
                 more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
@@ -236,25 +242,42 @@ class Codebook:
         p, rest = self.truth / WHOLE, self.candidates - self.near
         same = p + (1 - p) * (2 * PAIRS - self.near) / rest  # chance of an index of the record's own class
         other = (1 - same) / (self.classes - 1)
-        found = (often / max(count, 1) - other) / (same - other)
-        apart = found - equal
+        estimates = (often / max(count, 1) - other) / (same - other)
+        apart = estimates - equal
         noise = self.classes * other * (1 - other) / max(count, 1) / (same - other) ** 2
         signal = max(float(np.square(apart).sum()) - noise, 0.0)
-        found = np.maximum(equal + apart * signal / (signal + noise), 0.1 / self.classes)
-        return found / found.sum()
+        estimates = np.maximum(equal + apart * signal / (signal + noise), 0.1 / self.classes)
+        return estimates / estimates.sum()
 
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
-    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
+    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers.
+
+    Args:
+        values: d, of a record.
+        classes: of labels.
+        epsilon: local epsilon of a message, above 0.
+
+    Raises:
+        InputError: epsilon out of range, or sizes that no codebook can have.
+    """
     if not 0 < epsilon <= MAX_EPSILON:
         raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
     choices: tuple[Labels, ...] = ("one-hot", "signed")
-    found = (Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1))
-    return min(found, key=lambda one: one.noise)
+    codebooks = (
+        Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1)
+    )
+    return min(codebooks, key=lambda one: one.noise)
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32."""
+    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32.
+
+    Args:
+        number: of the codebook, which seeds a public generator.
+        values: d, of a record.
+        classes: K.
+    """
     source = FastSource(number)
     directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)

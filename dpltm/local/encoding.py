@@ -85,10 +85,10 @@ def _side_by_side(codes: np.ndarray, length: int) -> np.ndarray:
     Eight numbers fill ``length`` bytes exactly; every number reaches into two or three of them.
     """
     eight = np.ascontiguousarray(codes.reshape(len(codes), -1, 8).transpose(2, 0, 1))
-    found = np.zeros((*eight.shape[1:], length), dtype=np.uint8)
+    packed = np.zeros((*eight.shape[1:], length), dtype=np.uint8)
     for place in range(8):
         first, end = place * length, (place + 1) * length
         for byte in range(first // 8, (end - 1) // 8 + 1):
             down = end - 8 * (byte + 1)
-            found[:, :, byte] |= (eight[place] >> down if down >= 0 else eight[place] << -down).astype(np.uint8)
-    return found.reshape(len(codes), -1)
+            packed[:, :, byte] |= (eight[place] >> down if down >= 0 else eight[place] << -down).astype(np.uint8)
+    return packed.reshape(len(codes), -1)

@@ -73,13 +73,19 @@ class Response:
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew."""
-    last, found = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
+    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
+
+    Args:
+        source: coins; secret where what they decide is.
+        count: how many numbers.
+        limit: from 1 to 2^63.
+    """
+    last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
     left = np.arange(count)
     while len(left):
-        found[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
-        left = left[found[left] > np.uint64(last)]
-    return (found % np.uint64(limit)).astype(np.int64)
+        numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
+        left = left[numbers[left] > np.uint64(last)]
+    return (numbers % np.uint64(limit)).astype(np.int64)
 
 
 def whole_numbers(values: np.ndarray) -> np.ndarray:

@@ -99,17 +99,17 @@ class Scheme:
                 progress(min(start + ROWS, len(x)))
 
 
-def public_statistics(found: FeatureMap, batches: Iterator[np.ndarray]) -> tuple[Tensor, Tensor]:
+def public_statistics(feature_map: FeatureMap, batches: Iterator[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each feature over public records; no deviation is left near zero."""
-    count, total, squares = 0, torch.zeros(found.features).double(), torch.zeros(found.features).double()
+    count, total, squares = 0, torch.zeros(feature_map.features).double(), torch.zeros(feature_map.features).double()
     for x in batches:
-        values = found(x).double()
+        values = feature_map(x).double()
         count, total, squares = count + len(values), total + values.sum(0), squares + values.square().sum(0)
     mean = total / count
     deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
     return mean.float(), deviation.clamp_min(max(MIN_DEVIATION * float(deviation.max()), 1e-12)).float()
 
 
-def no_statistics(found: FeatureMap) -> tuple[Tensor, Tensor]:
+def no_statistics(feature_map: FeatureMap) -> tuple[Tensor, Tensor]:
     """The same for answers to which only the direction of features counts: they stay as they are."""
-    return torch.zeros(found.features), torch.ones(found.features)
+    return torch.zeros(feature_map.features), torch.ones(feature_map.features)

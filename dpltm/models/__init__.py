@@ -120,14 +120,14 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
         name = spec.kind.renamed(_plain(spec.text), shapes)
         head, colon, rest = name.partition(":")
         suffix = TANH if spec.text != _plain(spec.text) else ""
-        found = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
+        candidate = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
     except (KeyError, IndexError):
-        found = None
-    if found is None or list(found.shapes().items()) != list(shapes.items()):
+        candidate = None
+    if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
         raise InputError(
             f"model: no widths of {spec.text} give parameters of these names and shapes; it is another network"
         )
-    return found
+    return candidate
 
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:

@@ -24,7 +24,11 @@ MIN_SIDE = 14
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """The name with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``."""
+    """The name with the size of the images: ``cnn:HEIGHTxWIDTHxCHANNELS``. Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are no images.
+    """
     if len(shape) not in (2, 3) or tables:
         raise InputError(
             f"`model` {text}: records of shape {shape} are no images; if they are flattened ones, say their size, as in"
@@ -74,9 +78,9 @@ def _parts(text: str) -> re.Match[str]:
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network on the same images with these parameters."""
-    found = tuple(shapes[f"{layer}.weight"][0] for layer in ("conv1", "conv2", "fc1"))
+    new_widths = tuple(shapes[f"{layer}.weight"][0] for layer in ("conv1", "conv2", "fc1"))
     name = "cnn:" + "x".join(str(size) for size in image(text))
-    return name if found == WIDTHS else f"{name}:" + ",".join(str(width) for width in found)
+    return name if new_widths == WIDTHS else f"{name}:" + ",".join(str(width) for width in new_widths)
 
 
 def check(text: str, features: int) -> None:
@@ -98,7 +102,7 @@ def _pixels(height: int, width: int) -> int:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     height, width, channels = image(text)
     first, second, units = widths(text)
@@ -115,7 +119,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     height, width, channels = image(text)
     first, second, units = widths(text)

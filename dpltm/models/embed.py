@@ -32,7 +32,11 @@ PADDED = "embed-pad:"
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``embed`` with the size of the table: ``embed:WORDS``."""
+    """``embed`` with the size of the table: ``embed:WORDS``. Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are no texts.
+    """
     del shape
     if len(tables) != 1:
         raise InputError(
@@ -54,13 +58,13 @@ def widths(text: str) -> tuple[int, ...]:
 
 def _parts(text: str) -> tuple[int, tuple[int, ...]]:
     parts = re.fullmatch("embed(?:-pad)?:([1-9][0-9]{0,7})(?::([1-9][0-9]{0,3}(?:,[1-9][0-9]{0,3})*))?", text)
-    found = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
-    if parts is None or max(found) > MAX_LAYER_WIDTH or len(found) > MAX_LAYERS:
+    layer_widths = WIDTHS if parts is None or parts.group(2) is None else tuple(map(int, parts.group(2).split(",")))
+    if parts is None or max(layer_widths) > MAX_LAYER_WIDTH or len(layer_widths) > MAX_LAYERS:
         raise InputError(
             f"`model`: {text!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole"
             f" numbers from 1 to {MAX_LAYER_WIDTH}, as in embed:10000:16,16"
         )
-    return int(parts.group(1)), found
+    return int(parts.group(1)), layer_widths
 
 
 def check(text: str, features: int) -> None:
@@ -73,8 +77,8 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network of the same layers with these parameters."""
     words, before = _parts(text)
     kind, (table, _) = text.partition(":")[0], _table(text)
-    found = (shapes[table][1], *(shapes[f"fc{number}.weight"][0] for number in range(1, len(before))))
-    return f"{kind}:{words}" if found == WIDTHS else f"{kind}:{words}:{','.join(map(str, found))}"
+    new_widths = (shapes[table][1], *(shapes[f"fc{number}.weight"][0] for number in range(1, len(before))))
+    return f"{kind}:{words}" if new_widths == WIDTHS else f"{kind}:{words}:{','.join(map(str, new_widths))}"
 
 
 def _table(text: str) -> tuple[str, tuple[int, int]]:
@@ -84,16 +88,19 @@ def _table(text: str) -> tuple[str, tuple[int, int]]:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
-    found: dict[str, tuple[int, ...]] = dict([_table(text)])
+    by_name: dict[str, tuple[int, ...]] = dict([_table(text)])
     for name, fan_in, fan_out in _layers(text, classes):
-        found |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
-    return found
+        by_name |= {f"{name}.weight": (fan_out, fan_in), f"{name}.bias": (fan_out,)}
+    return by_name
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` positions to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` positions to ``(batch, classes)``.
+
+    Arguments as :func:`dpltm.models.mlp.shapes`.
+    """
     del features
     words, (first, *_) = _parts(text)
     table = "Embedding" if text.startswith(PADDED) else "Vectors"

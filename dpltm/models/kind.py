@@ -60,7 +60,13 @@ def no_tables(text: str) -> tuple[int, ...]:
 
 
 def as_given(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``resolve`` of networks whose names leave nothing to the data."""
+    """``resolve`` of networks whose names leave nothing to the data.
+
+    Args:
+        text: name of the network.
+        shape: of one record as it was stored.
+        tables: sizes of the tables that its values are positions in; none where they are quantities.
+    """
     del shape, tables
     return text
 

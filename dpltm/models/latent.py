@@ -33,10 +33,10 @@ def _parts(text: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
         raise _malformed(text)
     height, width, channels = (int(part) for part in parts.groups()[:3])
     usual = GREY if channels == 1 else COLOUR
-    found = usual if parts.group(4) is None else tuple(map(int, parts.group(4).split(",")))
-    if len(found) not in (len(GREY), len(COLOUR)) or max(found) > MAX_LAYER_WIDTH:
+    widths = usual if parts.group(4) is None else tuple(map(int, parts.group(4).split(",")))
+    if len(widths) not in (len(GREY), len(COLOUR)) or max(widths) > MAX_LAYER_WIDTH:
         raise _malformed(text)
-    return (height, width, channels), found
+    return (height, width, channels), widths
 
 
 def _malformed(text: str) -> InputError:
@@ -54,39 +54,39 @@ def record_shape(text: str, features: int) -> tuple[int, ...]:
 
 def check(text: str, features: int) -> None:
     """Raises InputError unless flattened images have that many features, and are large enough."""
-    size, found = _parts(text)
+    size, widths = _parts(text)
     if math.prod(size) != features:
         raise InputError(
             f"`model`: {text}: such images have {math.prod(size)} features, but the records have {features}"
         )
-    if min(_left(side, found) for side in size[:2]) < 1:
-        least = next(side for side in range(1, 100) if _left(side, found) >= 1)
+    if min(_left(side, widths) for side in size[:2]) < 1:
+        least = next(side for side in range(1, 100) if _left(side, widths) >= 1)
         raise InputError(f"`model`: {text}: images must be at least {least} x {least}")
 
 
-def _left(side: int, found: tuple[int, ...]) -> int:
+def _left(side: int, widths: tuple[int, ...]) -> int:
     """Pixels that the last maximum leaves of a side."""
-    return (side - 4) // 2 if len(found) == len(GREY) else ((side - 2) // 2 - 2) // 2
+    return (side - 4) // 2 if len(widths) == len(GREY) else ((side - 2) // 2 - 2) // 2
 
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network on the same images with these parameters."""
     size, before = _parts(text)
     layers = (*(f"conv{number}" for number in range(1, len(before))), "fc1")
-    found = tuple(shapes[f"{layer}.weight"][0] for layer in layers)
+    new_widths = tuple(shapes[f"{layer}.weight"][0] for layer in layers)
     name = "latent:" + "x".join(map(str, size))
-    return name if found == (GREY if size[2] == 1 else COLOUR) else f"{name}:" + ",".join(map(str, found))
+    return name if new_widths == (GREY if size[2] == 1 else COLOUR) else f"{name}:" + ",".join(map(str, new_widths))
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     (height, width, channels), (*filters, units) = _parts(text)
-    found: dict[str, tuple[int, ...]] = {}
+    by_name: dict[str, tuple[int, ...]] = {}
     for number, (before, after) in enumerate(zip((channels, *filters), filters, strict=False), start=1):
-        found |= {f"conv{number}.weight": (after, before, 3, 3), f"conv{number}.bias": (after,)}
+        by_name |= {f"conv{number}.weight": (after, before, 3, 3), f"conv{number}.bias": (after,)}
     left = _left(height, (*filters, units)) * _left(width, (*filters, units))
-    return found | {
+    return by_name | {
         "fc1.weight": (units, filters[-1] * left),
         "fc1.bias": (units,),
         "fc2.weight": (classes, units),
@@ -95,7 +95,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``. Arguments as :func:`dpltm.models.mlp.shapes`."""
     size, (*filters, units) = _parts(text)
     result, padded = [layer("image", "Images", *size)], len(filters) == 4
     for number, (before, after) in enumerate(zip((size[2], *filters), filters, strict=False), start=1):

@@ -45,16 +45,22 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Name and shape of every parameter, in order.
+
+    Args:
+        text: name of the network.
+        features: of one record.
+        classes: of labels.
+    """
+    by_name: dict[str, tuple[int, ...]] = {}
     for name, fan_in, fan_out in _layers(text, features, classes):
-        found[f"{name}.weight"] = (fan_out, fan_in)
-        found[f"{name}.bias"] = (fan_out,)
-    return found
+        by_name[f"{name}.weight"] = (fan_out, fan_in)
+        by_name[f"{name}.bias"] = (fan_out,)
+    return by_name
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(..., features)`` to ``(..., classes)``."""
+    """The layers, in order: ``(..., features)`` to ``(..., classes)``. Arguments as :func:`shapes`."""
     result, linear = [], _layers(text, features, classes)
     for name, fan_in, fan_out in linear:
         result.append(layer(name, "Linear", fan_in, fan_out))

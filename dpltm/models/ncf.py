@@ -30,7 +30,11 @@ _WIDTH = "([1-9][0-9]{0,3})"
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``ncf`` with the sizes of the tables: ``ncf:USERSxITEMS``."""
+    """``ncf`` with the sizes of the tables: ``ncf:USERSxITEMS``. Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are no ratings.
+    """
     del shape
     if len(tables) != 2:
         raise InputError(
@@ -69,13 +73,13 @@ def check(text: str, features: int) -> None:
 
 def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The name of the network on the same tables with these parameters."""
-    found = tuple(shapes[name][1] for name in OF_USERS)
+    new_widths = tuple(shapes[name][1] for name in OF_USERS)
     name = "ncf:" + "x".join(str(size) for size in tables(text))
-    return name if found == WIDTHS else f"{name}:{found[0]},{found[1]}"
+    return name if new_widths == WIDTHS else f"{name}:{new_widths[0]},{new_widths[1]}"
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     del features
     (users, items), (product, beside) = _parts(text)
     return {
@@ -89,7 +93,10 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(..., 2)`` positions of user and item to ``(..., classes)``."""
+    """The layers, in order: ``(..., 2)`` positions of user and item to ``(..., classes)``.
+
+    Arguments as :func:`dpltm.models.mlp.shapes`.
+    """
     del features
     (users, items), (product, beside) = _parts(text)
     return (

@@ -38,8 +38,8 @@ def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequen
 def _class(layer: LayerSpec) -> Callable[..., nn.Module]:
     if not isinstance(layer.module, str):
         return layer.module
-    found: type[nn.Module] = getattr(own if hasattr(own, layer.module) else nn, layer.module)
-    return found
+    module_class: type[nn.Module] = getattr(own if hasattr(own, layer.module) else nn, layer.module)
+    return module_class
 
 
 def _initialise(model: nn.Module, generator: torch.Generator) -> None:

@@ -26,7 +26,13 @@ _CELLS = {"lstm": ("LSTM", 4), "gru": ("GRU", 3)}
 
 
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-    """``lstm`` with the size of the sequences, ``lstm:STEPSxVALUES``, or of the table, ``lstm:WORDS``."""
+    """``lstm`` with the size of the sequences, ``lstm:STEPSxVALUES``, or of the table, ``lstm:WORDS``.
+
+    Arguments as :func:`as_given`.
+
+    Raises:
+        InputError: records that are neither texts nor sequences of vectors.
+    """
     if len(tables) == 1:
         return f"{text}:{tables[0]}"
     if tables or len(shape) < 2:
@@ -40,8 +46,8 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
 
 def tables(text: str) -> tuple[int, ...]:
     """The size of the table of words; none of sequences of vectors."""
-    found = _parts(text).group("words")
-    return () if found is None else (int(found),)
+    words = _parts(text).group("words")
+    return () if words is None else (int(words),)
 
 
 def widths(text: str) -> tuple[int | None, int]:
@@ -95,13 +101,13 @@ def renamed(text: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter, in order."""
+    """Name and shape of every parameter, in order. Arguments as :func:`dpltm.models.mlp.shapes`."""
     parts, (vector, units) = _parts(text), widths(text)
     gates = _CELLS[parts.group("kind")][1] * units
-    found: dict[str, tuple[int, ...]] = {}
+    by_name: dict[str, tuple[int, ...]] = {}
     if vector is not None:
-        found["table.weight"] = (int(parts.group("words")), vector)
-    return found | {
+        by_name["table.weight"] = (int(parts.group("words")), vector)
+    return by_name | {
         "recurrent.weight_ih_l0": (gates, vector or record_shape(text, features)[1]),
         "recurrent.weight_hh_l0": (gates, units),
         "recurrent.bias_ih_l0": (gates,),
@@ -112,7 +118,7 @@ def shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]
 
 
 def layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
+    """The layers, in order: ``(batch, features)`` to ``(batch, classes)``. Arguments as :func:`dpltm.models.mlp.shapes`."""
     parts, (vector, units) = _parts(text), widths(text)
     if vector is None:
         front = [layer("steps", "Unflatten", 1, record_shape(text, features))]

@@ -17,8 +17,15 @@ _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
     """The options from what was given on the command line (None: not given), a configuration section, and defaults.
 
+    Args:
+        cls: dataclass of the options.
+        given: values by field name; they come before the section.
+        section: values by key, as the file spells them.
+        source: the file of the section, for messages.
+
     Raises:
-        InputError: an unknown key in the section, a value of the wrong type, or a text that is not among the choices.
+        InputError: an unknown key in the section, a value of the wrong type, a text that is not among the choices, or
+            nothing for an option that is needed.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     values, problems = _read(cls, section)
@@ -97,7 +104,16 @@ def _not_a_choice(item: Field[Any], value: Any) -> str | None:
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML document; empty if it has none."""
+    """The table ``[name]`` of a TOML document; empty if it has none.
+
+    Args:
+        path: of the document, for the message.
+        body: its tables.
+        name: of the table.
+
+    Raises:
+        InputError: something of that name that is no table.
+    """
     section = body.get(name, {})
     if not isinstance(section, dict):
         raise InputError(f"`config` {path}: {name} must be a table, as in [{name}]")

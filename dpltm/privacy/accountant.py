@@ -89,7 +89,16 @@ def _price(composition: Composition, delta: float, accountant: Accountant, resol
 
 
 def by_privacy_loss(composition: Composition, delta: float, resolution: Resolution) -> float:
-    """``pld``: privacy loss distributions; Renyi divergences where the grid shows and they do better."""
+    """``pld``: privacy loss distributions; Renyi divergences where the grid shows and they do better.
+
+    Args:
+        composition: what the mechanisms amount to, all of it private.
+        delta: in (0, 1).
+        resolution: of the grid of losses.
+
+    Returns:
+        Certified epsilon without the part that is added as it is; infinite where there is none.
+    """
     profile = pld.compose(composition.losses, composition.draw, resolution)
     value = math.inf if profile is None else profile.epsilon(delta)
     if profile is None or profile.coarse or delta < 1000 * profile.rounding:
@@ -98,7 +107,10 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
 
 
 def by_renyi(composition: Composition, delta: float, _: Resolution) -> float:
-    """``rdp``: Renyi divergences, which add up; guarantees that may fail take their chance off delta."""
+    """``rdp``: Renyi divergences, which add up; guarantees that may fail take their chance off delta.
+
+    Arguments as :func:`by_privacy_loss`.
+    """
     remaining = delta - composition.delta
     if remaining <= 0:
         return math.inf
@@ -106,7 +118,7 @@ def by_renyi(composition: Composition, delta: float, _: Resolution) -> float:
 
 
 def by_moments(composition: Composition, delta: float, _: Resolution) -> float:
-    """``ma``: as :func:`by_renyi`, converted as the moments accountant does."""
+    """``ma``: as :func:`by_renyi`, converted as the moments accountant does. Arguments as :func:`by_privacy_loss`."""
     remaining = delta - composition.delta
     if remaining <= 0:
         return math.inf
@@ -125,6 +137,8 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
     Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
     record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is
     added as it is.
+
+    Arguments as :func:`by_privacy_loss`.
     """
     remaining = delta - composition.delta
     if remaining <= 0:

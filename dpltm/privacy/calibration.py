@@ -117,9 +117,13 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
 def calibrate_rate(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; as :func:`calibrate_noise`.
+    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits. Arguments as :func:`calibrate_noise`.
 
-    Where even a rate of 1 underspends, that is what is returned.
+    The sampling rate of ``plan`` is ignored, and its noise multiplier is not. Where even a rate of 1 underspends, that is
+    what is returned.
+
+    Raises:
+        BudgetError, CalibrationError: as :func:`calibrate_noise`; not even ``MIN_RATE`` fits, or there is no noise.
     """
     before = _fixed(before)
     spent, left = _check(budget, delta, plan, before, accountant)
@@ -209,7 +213,15 @@ def check_share(budget: float, used: float, before: Before, delta: float, unit: 
 
 
 def taken(before: Before, figure: str, why: str, delta: float, unit: Unit) -> str:
-    """One line on what took a budget: the costliest event with its date, how many others, and what to do."""
+    """One line on what took a budget: the costliest event with its date, how many others, and what to do.
+
+    Args:
+        before: what took it; without dates where it is no record of a ledger.
+        figure: how much, as it is printed.
+        why: that is too much.
+        delta: that costs are read at.
+        unit: that costs are for.
+    """
     if not isinstance(before, OnRecord):
         return f"budget: on these records {figure} goes to what comes before, {why}; set a larger `epsilon`"
     # rdp is quick, and good enough to rank by

@@ -36,7 +36,14 @@ def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, repla
 
 
 def clt_noise(mu: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
-    """The noise multiplier at which the central limit theorem gives ``mu``: :func:`clt_mu` solved for sigma."""
+    """The noise multiplier at which the central limit theorem gives ``mu``: :func:`clt_mu` solved for sigma.
+
+    Args:
+        mu: above 0.
+        sampling_rate: q in (0, 1].
+        steps: T, above 0.
+        replace_one: which relation.
+    """
     distance = mu**2 / (sampling_rate**2 * steps)
     return (4 * math.asinh(distance / 4) if replace_one else math.log1p(distance)) ** -0.5
 

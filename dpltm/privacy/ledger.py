@@ -24,6 +24,15 @@ class Ledger:
 
     A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
     which costs more (see :func:`after`).
+
+    Example:
+        >>> from dpltm.privacy.events import UNKNOWN_RECORDS, TrainingEvent
+        >>> from dpltm.privacy.mechanisms import NoisySgd
+        >>> training = NoisySgd(256 / 60000, steps=14062, noise_multiplier=1.1)
+        >>> ledger = Ledger()
+        >>> ledger.append(TrainingEvent(UNKNOWN_RECORDS, training, filter="clip", live=1000))
+        >>> len(ledger.events), round(total_epsilon(ledger.events, delta=1e-5), 2)
+        (1, 2.38)
     """
 
     def __init__(

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 def source_relation(
     tickets: TicketSet, records: DatasetRef, registry: RecordRegistry
 ) -> Literal["same", "other", "unknown"]:
-    """Whether the tickets come from records that ``records`` shares; ``other`` if they come from none."""
+    """Whether the tickets come from records that ``records`` shares; ``other`` if they come from none.
+
+    Args:
+        tickets: made from their ``source``, if any.
+        records: that they are used on.
+        registry: tells records apart.
+
+    Returns:
+        ``same`` if some records are surely shared, ``unknown`` if that cannot be told, else ``other``.
+    """
     if tickets.source is None:
         return "other"
     source = registry.resolve(tickets.source, tickets.provenance == "public")  # now that these records are known
@@ -44,6 +53,12 @@ def origin_events(
     Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
     mechanism. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the
     records that it was made from.
+
+    Args:
+        tickets: that are used.
+        dataset: that they are used on.
+        records: what a release is entered on, of that dataset.
+        registry: tells records apart.
 
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
@@ -66,7 +81,16 @@ def origin_events(
 
 
 def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:
-    """The records that a release under that relation is entered on (see ``relation_notes``)."""
+    """The records that a release under that relation is entered on (see ``relation_notes``).
+
+    Args:
+        dataset: the records.
+        adjacency: ``add-remove`` or ``replace-one``.
+        registry: tells records apart.
+
+    Guarantees:
+        Under replace-one a part that hashes cut out becomes the whole dataset: a record may leave it when it is replaced.
+    """
     ref = registry.reference(dataset)
     return ref if adjacency == "add-remove" else ref.widened
 
@@ -118,7 +142,13 @@ def to_enter(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event,
 
 
 def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: RecordRegistry) -> None:
-    """Raises InputError if the ledger has these records, or some of them, down as public."""
+    """Raises InputError if the ledger has these records, or some of them, down as public.
+
+    Args:
+        events: of the ledger.
+        records: that are to be private.
+        registry: tells records apart.
+    """
     for event in events:
         if (
             isinstance(event, ProvenanceEvent)
@@ -184,7 +214,16 @@ def draws_behind(tickets: TicketSet, winner: Winner | None, number: int | None) 
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:
-    """What a reader should know about where the tickets come from."""
+    """What a reader should know about where the tickets come from.
+
+    Args:
+        tickets: that are used.
+        dataset: that they are used on.
+        registry: tells records apart; nothing is written down.
+
+    Returns:
+        Sentences; none where there is nothing to say.
+    """
     relation = source_relation(tickets, registry.look_at(dataset), registry)
     if tickets.provenance == "dp" and relation == "other":
         return [f"the tickets were made under differential privacy from {tickets.source}, other records than these"]

@@ -183,7 +183,22 @@ def epsilon_with(
     resolution: Resolution = FINE,
     unit: Unit | None = None,
 ) -> float:
-    """Certified epsilon of ``before`` and of ``plan``, if there is one, after it. Arguments as ``accountant.epsilon``."""
+    """Certified epsilon of ``before`` and of ``plan``, if there is one, after it.
+
+    Args:
+        before: mechanisms that ran on the same records, or what a ledger holds.
+        plan: what is to run after them; None for nothing.
+        delta: in (0, 1).
+        accountant: one of ``CERTIFIED``.
+        resolution: of ``pld``; coarser is quicker, looser, and certified all the same.
+        unit: what the figure is for; that of the mechanisms if None.
+
+    Raises:
+        InputError: as :func:`dpltm.privacy.accountant.epsilon`.
+
+    Guarantees:
+        An upper bound, as :func:`dpltm.privacy.accountant.epsilon`; of a ledger, the worst over its records.
+    """
     if isinstance(before, OnRecord):
         planned = () if plan is None else (ReleaseEvent(before.dataset, plan, time=""),)
         return total_epsilon((*before.events, *planned), delta, accountant, resolution=resolution, unit=unit)

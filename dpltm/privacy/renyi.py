@@ -100,7 +100,13 @@ def laplace(epsilon: float, order: float) -> float:
 
 
 def randomized_response(epsilon: float, categories: int, order: float) -> float:
-    """D_alpha of k-ary randomised response under replace-one: the true answer is e^epsilon as likely as any other."""
+    """D_alpha of k-ary randomised response under replace-one: the true answer is e^epsilon as likely as any other.
+
+    Args:
+        epsilon: of the mechanism, above 0.
+        categories: k, 2 or more.
+        order: alpha, above 1.
+    """
     rare = -np.logaddexp(epsilon, math.log(categories - 1))
     likely = rare + epsilon
     terms = [order * likely + (1 - order) * rare, order * rare + (1 - order) * likely]
@@ -110,12 +116,24 @@ def randomized_response(epsilon: float, categories: int, order: float) -> float:
 
 
 def modern_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Epsilon at delta from D_alpha (Balle et al. 2020, Theorem 21; Canonne, Kamath, Steinke 2020, Proposition 12)."""
+    """Epsilon at delta from D_alpha (Balle et al. 2020, Theorem 21; Canonne, Kamath, Steinke 2020, Proposition 12).
+
+    Args:
+        divergence: D_alpha, at least 0.
+        order: alpha, above 1.
+        delta: in (0, 1).
+
+    Returns:
+        Epsilon; below 0 where the divergence is small and delta large.
+    """
     return divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
 
 
 def classical_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Epsilon at delta as the moments accountant converts (Abadi et al. 2016; Mironov 2017, Proposition 3)."""
+    """Epsilon at delta as the moments accountant converts (Abadi et al. 2016; Mironov 2017, Proposition 3).
+
+    Arguments as :func:`modern_epsilon`.
+    """
     return divergence - math.log(delta) / (order - 1)
 
 

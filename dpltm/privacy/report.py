@@ -85,6 +85,11 @@ def if_overlapping(events: Iterable[Event], delta: float, accountant: str = "pld
     to the same person. Parts of one dataset stay parts, since each record is in one of them; beside another dataset, whose
     records may be in any of them, they add up.
 
+    Args:
+        events: of a ledger.
+        delta: in (0, 1).
+        accountant: of the report; one that certifies nothing is replaced by one that does (see ``certified_by``).
+
     Raises:
         InputError: they are stated for relations, or units, that have no common guarantee.
     """

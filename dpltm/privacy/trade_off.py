@@ -100,7 +100,14 @@ def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.
 def sentence(
     misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove", unit: Unit = "record"
 ) -> str:
-    """The curve at one point, as a person would say it; the share is rounded down."""
+    """The curve at one point, as a person would say it; the share is rounded down.
+
+    Args:
+        misses: type II error, from 0 to 1.
+        false_alarms: type I error that it goes with, from 0 to 1.
+        adjacency: what the attacker asks.
+        unit: whose records.
+    """
     if adjacency == "replace-one":
         return (
             f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two {unit}s was used misses at least"

@@ -34,6 +34,11 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
 def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
     """Live weights of each layer after 0, 1, ..., ``rounds`` rounds.
 
+    Args:
+        sizes: weights of each prunable layer.
+        rates: fraction of live weights that a round drops, of each layer, in (0, 1).
+        rounds: how many; none gives ``sizes`` alone.
+
     Raises:
         InputError: a round would leave a layer empty, or drop nothing at all.
     """

@@ -144,7 +144,7 @@ class _Units:
         self.weights: list[Tensor] = []
         layers: list[int] = []
         try:
-            groups = [found for found in unit_groups(positions(model), example) if _prunable(f"{found.layer}.weight")]
+            groups = [group for group in unit_groups(positions(model), example) if _prunable(f"{group.layer}.weight")]
         except InputError:
             raise
         except Exception as error:  # torch-pruning's, on what it does not know
@@ -157,9 +157,9 @@ class _Units:
     def _add(self, group: UnitGroup) -> None:
         first = len(self.weights)
         for owner, side in ((self.maker, group.incoming), (self.feeder, group.outgoing)):
-            for name, found in side.items():
+            for name, coordinates in side.items():
                 if name in self._starts:
-                    owner[self._starts[name] + found.positions] = first + found.units
+                    owner[self._starts[name] + coordinates.positions] = first + coordinates.units
         for dying in group.dying():
             parts = [self._starts[name] + places for name, places in dying.items() if name in self._starts]
             self.weights.append(torch.cat(parts).sort().values)
@@ -204,15 +204,15 @@ class _Live:
 
     def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:
         """Without weights and then all that lead to no output any more, until ``live`` are left; each lot smallest first."""
-        found = copy.copy(self)
-        found.alive = self.alive.clone()
+        remaining = copy.copy(self)
+        remaining.alive = self.alive.clone()
         while True:
-            gone = weights[found.alive[weights]]
-            found._drop(gone[sizes[gone].argsort(stable=True)][: found.total - live])
-            useless = ((found.outgoing == 0) & (found.incoming > 0)).nonzero().squeeze(1).tolist()
-            if found.total == live or not useless:
-                return found
-            weights = torch.cat([found.units.weights[unit] for unit in useless]).unique()
+            gone = weights[remaining.alive[weights]]
+            remaining._drop(gone[sizes[gone].argsort(stable=True)][: remaining.total - live])
+            useless = ((remaining.outgoing == 0) & (remaining.incoming > 0)).nonzero().squeeze(1).tolist()
+            if remaining.total == live or not useless:
+                return remaining
+            weights = torch.cat([remaining.units.weights[unit] for unit in useless]).unique()
 
     def _drop(self, gone: Tensor) -> None:
         self.alive[gone] = False

@@ -61,7 +61,19 @@ def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor
 def prune_by_synflow(
     model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
 ) -> Mask:
-    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio; arguments as above."""
+    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio.
+
+    Args:
+        model: gives the architecture.
+        weights: at initialisation.
+        mask: the present mask.
+        live: how many weights of each prunable parameter are to stay.
+        scope: whether these numbers hold in each layer, or only their sum does (see :func:`keep_topk`).
+        example: one batch of records; only its shape matters.
+
+    Returns:
+        A mask nested in ``mask``.
+    """
     present = {name: int(mask[name].sum()) for name in live}
     for step in range(1, STEPS + 1):
         if scope == "layer":

@@ -27,26 +27,26 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
     flat = {name: scores[name].detach().flatten() for name in live}
     alive = {name: mask[name].flatten() for name in live}
     if scope == "layer":
-        kept = {name: _keep(flat[name], alive[name], count) for name, count in live.items()}
+        alive_next = {name: _topk(flat[name], alive[name], count) for name, count in live.items()}
     else:
-        kept = dict(zip(live, _keep_overall(flat, alive, sum(live.values())), strict=True))
-    return Mask({**mask, **{name: values.view_as(mask[name]) for name, values in kept.items()}})
+        alive_next = dict(zip(live, _topk_overall(flat, alive, sum(live.values())), strict=True))
+    return Mask({**mask, **{name: values.view_as(mask[name]) for name, values in alive_next.items()}})
 
 
-def _keep(scores: Tensor, alive: Tensor, count: int) -> Tensor:
+def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
     """``alive`` with its ``count`` highest scores left."""
     positions = alive.nonzero().squeeze(1)
     if not 0 <= count <= len(positions):
         raise ValueError(f"Expected 0 <= count={count} <= {len(positions)} live weights")
     order = torch.argsort(scores[positions], stable=True)  # NaN last
-    kept = alive.clone()
-    kept[positions[order[: len(positions) - count]]] = False
-    return kept
+    alive_next = alive.clone()
+    alive_next[positions[order[: len(positions) - count]]] = False
+    return alive_next
 
 
-def _keep_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
+def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
     """The same for all layers together; the highest of each stays."""
-    safe = torch.cat([_keep(scores[name], alive[name], 1) for name in scores])
+    safe = torch.cat([_topk(scores[name], alive[name], 1) for name in scores])
     others = torch.cat([alive[name] for name in scores]) & ~safe
-    kept = _keep(torch.cat(list(scores.values())), others, count - int(safe.sum()))
-    return (kept | safe).split([len(values) for values in scores.values()])
+    chosen = _topk(torch.cat(list(scores.values())), others, count - int(safe.sum()))
+    return (chosen | safe).split([len(values) for values in scores.values()])

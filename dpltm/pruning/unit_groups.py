@@ -76,15 +76,15 @@ class UnitGroup:
 
     def dying(self) -> list[dict[str, Tensor]]:
         """For every unit, by parameter name, the flat positions that die with it: sorted, each once."""
-        found: list[dict[str, Tensor]] = [{} for _ in range(self.count)]
+        by_unit: list[dict[str, Tensor]] = [{} for _ in range(self.count)]
         for name in dict.fromkeys((*self.incoming, *self.outgoing)):
             parts = [side[name] for side in (self.incoming, self.outgoing) if name in side]
             size = 1 + max(int(part.positions.max()) for part in parts)
             keys = torch.cat([part.units * size + part.positions for part in parts]).unique()
             split = (keys % size).split(torch.bincount(keys // size, minlength=self.count).tolist())
-            for unit, positions in zip(found, split, strict=True):
+            for unit, positions in zip(by_unit, split, strict=True):
                 unit[name] = positions
-        return found
+        return by_unit
 
 
 def check_no_normalisation(model: nn.Module, refused: str) -> None:
@@ -98,12 +98,12 @@ def check_no_normalisation(model: nn.Module, refused: str) -> None:
 
 def positions(model: nn.Module) -> nn.Module:
     """A copy whose weights are their own flat positions, exact in float64."""
-    found = copy.deepcopy(model).double()
+    numbered = copy.deepcopy(model).double()
     with torch.no_grad():
-        for value in found.parameters():
+        for value in numbered.parameters():
             value.copy_(torch.arange(value.numel(), dtype=torch.float64).view(value.shape))
             value.requires_grad_(True)
-    return found
+    return numbered
 
 
 def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
@@ -162,17 +162,17 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> tuple[Use, 
     """Who uses the units of a group of torch-pruning's; nobody if something else goes with them."""
     import torch_pruning as tp
 
-    found = []
+    uses = []
     for item in group.items[1:]:
         target = item.dep.target.module
         if isinstance(target, _LAYERS):
             takes_in = item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
             if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
                 return ()
-            found.append(Use(names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
+            uses.append(Use(names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
         elif not isinstance(target, nn.Module) or any(True for _ in target.parameters()):
             return ()
-    return tuple(found)
+    return tuple(uses)
 
 
 def _parameter(places: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
@@ -184,14 +184,14 @@ def _parameter(places: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] |
 
 
 def _incoming(places: nn.Module, layer: str) -> dict[str, Coordinates]:
-    found = {}
+    coordinates = {}
     for kind in ("weight", "bias"):
         if (parameter := _parameter(places, layer, kind)) is not None:
             name, value = parameter
             rows = value.flatten(1) if value.ndim > 1 else value[:, None]
             units = torch.arange(len(rows))[:, None].expand_as(rows)
-            found[name] = Coordinates(units.flatten(), rows.flatten())
-    return found
+            coordinates[name] = Coordinates(units.flatten(), rows.flatten())
+    return coordinates
 
 
 def _outgoing(places: nn.Module, uses: tuple[Use, ...]) -> dict[str, Coordinates]:
@@ -204,6 +204,6 @@ def _outgoing(places: nn.Module, uses: tuple[Use, ...]) -> dict[str, Coordinates
         units = use.units[:, None].expand_as(columns)
         parts.setdefault(name, []).append((units.flatten(), columns.flatten()))
     return {
-        name: Coordinates(torch.cat([units for units, _ in found]), torch.cat([places for _, places in found]))
-        for name, found in parts.items()
+        name: Coordinates(torch.cat([units for units, _ in pairs]), torch.cat([places for _, places in pairs]))
+        for name, pairs in parts.items()
     }

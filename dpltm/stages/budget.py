@@ -134,8 +134,15 @@ def evaluation_releases(
 
     Each has a time of its own: two releases are never equal, so that ledgers that tell of them can be merged.
 
+    Args:
+        options: with ``eval_private``, the whole epsilon for it, and ``stop_at``.
+        dataset: the private records.
+        draft: the training; its steps and relation count.
+        records: what the releases are entered on.
+
     Raises:
-        InputError: the run is to stop on a score that is private, and nothing pays for it.
+        InputError: the run is to stop on a score that is private, and nothing pays for it; or counts that cannot be had:
+            those of users, or with so little epsilon that they are nothing but noise.
     """
     if options.eval_private is None:
         if options.stop_at is not None and dataset.test is None:
@@ -158,7 +165,13 @@ def evaluation_releases(
 
 
 def check_unit(options: TrainOptions, dataset: Dataset, before: Iterable[Event]) -> None:
-    """Raises InputError for a budget for users where releases for single records are on record already."""
+    """Raises InputError for a budget for users where releases for single records are on record already.
+
+    Args:
+        options: with the budget; without one nothing is refused.
+        dataset: with the unit that the budget is for.
+        before: what is on record, with what will be entered first.
+    """
     if options.epsilon is None:
         return
     releases = [event for event in before if isinstance(event, ReleaseEvent)]

@@ -102,6 +102,11 @@ def _check_fits(run: Run, dataset: Dataset) -> None:
 def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
     """Sentences about whether the test split is apart from what a run was trained on.
 
+    Args:
+        run: that is evaluated.
+        dataset: its test split is what the run is evaluated on.
+        ledger: of the evaluation; its registry tells records apart.
+
     Raises:
         InputError: training records are in it, or records that another release was made from; accuracy there is private.
     """

@@ -298,7 +298,17 @@ def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
 
 
 def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry: RecordRegistry) -> list[str]:
-    """What a reader should know about where the map comes from."""
+    """What a reader should know about where the map comes from.
+
+    Args:
+        dataset: with its map, if any.
+        records: what a release from them is entered on.
+        delta: that the epsilon of a trained network is read at.
+        registry: tells records apart.
+
+    Returns:
+        Sentences; none where there is nothing to say.
+    """
     feature_map = dataset.feature_map
     if feature_map is None or feature_map.source is None:
         return []

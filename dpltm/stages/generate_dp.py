@@ -87,7 +87,22 @@ def plan_release(
 def release(
     event: Event, spec: ModelSpec, config: GenerationConfig, dataset: Dataset, ledger: Ledger, services: Services
 ) -> Tickets:
-    """Enters the event, makes the release, and makes the tickets from that alone."""
+    """Enters the event, makes the release, and makes the tickets from that alone.
+
+    Args:
+        event: of :func:`plan_release`.
+        spec: the network.
+        config: the settings of generation.
+        dataset: the private records.
+        ledger: gets the event first.
+        services: where features come from, and who watches.
+
+    Raises:
+        BudgetError: a budget set on the records does not allow it; nothing is entered then.
+
+    Guarantees:
+        The event is on record before any noise is drawn. The tickets are post-processing of that one release.
+    """
     if isinstance(event, TrainingEvent):
         return _from_training(event, spec, config, dataset, ledger, services)
     assert isinstance(event, GaussianEvent)

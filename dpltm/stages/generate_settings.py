@@ -80,7 +80,17 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
 def settle(
     options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
 ) -> GenerationConfig:
-    """The settings of generation, with every default filled in."""
+    """The settings of generation, with every default filled in.
+
+    Args:
+        options: as they were given.
+        spec: the network.
+        dataset: the records.
+        provenance: what the tickets will depend on.
+
+    Raises:
+        InputError: rounds or rates that the network cannot be pruned by, or a batch of more records than there are.
+    """
     config = _draft(options, dataset.records)
     batch = config.batch_size
     make_schedule(spec, config)

@@ -12,7 +12,14 @@ from dpltm.stages.services import Services
 
 
 def tensors(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """All records of a split, ``(n, features)`` float32, and their labels."""
+    """All records of a split, ``(n, features)`` float32, and their labels.
+
+    Args:
+        split: of ``dataset``.
+        dataset: with its bounds, tables and feature map.
+        services: where features come from.
+        device: that the tensors are put on.
+    """
     x = network_inputs(split, dataset, services)
     if dataset.feature_map is None:
         ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
@@ -26,7 +33,13 @@ def batched_records(
 ) -> Records:
     """The same a batch at a time, made ready as it is read.
 
-    ``(n, copies, features)`` if records are augmented, and ``(n, ratings, features)`` if they are users.
+    Args:
+        split, dataset, services, device: as :func:`tensors`.
+        augment: copies of each record.
+
+    Returns:
+        Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, ratings, features)`` if
+        they are users.
     """
     x, feature_map = network_inputs(split, dataset, services, augment), dataset.feature_map
     copies = () if augment == "none" and dataset.unit == "record" else (x.shape[1],)

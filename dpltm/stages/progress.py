@@ -37,7 +37,16 @@ class Silent:
 
 
 def by_round(iterations: int, rewind: int, step: Step) -> Callable[[int, int], None]:
-    """Progress of a generation, whose first round has so many iterations, that names the round."""
+    """Progress of a generation, whose first round has so many iterations, that names the round.
+
+    Args:
+        iterations: steps of the first round.
+        rewind: those of them that later rounds leave out, fewer than ``iterations``.
+        step: told of the steps done, with the round.
+
+    Returns:
+        What generation calls with steps done and steps in all.
+    """
 
     def report(done: int, total: int) -> None:
         del total

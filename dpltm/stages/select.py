@@ -274,7 +274,14 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
 
 
 def make_event(draw: SelectionPlan, records: DatasetRef, set_id: str, before: tuple[Event, ...]) -> SelectionEvent:
-    """The event of a draw, after ``before``."""
+    """The event of a draw, after ``before``.
+
+    Args:
+        draw: the plan of it.
+        records: that are scored.
+        set_id: of the ticket set.
+        before: what is on record for these records; a draw after other releases is adaptive.
+    """
     return SelectionEvent(
         records,
         Selection(

@@ -54,7 +54,7 @@ class MemoryFeatures:
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> np.ndarray:
-        """See :class:`FeatureStore`."""
+        """See :meth:`FeatureStore.features`."""
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
             with progress.progress(features_title(dataset, split), len(split)) as step:
@@ -80,7 +80,14 @@ def features_title(dataset: Dataset, split: Split) -> str:
 def feature_rows(
     split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None] | None = None
 ) -> Iterator[np.ndarray]:
-    """Features of the records of a split some at a time, ``(rows, copies * features)`` float16, little-endian."""
+    """Features of the records of a split some at a time, ``(rows, copies * features)`` float16, little-endian.
+
+    Args:
+        split: the records.
+        feature_map: without a centre.
+        augment: copies of each record.
+        step: called with the records done, every ``ROWS`` and at the end.
+    """
     for done in (*range(ROWS, len(split), ROWS), len(split)):
         rows = features_of_copies(split.x[(done - 1) // ROWS * ROWS : done], feature_map, augment)
         yield rows.half().numpy().astype("<f2", copy=False)
@@ -89,6 +96,15 @@ def feature_rows(
 
 
 def features_of_copies(x: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Features of records as stored, those of all copies of a record in one row."""
+    """Features of records as stored, those of all copies of a record in one row.
+
+    Args:
+        x: records as stored, ``(n, ...)``.
+        feature_map: of ``features`` numbers a copy.
+        augment: copies of each record.
+
+    Returns:
+        ``(n, copies * features)`` float32.
+    """
     copies = copies_of(x, augment)
     return feature_map(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)

@@ -126,13 +126,13 @@ class SearchResult:
     def settings(self) -> dict[str, Any]:
         """The best setting as options of ``train``, with the records that it was searched on (``tuned_on``)."""
         options, best = self.plan.options, self.best
-        found = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
+        searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
         fixed = {
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         }
         records = self.plan.registry.reference(self.plan.dataset, public=True)
-        return {**found, **fixed, "tuned_on": ref_to_text(records)}
+        return {**searched, **fixed, "tuned_on": ref_to_text(records)}
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,19 +39,22 @@ def kinds(ledger: dpltm.Ledger) -> list[str]:
     ]
 
 
-def test_the_examples_in_its_docstrings():
-    """They share the tickets, the winner and the run that those before them make."""
-    draw, given = np.random.default_rng(5), {}
-    for name, count in (("", 200), ("_public", 200), ("_test", 60)):
-        given[f"x{name}"], given[f"y{name}"] = draw.integers(0, 256, (count, 6), dtype=np.uint8), np.arange(count) % 3
-    given |= {"x_wide": draw.integers(0, 256, (200, 9), dtype=np.uint8), **vars(face)}
-    runner, finder = doctest.DocTestRunner(), doctest.DocTestFinder()
-    for name in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict"):
-        (found,) = finder.find(getattr(face, name), name, globs=given)
-        assert found.examples, name
-        found.globs = given  # not a copy: later ones go on with it
-        runner.run(found, clear_globs=False)
+def test_the_examples_in_docstrings():
+    """Those of one module run in the order in which they stand, and share their names."""
+    finder, runner, shown = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), set()
+    for _, name, _ in pkgutil.walk_packages(dpltm.__path__, "dpltm."):
+        spec = importlib.util.find_spec(name)
+        if ">>> " not in Path(spec.origin).read_text(encoding="utf-8"):
+            continue
+        module = importlib.import_module(name)
+        names = dict(vars(module))
+        tests = [test for test in finder.find(module, name) if test.examples]
+        for test in sorted(tests, key=lambda test: test.lineno):
+            test.globs = names  # not a copy: later ones go on with it
+            runner.run(test, clear_globs=False)
+            shown.add(test.name.rpartition(".")[2])
     assert runner.failures == 0
+    assert set(face.__all__) <= shown
 
 
 def test_names_are_imported_when_they_are_asked_for():

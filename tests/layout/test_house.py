@@ -32,6 +32,7 @@ def figures() -> dict[str, object]:
         ("circles", 0),
         ("imports inside functions", 30),
         ("raises naming flags in dpltm", 0),
+        ("public functions of three or more parameters without Args", 0),
         ("words of README", 900),
     ],
 )
@@ -56,6 +57,38 @@ def test_what_is_measured() -> None:
     assert house.inner_imports(tree) == 2
     assert [house.parameters(function) for function in house.functions(tree)] == [2, 0]
     assert house.flags_in_raises(tree) == 1
+
+
+def test_what_counts_as_documented() -> None:
+    tree = ast.parse(
+        textwrap.dedent(
+            """
+            def bare(a, b, c): ...
+            def mentioned(a, b, *, c):
+                "Args: are mentioned, as those of :func:`full`."
+            def full(a, b, c):
+                '''
+                Of three.
+
+                Args:
+                    a, b, c: numbers.
+                '''
+            def likewise(a, b, c):
+                "Of three. Arguments as :func:`full`."
+            def two(a, b): ...
+            def _private(a, b, c): ...
+            class Public:
+                def of_a_protocol(self, a, b, c):
+                    "See :meth:`Protocol.of_a_protocol`."
+                def see(self, a, b, c):
+                    "See :meth:`Protocol.of_a_protocol`, and more."
+                def two(self, a, b): ...
+            class _Private:
+                def method(self, a, b, c): ...
+            """
+        )
+    )
+    assert house.without_args(tree) == ["bare", "mentioned", "Public.see"]
 
 
 def test_circles_are_found() -> None:

@@ -19,7 +19,13 @@ PUBLIC, PRIVATE = "0.0:0.5", "0.5:1.0"
 
 
 def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
-    """Runs the demo into ``out``; returns the answer of ``dpltm run``."""
+    """Runs the demo into ``out``; returns the answer of ``dpltm run``.
+
+    Args:
+        options: budget, delta and seed.
+        out: folder to write.
+        progress: who watches.
+    """
     eps1 = options.epsilon / 10
     tickets, ledger = str(out / "tickets"), str(out / "ledger.jsonl")
     pipeline = Pipeline(

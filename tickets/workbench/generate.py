@@ -28,6 +28,11 @@ def generate(
 ) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
 
+    Args:
+        request: what ``dpltm generate`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
     Raises:
         DpltmError: bad input, before any training and before budget is spent.
     """

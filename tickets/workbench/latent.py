@@ -46,7 +46,19 @@ def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
 
 
 def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Makes a scheme and writes it."""
+    """Makes a scheme and writes it.
+
+    Args:
+        request: what ``dpltm latent scheme`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
+    Returns:
+        The answer of ``dpltm latent scheme``.
+
+    Raises:
+        DpltmError: bad input, before anything is written.
+    """
     out = Path(request.out or "")
     check_free(out)
     check_scheme_options(request)
@@ -62,7 +74,19 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
 
 
 def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Enters the release, randomises the records, and writes the messages."""
+    """Enters the release, randomises the records, and writes the messages.
+
+    Args:
+        request: what ``dpltm latent encode`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
+    Returns:
+        The answer of ``dpltm latent encode``.
+
+    Raises:
+        DpltmError: bad input, before any budget is spent.
+    """
     out = Path(request.out or "")
     check_free(out)
     check_writable(out)
@@ -89,7 +113,19 @@ def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCa
 
 
 def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Trains a network on messages, and writes it."""
+    """Trains a network on messages, and writes it.
+
+    Args:
+        request: what ``dpltm latent train`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
+    Returns:
+        The answer of ``dpltm latent train``.
+
+    Raises:
+        DpltmError: bad input, before any training.
+    """
     out = Path(request.out or "")
     check_free(out)
     check_writable(out)

@@ -57,7 +57,14 @@ def open_dataset(
 
 
 def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:
-    """The dataset with the feature map that a request names, if any."""
+    """The dataset with the feature map that a request names, if any.
+
+    Args:
+        dataset: the records.
+        request: names the map.
+        registry: tells records apart.
+        progress: who watches.
+    """
     return with_feature_map(dataset, request, feature_sources(registry), progress)
 
 

@@ -25,7 +25,17 @@ from dpltm.tickets.workbench.train import train
 
 
 def plan(recipe: Recipe, root: Path, dataset_cache: DatasetCache, progress: Progress = SILENT) -> dict[str, Any]:
-    """What would be done: every arm, with the epsilon that it would spend, as far as that does not wait for its tickets."""
+    """What would be done: every arm, with the epsilon that it would spend, as far as that does not wait for its tickets.
+
+    Args:
+        recipe: what would be done.
+        root: folder of the sweep.
+        dataset_cache: datasets that were read already.
+        progress: who watches.
+
+    Returns:
+        The answer of ``dpltm run --dry-run`` of a recipe.
+    """
     spent: list[dict[str, Any] | None] = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for arm in recipe.arms:

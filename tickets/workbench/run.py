@@ -20,12 +20,26 @@ from dpltm.tickets.workbench.train import train
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Runs the three stages that a file describes. See :func:`run`."""
+    """Runs the three stages that a file describes.
+
+    Args:
+        path: a TOML file.
+        options: see :func:`run`.
+        progress: who watches.
+
+    Raises:
+        DpltmError: as :func:`run`, or a file that cannot be read.
+    """
     return run(options, read_pipeline(read_toml(path), path, options), progress)
 
 
 def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
     """Runs the three stages; returns their answers and the guarantee of all together.
+
+    Args:
+        options: budget, delta, and folder to write.
+        pipeline: the requests of the three stages.
+        progress: who watches.
 
     Raises:
         DpltmError: bad input anywhere, before the first stage starts.

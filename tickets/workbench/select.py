@@ -22,6 +22,11 @@ from dpltm.tickets.workbench.opening import open_dataset, services
 def select(request: SelectRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Draws a winner and remembers it; returns the answer of ``dpltm select``.
 
+    Args:
+        request: what ``dpltm select`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
     Raises:
         DpltmError: bad input, before any budget is spent.
     """

@@ -35,7 +35,13 @@ def processors() -> int:
 
 
 def local_engine(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Processes:
-    """Processes of this machine: so many, or one a processor; no more than there are trials to be made."""
+    """Processes of this machine: so many, or one a processor; no more than there are trials to be made.
+
+    Args:
+        recipe: with its trials.
+        folder: of the sweep, with those that are finished.
+        jobs: how many processes; None for one a processor.
+    """
     wanted = sum(folder.result(trial.label) is None for trial in recipe.trials)
     return Processes(min(jobs or processors(), max(1, wanted)), folder.session)
 
@@ -95,7 +101,13 @@ def _may_have_begun(runner: TrialRunner, task: Task) -> bool:
 
 
 def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
-    """Raises InputError where a finished trial was trained on other records than those at hand: rows would mix them."""
+    """Raises InputError where a finished trial was trained on other records than those at hand: rows would mix them.
+
+    Args:
+        recipe: with its trials.
+        folder: of the sweep, with those that are finished.
+        records: at hand, by arm.
+    """
     for trial in recipe.trials:
         had = (folder.result(trial.label) or {}).get("records")
         now = records.get(trial.arm.name)

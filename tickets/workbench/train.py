@@ -32,6 +32,11 @@ from dpltm.tickets.workbench.opening import free_name, open_dataset, open_featur
 def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
     """Plans, enters the event, trains, writes the run; returns what ``dpltm train`` prints as JSON.
 
+    Args:
+        request: what ``dpltm train`` was asked for.
+        progress: who watches.
+        dataset_cache: datasets that were read already; None to read them anew.
+
     Raises:
         DpltmError: bad input or too small a budget, before any budget is spent.
     """

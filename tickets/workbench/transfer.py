@@ -28,7 +28,19 @@ from dpltm.tickets.workbench.tickets import set_facts
 def transfer(
     request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Writes tickets for other records."""
+    """Writes tickets for other records.
+
+    Args:
+        request: what ``dpltm transfer`` was asked for.
+        progress: not told anything.
+        dataset_cache: datasets that were read already; None to read them anew.
+
+    Returns:
+        The answer of ``dpltm transfer``.
+
+    Raises:
+        DpltmError: bad input, before anything is written.
+    """
     del progress
     out = Path(request.out or "")
     check_free(out)

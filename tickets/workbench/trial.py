@@ -29,10 +29,10 @@ from dpltm.experiments.shared import (
     name_of,
     needs_of,
     search_of,
+    searched_settings,
     searches_other_set,
     searches_own_release,
     set_of,
-    settings_found,
     tasks,
 )
 from dpltm.experiments.table import DIED
@@ -295,7 +295,7 @@ def _title(task: Task) -> str:
 def _decided(settings: Section) -> dict[str, Any]:
     """What a search decided, without where its tickets are."""
     number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
-    return settings_found(settings) | {"round": number}
+    return searched_settings(settings) | {"round": number}
 
 
 def _round(trial: Trial, source: Path, settings: Section) -> int:
