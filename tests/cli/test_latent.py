@@ -28,9 +28,10 @@ QUICK = (*TRAIN, "--model", "mlp:8", "--epochs", "1")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, _own_config_home) -> Path:
-    """In the place of the usual sets, disjoint digits: ``pub.npz`` with a test split, ``a.npz`` and ``b.npz`` of two owners; schemes and messages.
+    """In the place of the usual sets: ``pub.npz`` with a test split, ``a.npz`` and ``b.npz`` of two owners, disjoint digits.
 
-    ``s`` randomises labels, ``open`` declares them public. Messages of ``s`` are ``box/s.a.msg`` and ``s.b``.
+    Of the schemes, ``s`` randomises labels and ``open`` declares them public. Messages of ``s`` are ``box/s.a.msg`` and
+    ``s.b``.
     """
     from sklearn.datasets import load_digits
 
