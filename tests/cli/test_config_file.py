@@ -5,36 +5,27 @@ from __future__ import annotations
 import pytest
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TRAIN = ("train", "pub@1", "--config", "c.toml")
 
 
 @pytest.fixture
 def config(cwd):
     """Writes c.toml."""
-
-    def write(text):
-        (cwd / "c.toml").write_text(text)
-
-    return write
+    return (cwd / "c.toml").write_text
 
 
 def test_fills_and_is_overridden(cli, config):
     config('dataset = "digits"\nsubset = "0.5:1.0"\nsteps = 7\nnoise-multiplier = 3\nclip_norm = 0.5\n')
-    options = ("train", "pub@1", "--config", "c.toml", "--dry-run", "--json")
-    filled = cli(*options).json
+    filled = cli(*TRAIN, "--dry-run", "--json").json
     assert (filled["steps"], filled["noise_multiplier"], filled["filter"]) == (7, 3.0, "clip(C=0.5)")
-    overridden = cli(*options, "--steps", "2", "--clip-norm", "2").json
+    overridden = cli(*TRAIN, "--dry-run", "--json", "--steps", "2", "--clip-norm", "2").json
     assert (overridden["steps"], overridden["noise_multiplier"], overridden["filter"]) == (2, 3.0, "clip(C=2)")
 
 
-def test_positional_argument_and_switch(cli, config):
-    config('ticket = "pub"\ndense = true\nepsilon = 1\nsteps = 2\n')
+def test_positional_argument_and_switch_in_the_table_of_the_command(cli, config):
+    config('[train]\nticket = "pub"\ndense = true\nnoise-multiplier = 3\nsteps = 2\n[generate]\nrounds = "many"\n')
     body = cli("train", *PRIVATE, "--config", "c.toml", "--dry-run", "--json").json
-    assert (body["ticket_set"], body["round"]) == ("pub", 0)
-
-
-def test_only_the_table_of_the_command_is_read(cli, config):
-    config('[train]\nsteps = 4\nnoise-multiplier = 3\n[generate]\nrounds = "many"\n')
-    assert cli("train", "pub@1", *PRIVATE, "--config", "c.toml", "--dry-run", "--json").json["steps"] == 4
+    assert (body["ticket_set"], body["round"], body["steps"]) == ("pub", 0, 2)
 
 
 def test_lists_stand_for_numbers_with_commas(cli, config):
@@ -47,7 +38,6 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nois = 1", "--config c.toml: unknown key 'nois' for train; did you mean noise?"),
         ("batch-sise = 1", "--config c.toml: unknown key 'batch-sise' for train; did you mean batch-size?"),
         ("qqqq = 1", "--config c.toml: unknown key 'qqqq' for train"),
         ('steps = "3"', "--config c.toml: steps = '3' must be of type int"),
@@ -56,29 +46,16 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
         ("epsilon = true", "--config c.toml: epsilon = True must be of type float"),
         ("dense = 1", "--config c.toml: dense = 1 must be of type bool"),
         ("noise-multiplier = [1]", "--config c.toml: noise-multiplier = [1] must be of type float"),
-        (
-            'filter = "clamp"',
-            "--filter: 'clamp' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid",
-        ),
         ("epsilon = -1", "--epsilon: -1 is not a positive number up to 10000"),
         ("train = 1\n[select]", "--config c.toml: train must be a table, as in [train]"),
     ],
 )
 def test_bad_keys_and_values(refused, config, text, message):
     config(text)
-    assert refused("train", "pub@1", *PRIVATE, "--config", "c.toml") == message
+    assert refused(*TRAIN, *PRIVATE) == message
 
 
-@pytest.mark.parametrize("text", ["steps = ", "steps = 1\nsteps = 2", "\x00"])
-def test_not_toml(refused, config, text):
-    config(text)
-    assert refused("train", "pub@1", "--config", "c.toml").startswith("--config c.toml: not valid TOML: ")
-
-
-def test_not_text(refused, cwd):
-    (cwd / "c.toml").write_bytes(b"\xff\xfe")
-    assert refused("train", "pub@1", "--config", "c.toml").startswith("--config c.toml: not valid TOML: ")
-
-
-def test_no_such_file(refused):
-    assert refused("train", "--config", "no.toml") == ("--config no.toml: cannot be read: No such file or directory")
+@pytest.mark.parametrize("data", [b"steps = ", b"steps = 1\nsteps = 2", b"\x00", b"\xff\xfe"])
+def test_not_toml(refused, cwd, data):
+    (cwd / "c.toml").write_bytes(data)
+    assert refused(*TRAIN).startswith("--config c.toml: not valid TOML: ")

@@ -45,7 +45,6 @@ def test_three_stages(cli, events, file, kind):
     made = cli("generate", *options, *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
     assert [row["live"] for row in made["tickets"]] == [5 * 4 + 4 + 4 * 3 + 3, 10 + 4 + 6 + 3]
     drawn = cli("select", "s", *options, *private, "--eps1", "0.5", "--json").json
-    assert drawn["winner"]["round"] == 1
     counted = [
         f"the number of records ({halves[1]}) was counted and is treated as public; declare a figure with --records to keep"
         " it private",
@@ -61,28 +60,10 @@ def test_three_stages(cli, events, file, kind):
     assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance", "selection", "training"]
     judged = cli("evaluate", "r", *options, "--json").json
     assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
-    info = cli("datasets", "info", *options[1:], "--json").json
-    assert (info["records"], info["test_records"], info["features"], info["bounds"]) == (90, 30, 5, [-3, 5])
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_label_column_is_needed(refused, file, kind):
-    file(kind)
-    assert refused("train", "pub@1", "--dataset", f"d.{kind}", "--epsilon", "1") == (
-        f"d.{kind}: needs --label COLUMN to name the label column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
-    )
-    assert refused("train", "pub@1", "--dataset", f"d.{kind}", "--label", "y", "--epsilon", "1") == (
-        f"--label y: d.{kind} has no such column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
-    )
-
-
-def test_nan_in_a_csv_file(refused, cwd):
-    (cwd / "bad.csv").write_text("a,b,y\n1,2,0\n1,nan,1\n")
-    assert refused("train", "pub@1", "--dataset", "bad.csv", "--label", "y", "--bounds", "0,5", "--epsilon", "1") == (
-        "bad.csv: the feature table has nan at record 1, column 'b' (counted from 0); features must be finite; replace the"
-        " value or drop the record"
-    )
-    (cwd / "bad.csv").write_text("a,b,y\n1,2,0\n1,,1\n")
-    assert refused("train", "pub@1", "--dataset", "bad.csv", "--label", "y", "--bounds", "0,5", "--epsilon", "1") == (
-        "bad.csv: line 3, column 'b' holds ''; every cell must be a number; encode or drop it"
+def test_a_label_column_is_needed(refused, file):
+    file("parquet")
+    assert refused("train", "pub@1", "--dataset", "d.parquet", "--epsilon", "1") == (
+        "d.parquet: needs --label COLUMN to name the label column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
     )
