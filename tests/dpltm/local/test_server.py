@@ -29,51 +29,29 @@ def parts(sizes: list[int]) -> list[np.ndarray]:
     return [rows[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
 
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any), st.data())
-def test_rows_of_several_files_in_any_order(sizes, data):
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any), st.slices(35), st.data())
+def test_rows_of_several_files_in_any_order(sizes, part, data):
     files = parts(sizes)
-    found, every = Messages(files, ANSWER), [row for file in files for row in file]
-    assert len(found) == len(every)
-    index = data.draw(st.lists(st.integers(0, len(every) - 1), max_size=20))
+    found, whole = Messages(files, ANSWER), np.concatenate(files)
+    index = data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=20))
     got = found[torch.tensor(index, dtype=torch.int64)]
     assert got.shape == (len(index), ANSWER.inputs)
     for row, place in zip(got, index, strict=True):
-        assert torch.equal(row, ANSWER.read(every[place][None])[0])
-
-
-@given(
-    st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any),
-    st.slices(35),
-)
-def test_slices(sizes, part):
-    found = Messages(parts(sizes), ANSWER)
-    assert torch.equal(found[part], ANSWER.read(np.concatenate(parts(sizes))[part]))
-
-
-def test_labels_are_those_that_arrived_file_by_file():
-    files = parts([4, 0, 3])
-    labels = Messages(files, ANSWER).labels
-    assert labels.dtype == torch.int64
-    assert labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for file in files for row in file]
+        assert torch.equal(row, ANSWER.read(whole[place][None])[0])
+    assert torch.equal(found[part], ANSWER.read(whole[part]))
+    assert found.labels.dtype == torch.int64
+    assert found.labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for row in whole]
+    assert len(found) == len(whole)
 
 
 def test_public_records_are_read_as_such():
     draw = np.random.default_rng(0)
     rows = ANSWER.without_coins(draw.standard_normal((6, 5)), draw.integers(0, 3, 6))
-    plain, noisy = Messages([rows], ANSWER, randomised=False), Messages([rows], ANSWER)
-    assert torch.equal(plain[:], ANSWER.read(rows, randomised=False))
-    assert torch.equal(noisy[:], ANSWER.read(rows, randomised=True))
-    assert bool((plain[:].abs() >= noisy[:].abs()).all()), "a bit that is certain says more"
-    assert bool((plain[:].abs() > noisy[:].abs() + 0.01).any())
-
-
-def test_files_are_read_where_they_lie(tmp_path):
-    rows = sent(30)
-    (tmp_path / "rows").write_bytes(rows.tobytes())
-    mapped = np.memmap(tmp_path / "rows", np.uint8, "r", 0, rows.shape)
-    index = torch.tensor([29, 0, 7, 7])
-    assert torch.equal(Messages([mapped], ANSWER)[index], Messages([rows], ANSWER)[index])
-    assert torch.equal(Messages([mapped], ANSWER).labels, Messages([rows], ANSWER).labels)
+    plain, noisy = (Messages([rows], ANSWER, randomised=randomised)[:] for randomised in (False, True))
+    assert torch.equal(plain, ANSWER.read(rows, randomised=False))
+    assert torch.equal(noisy, Messages([rows], ANSWER)[:])
+    assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
+    assert bool((plain.abs() > noisy.abs() + 0.01).any())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
