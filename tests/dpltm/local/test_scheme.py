@@ -174,7 +174,7 @@ FINITE = "Expected finite means and finite, positive deviations of features"
         *(
             (
                 {name: torch.tensor([1, 1, value, 1, 1, 1])},
-                "Expected finite means and finite, positive deviations of features",
+                FINITE,
             )
             for name, values in (("mean", (math.nan, -math.inf)), ("deviation", (0.0, -1.0, math.nan, math.inf)))
             for value in values
