@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.data import load_records
 from dpltm.data.files import read_file, read_test
 from refusals import refused
 
@@ -43,7 +44,7 @@ def test_missing_folder_and_kind(tmp_path):
 # --- npz ---
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64, ">f4"])
 def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     path = npz(tmp_path, x_train=X.astype(dtype), y_train=Y, x_test=X[:2], y_test=Y[:2])
     train, test = read_file(path, None)
@@ -55,6 +56,9 @@ def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     path = npz(tmp_path, x_train=X, y_train=Y)
     assert read_file(path, None)[1] is None
     assert len(read_test(path, None).x) == 4
+    found = load_records(str(npz(tmp_path, x=X.astype(dtype))))
+    assert np.array_equal(found, X.astype(dtype))
+    assert found.dtype == np.dtype(dtype).newbyteorder("=")
 
 
 @pytest.mark.parametrize(

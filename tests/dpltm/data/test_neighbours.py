@@ -151,11 +151,6 @@ def two(tmp_path) -> tuple[Path, Path]:
     return tmp_path / "more", tmp_path / "less"
 
 
-def test_records_are_told_apart():
-    """Else nothing below would be seen."""
-    assert len({tuple(row) for row in X.tolist()}) == len({tuple(text) for text in TEXTS}) == len(set(RATINGS)) == N
-
-
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("gone", GONE, ids=["first", "middle", "last"])
 def test_one_record_more_or_less_changes_one_part_by_itself(two, kind, gone):
@@ -263,14 +258,6 @@ def test_what_lies_at_an_empty_place_has_no_say(published):
         assert all(public(data) == public(found[0]) for data in found)
     assert len(made[0]().train) == len(made[0]().rows) == N - 1
     assert (made[0]().records, made[0](subset="3:30").records) == (N, 27)
-
-
-def test_the_size_of_a_part_by_hash_is_public_too(published):
-    """Half of what was published: how many hashes fall into it is private."""
-    whole = published()
-    assert whole(subset="0.5").records == N // 2 != len(whole(subset="0.5").train)
-    assert whole(subset="0.000000001:1.0").records == N - 1
-    assert whole(subset="0.1").records == 4
 
 
 def test_places_are_those_of_the_publication(published):

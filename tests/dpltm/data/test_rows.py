@@ -79,9 +79,9 @@ def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
 
 def test_truths_are_ones_and_there_is_one_zero():
     assert Rows(X > 99, Y).public_hashes().tolist() == Rows((X > 99).astype(np.uint8), Y).public_hashes().tolist()
-    zero, other = Rows(np.array([[0.0, 1.0]]), Y[:1]), Rows(np.array([[-0.0, 1.0]]), Y[:1])
-    assert zero.public_hashes().tolist() == other.public_hashes().tolist() == [by_hand([0.0, 1.0])]
-    assert np.array_equal(zero.keyed_hashes(KEY), other.keyed_hashes(KEY))
+    zeros = Rows(np.array([[0.0, 1.0], [-0.0, 1.0]]), Y[:2])
+    assert zeros.public_hashes().tolist() == [by_hand([0.0, 1.0])] * 2
+    assert len(set(zeros.value_hashes(KEY).tolist())) == 1
 
 
 def test_a_table_whose_names_tell_nothing_is_an_array():
@@ -119,13 +119,6 @@ def test_a_public_hash_looks_at_one_record_alone(x, gone, order):
     assert np.array_equal(Rows(np.delete(x, gone, 0), np.delete(y, gone)).public_hashes(), np.delete(found, gone))
     assert np.array_equal(Rows(x[order], y[order]).public_hashes(), found[order])
     assert ((found >= 0) & (found < HASHES)).all()
-
-
-def test_hashes_are_even():
-    """Each of ten parts holds a tenth of 20,000 records, but for chance: four standard deviations are 170."""
-    found = Rows(np.arange(40_000).reshape(-1, 2), np.zeros(20_000)).public_hashes()
-    assert len(set(found.tolist())) > 19_990
-    assert np.abs(np.histogram(found, 10, (0, HASHES))[0] - 2000).max() < 170
 
 
 def test_rows_are_hashed_some_at_a_time():

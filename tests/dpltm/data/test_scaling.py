@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpltm.data import affine, scale
+from dpltm.data import affine, count_outside, scale
 from refusals import refused
 
 ends = st.floats(-1e6, 1e6, width=32)
@@ -76,6 +76,26 @@ def test_inside_it_is_the_affine_map(limits, part):
     multiplier, offset = affine(limits)
     assert scale(np.array([[value]]), limits)[0, 0] == pytest.approx(value * multiplier + offset, abs=1e-6)
     assert scale(np.array([limits]), limits)[0] == pytest.approx([0 if low >= 0 else -1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "values", "outside"),
+    [
+        (np.uint8, (0, 16), [0, 16, 17, 255], 2),
+        (np.int8, (0, 100), [-1, -128, 0, 100, 101], 3),
+        (np.bool_, (0, 1), [False, True], 0),
+        (np.int64, (0, 2**40), [2**40, 2**40 + 1, -1], 2),
+        (np.float32, (0, 0.1), [0.1, 0.11, -0.0], 1),  # the float32 next to 0.1 is larger than 0.1
+        (np.float64, (0, 0.1), [0.1, np.nextafter(0.1, 1), -5e-324], 2),
+        (np.float16, (-1e6, 1e6), [65504, -65504], 0),  # half precision cannot hold such bounds
+        (np.float16, (0, 1), [65504, 1, 0], 1),
+    ],
+)
+def test_how_many_values_saturate(dtype, bounds, values, outside):
+    x = np.array(values, dtype=dtype)[:, None]
+    assert count_outside(x, bounds) == outside
+    clipped = np.clip(x.astype(np.longdouble), *np.asarray(bounds, dtype=np.longdouble))
+    np.testing.assert_allclose(scale(x, bounds), scale(clipped.astype(np.float64), bounds), rtol=1e-3, atol=1e-7)
 
 
 FINITE = "both ends must be finite; pass the public range of the features, LO,HI"

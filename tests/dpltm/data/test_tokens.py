@@ -73,7 +73,6 @@ def test_as_one_by_one(texts, words, length, dtype):
 
 
 def test_more_than_are_made_at_a_time():
-    """And no more than are asked for: a hundred kilobytes of offsets that all are 0 would become gigabytes."""
     generator = np.random.default_rng(0)
     texts = [generator.integers(0, 9, generator.integers(0, 12)).tolist() for _ in range(70)]
     values, offsets = np.concatenate(texts).astype(np.int64), np.cumsum([0, *map(len, texts)])
@@ -127,106 +126,71 @@ def test_subset_of_texts(write):
         assert str(found.reference()) == "t[0.0:0.5]"
 
 
-WRONG = {
-    "floats": (
-        {"values_train": VALUES.astype(float)},
-        "values_train has dtype float64 and shape (13,); expected integers in one dimension",
-    ),
-    "objects": (
-        {"values_train": np.array([[1], [1, 2]], dtype=object)},
-        "values_train holds Python objects; save it again as an array of numbers",
-    ),
-    "truths": (
-        {"values_train": VALUES > 1},
-        "values_train has dtype bool and shape (13,); expected integers in one dimension",
-    ),
-    "two dimensions": (
-        {"offsets_train": OFFSETS[:, None]},
-        "offsets_train has dtype int64 and shape (6, 1); expected integers in one dimension",
-    ),
-    "no record": (
-        {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
-        "offsets_train has 1 entries and so no record; give one more than records",
-    ),
-    "late": (
-        {"offsets_train": OFFSETS + 1},
-        "offsets_train goes from 1 to 14; it must go from 0 to the 13 entries of values_train",
-    ),
-    "past the end": (
-        {"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])},
-        f"offsets_train goes from 0 to {2**62}; it must go from 0 to the 13 entries of values_train",
-    ),
-    "falling": (
-        {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
-        "offsets_train falls from 3 to 2 at record 1; a record ends where the next begins",
-    ),
-    "falling far": (
-        {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
-        f"offsets_train falls from {2**63} to 4 at record 1; a record ends where the next begins",
-    ),
-    "negative": (
-        {"values_train": VALUES.astype(np.int64) - 1},
-        "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
-    ),
-    "labels": ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
-    "a label": (
-        {"y_train": Y - 1},
-        "y_train has label -1 at record 0; labels must be integers 0 to K-1; number the classes from 0",
-    ),
-    "no offsets": (
-        {"offsets_train": None},
-        "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
-    ),
-    "no values": (
-        {"values_train": None},
-        "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
-    ),
-    "both": ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
-    "half a test split": (
-        {"values_test": VALUES},
-        "has no array y_test, only 'values_train', 'offsets_train', 'y_train', 'values_test'; save it under that name",
-    ),
-    "another kind of test split": (
-        {"x_test": Y[:, None], "y_test": Y},
-        "x_test holds no texts, unlike values_train; give both splits the same",
-    ),
-}
+INTEGERS = "expected integers in one dimension"
+RANGE = "it must go from 0 to the 13 entries of values_train"
+ENDS = "a record ends where the next begins"
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_files(write, case):
-    arrays, message = WRONG[case]
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"values_train": VALUES.astype(float)}, f"values_train has dtype float64 and shape (13,); {INTEGERS}"),
+        ({"values_train": VALUES > 1}, f"values_train has dtype bool and shape (13,); {INTEGERS}"),
+        ({"offsets_train": OFFSETS[:, None]}, f"offsets_train has dtype int64 and shape (6, 1); {INTEGERS}"),
+        (
+            {"values_train": np.array([[1], [1, 2]], dtype=object)},
+            "values_train holds Python objects; save it again as an array of numbers",
+        ),
+        (
+            {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
+            "offsets_train has 1 entries and so no record; give one more than records",
+        ),
+        ({"offsets_train": OFFSETS + 1}, f"offsets_train goes from 1 to 14; {RANGE}"),
+        ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
+        (
+            {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
+            f"offsets_train falls from 3 to 2 at record 1; {ENDS}",
+        ),
+        (
+            {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
+            f"offsets_train falls from {2**63} to 4 at record 1; {ENDS}",
+        ),
+        (
+            {"values_train": VALUES.astype(np.int64) - 1},
+            "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
+        ),
+        ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
+        (
+            {"offsets_train": None},
+            "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
+        ),
+        (
+            {"values_train": None},
+            "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
+        ),
+        ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
+        (
+            {"x_test": Y[:, None], "y_test": Y},
+            "x_test holds no texts, unlike values_train; give both splits the same",
+        ),
+    ],
+)
+def test_wrong_files(write, arrays, message):
     path = write(**arrays)
     assert refused(load, path).removeprefix(path).lstrip(": ") == message
 
 
-def test_nothing_is_allocated_by_numbers_in_a_file(write):
-    """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
-    count = 20_000
-    path = write(
-        offsets_train=np.zeros(count + 1, dtype=np.int64), values_train=VALUES[:0], y_train=np.arange(count) % 2
-    )
-    assert refused(load, path, length=100_000) == (
-        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
-        " `length`"
-    )
-    assert load(path, length=2).train.x.tolist() == [[0, 1]] * count
+WORDS = "must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"
+LENGTH = "must be 1 to 100,000; pass how many words of a text to keep"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"words": 4},
-            "`words` 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words",
-        ),
-        (
-            {"words": 10**8},
-            "`words` 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are"
-            " no words",
-        ),
-        ({"length": 0}, "`length` 0: must be 1 to 100,000; pass how many words of a text to keep"),
-        ({"length": 10**6}, "`length` 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
+        ({"words": 4}, f"`words` 4: {WORDS}"),
+        ({"words": 10**8}, f"`words` 100000000: {WORDS}"),
+        ({"length": 0}, f"`length` 0: {LENGTH}"),
+        ({"length": 10**6}, f"`length` 1000000: {LENGTH}"),
         (
             {"bounds": (0, 1)},
             "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`",
@@ -235,6 +199,17 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
 )
 def test_bad_options(write, options, message):
     assert refused(load, write(), **options) == message
+
+
+def test_nothing_is_allocated_by_numbers_in_a_file(write):
+    """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
+    labels = np.arange(20_000) % 2
+    path = write(offsets_train=np.zeros(20_001, dtype=np.int64), values_train=VALUES[:0], y_train=labels)
+    assert refused(load, path, length=100_000) == (
+        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
+        " `length`"
+    )
+    assert load(path, length=2).train.x.tolist() == [[0, 1]] * 20_000
 
 
 # Features that are positions
