@@ -268,6 +268,9 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     assert len(load("kmnist-7k", home=tmp_path).test) == 4
     write("kmnist-7k", x_train=x[1:], y_train=np.arange(1, 7011) % 10, x_test=x[:4], y_test=np.arange(4))
     assert "`test`: kmnist-7k: 3 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path)
+    write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10)
+    mine = write("mine", x_train=x[:4], y_train=np.arange(4))
+    assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
 
 
 # --- checks of the records ---

@@ -98,16 +98,11 @@ def test_a_row_depends_on_its_own_record_alone(found: FeatureMap):
     torch.testing.assert_close(torch.cat([found(x[:3]), found(x[3:])]), values, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [0, 255, 128])
-def test_blank_records_give_numbers(found: FeatureMap, value: int):
-    x = np.concatenate([np.full((1, *found.shape), value, dtype=np.uint8), records(found, 3)])
-    values = found(x)
-    assert values.isfinite().all()
-    assert (values.norm(dim=1) <= NORM * (1 + 1e-5)).all()
-    torch.testing.assert_close(values[1:], found(x[1:]), rtol=0, atol=1e-5)
-
-
-def test_values_beyond_the_bounds_saturate(found: FeatureMap):
+def test_blank_records_give_numbers_and_values_beyond_the_bounds_saturate(found: FeatureMap):
+    for value in (0, 255, 128):
+        values = found(np.full((1, *found.shape), value, dtype=np.uint8))
+        assert values.isfinite().all()
+        assert (values.norm(dim=1) <= NORM * (1 + 1e-5)).all()
     x = records(found, 4).astype(np.float64)
     beyond = np.where(x > 200, 1e30, np.where(x < 50, -1e30, x))
     clipped = np.where(x > 200, 255.0, np.where(x < 50, 0.0, x))
@@ -155,23 +150,19 @@ def of_norm(values: np.ndarray) -> np.ndarray:
     return NORM * values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
-def test_a_network_gives_what_goes_into_its_last_layer():
-    found = of_network()
+@pytest.mark.parametrize("projects", [False, True])
+def test_a_network_gives_what_goes_into_its_last_layer(projects):
+    """A projection has no activation behind it."""
+    found = of_network(ModelSpec("mlp:project6", 72, 3)) if projects else of_network()
     x = records(found, 5)
     w = {name: value.double().numpy() for name, value in found.tensors.items()}
-    hidden = np.maximum((x.reshape(5, -1) / 255) @ w["fc1.weight"].T + w["fc1.bias"], 0)
-    hidden = np.maximum(hidden @ w["fc2.weight"].T + w["fc2.bias"], 0)
-    assert found.feature_shape == (5,)
-    np.testing.assert_allclose(found(x).numpy(), of_norm(hidden), atol=1e-4)
-
-
-def test_a_projection_has_no_activation_behind_it():
-    found = of_network(ModelSpec("mlp:project6", 72, 3))
-    x = records(found, 5)
-    w = {name: value.double().numpy() for name, value in found.tensors.items()}
-    projected = (x.reshape(5, -1) / 255) @ w["project.weight"].T + w["project.bias"]
-    assert (projected < 0).any()
-    np.testing.assert_allclose(found(x).numpy(), of_norm(projected), atol=1e-4)
+    values = x.reshape(5, -1) / 255
+    for layer in ["project"] if projects else ["fc1", "fc2"]:
+        values = values @ w[f"{layer}.weight"].T + w[f"{layer}.bias"]
+        assert (values < 0).any()
+        values = values if projects else np.maximum(values, 0)
+    assert found.feature_shape == (6 if projects else 5,)
+    np.testing.assert_allclose(found(x).numpy(), of_norm(values), atol=1e-4)
 
 
 def test_a_convolutional_network_gives_its_units():
@@ -187,22 +178,12 @@ def test_a_convolutional_network_gives_its_units():
 # Ids
 
 
-def test_ids_of_equal_maps_are_equal():
-    for one, other in [(plain(), plain()), (of_statistics(), of_statistics()), (of_network(), of_network())]:
-        assert one.id == other.id
-        assert len(one.id) == 64
-    assert replace(of_network(), source=replace(SOURCE, name="other"), events=()).id == of_network().id
-
-
 def test_ids_differ_with_everything_that_decides_the_features():
     statistic, network = of_statistics(), of_network()
-    assert statistic.statistics is not None
-    mean, deviation = statistic.statistics.mean, statistic.statistics.deviation
-    shifted = mean.clone()
+    mean, deviation = vars(statistic.statistics).values()
+    shifted, bias = mean.clone(), network.tensors["fc1.bias"].clone()
     shifted[-1] += 1e-3
-    bias = network.tensors["fc1.bias"].clone()
     bias[0] += 1e-3
-    wider = ModelSpec("mlp:7,6", 72, 3)
     maps = [
         plain(),
         plain(text="scatter:2,5"),
@@ -218,10 +199,14 @@ def test_ids_differ_with_everything_that_decides_the_features():
         with_weights(network, **{"fc1.bias": bias}),
         replace(network, bounds=(0.0, 1.0)),
         replace(network, shape=(72,)),
-        of_network(wider),
+        of_network(ModelSpec("mlp:7,6", 72, 3)),
         of_network(ModelSpec("mlp:7,5", 72, 4)),
     ]
     assert len({found.id for found in maps}) == len(maps)
+    for one, other in ((plain(), plain()), (of_statistics(), statistic), (of_network(), network)):
+        assert one.id == other.id
+        assert len(one.id) == 64
+    assert replace(network, source=replace(SOURCE, name="other"), events=()).id == network.id
     assert plain().label == f"features scatter:2,4 {plain().id[:8]}"
     assert network.label == f"features network {network.id[:8]}"
 
@@ -245,45 +230,38 @@ def test_maps_for_other_records():
 
 
 @pytest.mark.parametrize(
-    ("found", "shape", "bounds", "message"),
+    ("found", "shape", "high", "message"),
     [
         (
             of_network(),
             (72,),
-            (0.0, 1.0),
+            1.0,
             "the network in front was trained on values from 0 to 255, and these go from 0 to 1; rescale them, or say"
             " `bounds`",
         ),
         (
             of_network(),
             (9, 9),
-            (0.0, 255.0),
+            255.0,
             "the network takes 72 features, but the records have 81; take one that was trained on records of the same shape",
         ),
         (
             of_statistics(),
             (9, 8, 3),
-            (0.0, 255.0),
+            255.0,
             "statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take records with as many colours",
-        ),
-        *(
-            (
-                plain(),
-                shape,
-                (0.0, 255.0),
-                "scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
-                f" {shape}; take unit",
-            )
-            for shape in ((64,), (4, 4, 4, 4), (8, 8, 5), ())
         ),
     ],
 )
-def test_records_that_a_map_cannot_take(found: FeatureMap, shape, bounds, message: str):
-    assert refused(found.for_records, shape, bounds) == f"`features`: {message}"
+def test_records_that_a_map_cannot_take(found: FeatureMap, shape, high, message: str):
+    assert refused(found.for_records, shape, (0.0, high)) == f"`features`: {message}"
 
 
-def test_only_maps_that_need_no_data_are_made_of_a_text():
+def test_what_no_map_is_made_for():
     for text in ("none", "network:a.run"):
-        assert refused(make_feature_map, text, (9, 8), (0.0, 255.0)) == (
-            f"`features`: {text!r} is no map that is made without data"
+        assert refused(plain, text=text) == f"`features`: {text!r} is no map that is made without data"
+    for shape in ((64,), (4, 4, 4, 4), (8, 8, 5), ()):
+        assert refused(plain, shape) == (
+            "`features`: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
+            f" {shape}; take unit"
         )

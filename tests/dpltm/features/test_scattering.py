@@ -145,16 +145,6 @@ def test_the_definition_one_product_at_a_time(scales: int, angles: int, height: 
     assert found[1:].abs().max() > 0.02
 
 
-def test_paths():
-    assert paths(1, 2) == ((), (0, 0), (0, 1))
-    assert paths(2, 2) == (
-        *((), (0, 0), (0, 1), (1, 0), (1, 1)),
-        *((0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 1, 1)),
-    )
-    three = [path for path in paths(3, 1) if len(path) == 4]
-    assert three == [(0, 0, 1, 0), (0, 0, 2, 0), (1, 0, 2, 0)]
-
-
 # What it refuses
 
 

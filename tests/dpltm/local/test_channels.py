@@ -77,18 +77,22 @@ def test_certified_is_exact_for_any_pattern(chances, one_hot):
         assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("protocol", ONE_HOT)
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_one_hot_protocols_keep_their_claim_on_one_hot_strings_alone(protocol, epsilon):
-    found = made(protocol, 12, epsilon)
-    assert found.certified(one_hot=True) == pytest.approx(epsilon, rel=1e-9)
-    assert found.certified() > epsilon
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
+@given(bits=st.integers(3, 300), epsilon=st.floats(0.01, 20))
+def test_protocols_keep_their_claims_and_coins_are_rounded_to_where_they_tell_less(protocol, bits, epsilon):
+    """So that a budget of what is claimed has room for it, up to the last bit of a float for each bit that is sent.
 
-
-@pytest.mark.parametrize("protocol", ["rappor", "moue-hs"])
-@given(bits=st.integers(1, 10**6), epsilon=st.floats(0.01, 100))
-def test_protocols_for_any_bits_keep_their_claim(protocol, bits, epsilon):
-    assert made(protocol, bits, epsilon).certified() <= epsilon * (1 + 1e-6) + bits * 2.0**-60
+    One-hot protocols hold on one-hot strings alone; reversed positions of ``uer`` hold nothing, whatever epsilon is.
+    """
+    channel_, one_hot = made(protocol, bits, epsilon), protocol in ONE_HOT
+    if protocol == "uer":
+        assert channel_.certified() >= math.log(7) - 1e-9
+        return
+    claim = channel_.certified(one_hot=one_hot)
+    assert claim <= epsilon * (1 + 2.0**-52 * bits) + (bits * 2.0**-60 if protocol == "moue-hs" else 0)
+    if one_hot:
+        assert claim == pytest.approx(epsilon, rel=1e-9)
+        assert channel_.certified() > epsilon
 
 
 @given(st.integers(1, WHOLE - 1), st.integers(1, WHOLE - 1))
@@ -98,14 +102,6 @@ def test_a_ratio_is_rounded_up(a, b):
         exact = (Decimal(a) / Decimal(b)).ln()
         assert Decimal(log_ratio(a, b)) >= exact
         assert Decimal(log_ratio(a, b)) - exact <= abs(exact) * Decimal(2) ** -52
-
-
-@pytest.mark.parametrize("protocol", ["rappor", "ue", "oue", "moue"])
-@given(bits=st.integers(2, 300), epsilon=st.floats(0.01, 20))
-def test_coins_are_rounded_to_where_they_tell_less(protocol, bits, epsilon):
-    """So that a budget of what is claimed has room for it, up to the last bit of a float for each bit that is sent."""
-    found = made(protocol, bits, epsilon).certified(one_hot=protocol != "rappor")
-    assert found <= epsilon * (1 + 2.0**-52 * bits)
 
 
 @pytest.mark.parametrize("bits", [7, 77])

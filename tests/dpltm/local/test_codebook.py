@@ -74,25 +74,19 @@ def test_reports_are_as_frequent_as_they_should_be(found, scattered):
 @pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
 def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found):
     """The likelihood ratio, which no attack beats, for records as far apart as they can be."""
-    x = np.tile(np.array([[1, 0, 0, 0, 0, 0]], dtype="f4"), (8000, 1))
-    which = np.random.default_rng(0).integers(0, 2, 8000)
-    rows, _ = found.randomise(np.where(which[:, None], -x, x), np.where(which, 2, 0), FastSource(7))
-    numbers, indices = parts(rows)
-    guesses = np.empty(8000, dtype=int)
+    count, draws = 6000, np.random.default_rng(0)
+    pair = [(np.eye(1, 6, dtype="f4") * sign, np.array([label])) for sign, label in ((1, 0), (-1, 2))]
+    which, ties = draws.integers(0, 2, count), draws.integers(0, 2, count)
+    x, y = (np.concatenate([pair[one][part] for one in which]) for part in (0, 1))
+    numbers, indices = parts(found.randomise(x, y, FastSource(7))[0])
+    right = 0
     for number in np.unique(numbers):
         some = numbers == number
-        pair = ((1, 0), (-1, 2))
-        sets = [
-            set(found.near_candidates(x[:1] * sign, np.array([label]), int(number))[0].tolist())
-            for sign, label in pair
-        ]
-        guesses[some] = [1 if index in sets[1] and index not in sets[0] else 0 for index in indices[some]]
-        ties = [(index in sets[0]) == (index in sets[1]) for index in indices[some]]
-        guesses[np.flatnonzero(some)[ties]] = np.random.default_rng(int(number)).integers(0, 2, sum(ties))
-    right = int((guesses == which).sum())
+        one, other = (np.isin(indices[some], found.near_candidates(*record, int(number))) for record in pair)
+        right += int((np.where(one == other, ties[some], other) == which[some]).sum())
     limit = math.exp(found.epsilon) / (1 + math.exp(found.epsilon))
-    assert stats.binomtest(right, 8000).proportion_ci(0.999).low <= limit
-    assert stats.binomtest(right, 8000).pvalue < 1e-6  # the test has power: a message does tell something
+    assert stats.binomtest(right, count).proportion_ci(0.999).low <= limit
+    assert stats.binomtest(right, count).pvalue < 1e-6  # the test has power: a message does tell something
 
 
 def test_the_number_of_a_codebook_says_nothing_of_its_records():

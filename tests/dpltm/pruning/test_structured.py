@@ -85,19 +85,12 @@ class Naive:
             finite = [norms[other] for other in present if other[0] == unit[0] and math.isfinite(norms[other])]
             mean = sum(finite) / len(finite) if finite else 0.0
             keys[unit] = norms[unit] / (mean or 1.0)
-        everything = {
-            (layer, row, column)
-            for layer, rows in enumerate(self.weights)
-            for row, values in enumerate(rows)
-            for column in range(len(values))
-        }
         absent = set(self.units) - set(present)
-        single = [
-            place
-            for place in everything - self.alive
-            if place[:2] not in absent and (place[0] - 1, place[2]) not in absent
-            if self.last > 0
-        ]
+        sizes = [(len(rows), len(rows[0])) for rows in self.weights]
+        everything = {
+            (n, a, b) for n, (rows, columns) in enumerate(sizes) for a in range(rows) for b in range(columns)
+        }
+        single = [p for p in everything - self.alive if not absent & {p[:2], (p[0] - 1, p[2])}]
         in_part = [unit for unit in present if single and all(unit in (p[:2], (p[0] - 1, p[2])) for p in single)]
         return sorted(present, key=lambda unit: (unit not in in_part, math.isnan(keys[unit]), keys[unit], unit))
 
@@ -245,6 +238,22 @@ def test_the_least_important_by_hand():
     part = prune_units(model, part, 5, x)
     assert part["fc2.weight"].tolist() == [[True, False, False], [True, False, True]]
     assert prune_units(model, part, 4, x)["fc2.weight"].tolist() == [[True, False, False], [True, False, False]]
+
+
+def test_units_that_are_gone_do_not_lower_the_mean():
+    """Norms are 1 and 1.2 in the first layer, where two are gone, and alike in the second: the 1 goes, not one of those."""
+    model = build(ModelSpec("mlp:4,3", 1, 1))
+    with torch.no_grad():
+        for value in model.parameters():
+            value.fill_(0.001)
+        model.fc1.weight.copy_(torch.tensor([[9.0], [9.0], [1.2], [1.0]]))
+        model.fc3.weight.fill_(0.5)
+    keep = dict(Mask.dense(model))
+    keep["fc1.weight"][:2] = False
+    keep["fc2.weight"][:, :2] = False
+    mask = prune_units(model, Mask(keep), 2 + 6 + 3 - 4, torch.zeros(1, 1))
+    assert mask["fc1.weight"].flatten().tolist() == [False, False, True, False]
+    assert bool(mask["fc3.weight"].all())
 
 
 def test_within_a_layer_the_order_is_that_of_torch_pruning():
