@@ -187,6 +187,8 @@ def test_impossible_declarations(options, message):
         ("100:400", Part("places", 100, 400), 300),
         ("0.25:0.75", Part("values", HASHES // 4, 3 * HASHES // 4), 719),
         (":", Part("places", 0, 1438), 1438),
+        ("0.825122987:", Part("values", 825122987, HASHES), 251),  # the hash of the first record
+        (":0.345804538", Part("values", 0, 345804538), 497),  # the second
     ],
 )
 def test_subset(subset, part, records):
@@ -222,25 +224,6 @@ def test_subset_errors(write):
     )
     assert refused(load, path, subset="0.4") == "`subset`: no record of t falls into that part; take a wider one"
     assert len(load(path, subset="0.4:0.8").train) == 3
-
-
-# --- identity ---
-
-
-def test_identity_is_of_the_content(write):
-    """Of who is there: not of the file, its order, its types, its shape, or what it is tested on."""
-    known = load(write()).fingerprint(b"k")
-    order = [3, 1, 5, 0, 2, 4]
-    for same in (
-        {},
-        {"x_train": np.asfortranarray(X)},
-        {"x_train": X[order], "y_train": Y[order]},
-        {"x_train": X.reshape(6, 4)},
-        {"y_train": Y.astype(np.float32)},
-        {"x_test": X + 100, "y_test": Y},
-        *({"x_train": X.astype(dtype)} for dtype in (">i4", "<i4", np.int64, np.float64)),
-    ):
-        assert load(write(**same), bounds=(0, 255)).fingerprint(b"k") == known
 
 
 # --- training records that pass for a test split ---

@@ -1,6 +1,7 @@
 """Ratings: the file format and its bad inputs, made-up ratings, what is held out, and a user's ratings as one record."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,57 +112,45 @@ def test_one_rating_in_five_is_held_out_by_hash(written):
 # Neighbours: what leaves the file takes nothing else with it
 
 
-def everything(path, unit, slots=4):
-    """What is trained on and what is held out, each row with its labels."""
-    found = load(str(path), users=12, items=15)
-    found = found if unit == "record" else by_user(found, slots)
-    train = zip(found.train.x, found.train.y, strict=True)
-    kept = [(tuple(np.ravel(x).tolist()), tuple(np.ravel(y).tolist())) for x, y in train]
-    if found.test is None:
-        return kept, []
-    return kept, list(zip(map(tuple, found.test.x.tolist()), found.test.y.tolist(), strict=True))
+Row = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
-def saved(folder, lines, name="ratings.dat"):
-    path = folder / name
-    path.write_text("".join(lines))
-    return path
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 2**32), st.data())
-def test_a_line_that_leaves_the_file_leaves_all_other_ratings_where_they_were(tmp_path_factory, seed, data):
-    folder, lines = tmp_path_factory.mktemp("line"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
-    lines = data.draw(st.permutations(lines))
-    gone = data.draw(st.integers(0, len(lines) - 1))
-    place = tuple(int(part) - 1 for part in lines[gone].split("::")[:2])
-    without = lines[:gone] + lines[gone + 1 :]
-    assert everything(saved(folder, lines), "user")[0] == everything(saved(folder, sorted(lines)), "user")[0]
-    kept, held = everything(saved(folder, lines), "record")
-    assert everything(saved(folder, without), "record") == (
-        [row for row in kept if row[0] != place],
-        [row for row in held if row[0] != place],
+def rows_of(lines: list[str], folder: Path, slots: int | None) -> tuple[list[Row], list[Row]]:
+    """What is trained on and what is held out, each row with its user; of users if there are ``slots``."""
+    (folder / "ratings.dat").write_text("".join(lines))
+    found = load(str(folder / "ratings.dat"), users=12, items=15)
+    found = found if slots is None else by_user(found, slots)
+    return tuple(
+        [(int(np.ravel(x)[0]), tuple(np.ravel(x)), tuple(np.ravel(y))) for x, y in zip(split.x, split.y, strict=True)]
+        if split
+        else []
+        for split in (found.train, found.test)
     )
-    assert len(kept) + len(held) == 80
-    # for users: nobody else's row, and of the held out nothing but that rating
-    kept, held = everything(saved(folder, lines), "user")
-    less, less_held = everything(saved(folder, without), "user")
-    assert [row for row in less if row[0][0] != place[0]] == [row for row in kept if row[0][0] != place[0]]
-    assert less_held == [row for row in held if row[0] != place]
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 11), st.data())
-def test_a_user_who_leaves_the_file_leaves_all_others_as_they_were(tmp_path_factory, seed, slots, user, data):
-    folder, lines = tmp_path_factory.mktemp("user"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans(), st.data())
+def test_what_leaves_the_file_takes_nothing_else_with_it(tmp_path_factory, seed, slots, everything, data):
+    """A rating, or all those of a user: the neighbours that guarantees are about."""
+    folder, lines = tmp_path_factory.mktemp("n"), as_text(made_up(12, 15, 80, seed)).splitlines(keepends=True)
     lines = data.draw(st.permutations(lines))
-    without = [line for line in lines if not line.startswith(f"{user + 1}::")]
-    for unit in ("record", "user"):
-        kept, held = everything(saved(folder, lines), unit, slots)
-        less, less_held = everything(saved(folder, without), unit, slots)
-        assert less == [row for row in kept if row[0][0] != user]
-        assert less_held == [row for row in held if row[0][0] != user]
-        assert unit == "record" or len(kept) - len(less) <= 1
+    user, item = (int(part) - 1 for part in data.draw(st.sampled_from(lines)).split("::")[:2])
+    gone = f"{user + 1}::" if everything else f"{user + 1}::{item + 1}::"
+    without = [line for line in lines if not line.startswith(gone)]
+
+    def left(rows: list[Row]) -> list[Row]:
+        return [row for row in rows if row[0] != user or (not everything and row[1] != (user, item))]
+
+    kept, held = rows_of(lines, folder, None)
+    assert len(kept) + len(held) == 80
+    assert rows_of(without, folder, None) == (left(kept), left(held))
+    kept, held = rows_of(lines, folder, slots)
+    assert kept == rows_of(sorted(lines), folder, slots)[0]
+    less, less_held = rows_of(without, folder, slots)
+    assert [row for row in less if row[0] != user] == [row for row in kept if row[0] != user]
+    assert sum(row[0] == user for row in kept) <= 1
+    assert not everything or all(row[0] != user for row in less)
+    assert less_held == left(held)
 
 
 def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,8 +15,6 @@ TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
 VALUES = np.array([word for text in TEXTS for word in text], dtype=np.uint32)
 OFFSETS = np.cumsum([0, *map(len, TEXTS)])
 Y = np.array([0, 1, 0, 1, 1])
-OTHER = {"values_test": np.array([3, 3, 3, 5]), "offsets_test": np.array([0, 3, 4]), "y_test": np.array([1, 0])}
-"""A test split: two texts that nobody wrote for training."""
 
 
 @pytest.fixture
@@ -81,49 +76,22 @@ def test_more_than_are_made_at_a_time():
 
 
 def test_other_words_or_lengths_are_the_same_records(write):
-    """Else what a ledger holds for them would not add up."""
-    path = write(**OTHER)
+    """Else what a ledger holds for them would not add up; and they fall into the same parts."""
+    other = {"values_test": np.array([3, 3, 3, 5]), "offsets_test": np.array([0, 3, 4]), "y_test": np.array([1, 0])}
+    path = write(**other)
     found = [load(path), load(path, words=9), load(path, length=2)]
     assert len({each.fingerprint(b"k") for each in found}) == 1
     for rows in ([each.rows for each in found], [each.test_rows for each in found]):
         assert len({each.digest for each in rows}) == 1
         assert len({tuple(each.public_hashes()) for each in rows}) == 1
     assert found[0].rows.digest != found[0].test_rows.digest
-    assert found[0].fingerprint(b"k") != load(write(values_train=VALUES[::-1].copy())).fingerprint(b"k")
-
-
-def test_a_test_split_of_its_own_and_one_by_itself(write):
-    path, own = write(), write("own.npz", **OTHER)
-    other = write("other.npz", **{key.replace("test", "train"): value for key, value in OTHER.items()})
-    assert load(own).test.y.tolist() == [1, 0]
-    assert len(load(path, test=other).test) == 2
-    assert refused(load, own, test=other) == f"`test` {other}: {own} has a test split of its own; drop `test`"
-
-
-@pytest.mark.parametrize("labels", [Y, 1 - Y], ids=["as they were", "others"])
-def test_training_texts_are_no_test_split(write, labels):
-    """Whatever labels they come with: whoever wrote a text is known by it."""
-    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
-    assert refused(load, path).startswith(
-        f"`test`: t: 5 of the 5 records of {path} are training records of {path}, so"
-    )
-    path = write(values_test=np.array([3, 3, 3, 4]), offsets_test=np.array([0, 3, 4]), y_test=labels[:2])
-    assert refused(load, path).startswith(
-        f"`test`: t: 1 of the 2 records of {path} are training records of {path}, so"
-    )
-
-
-def test_subset_of_texts(write):
-    """By a hash of the words in the file, whatever is kept of them: as float32, little-endian."""
-    packed = [struct.pack(f"<{len(text)}f", *text) for text in TEXTS]
-    hashes = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") % 10**9 for text in packed]
-    first = [place for place, value in enumerate(hashes) if value < 5 * 10**8]
-    assert 2 <= len(first) <= 4  # both parts can be learnt from
-    for length, words in ((3, 10_000), (2, 8)):
-        found = load(write(), subset="0.5", length=length, words=words)
-        assert found.train.x.tolist() == one_by_one([TEXTS[place] for place in first], words, length)
-        assert found.train.y.tolist() == Y[first].tolist()
-        assert str(found.reference()) == "t[0.0:0.5]"
+    half = load(path, subset="0.5", words=8, length=2).train
+    kept = np.flatnonzero(found[0].rows.public_hashes() < 5 * 10**8)
+    assert half.x.tolist() == one_by_one([TEXTS[place] for place in kept], 8, 2)
+    assert half.y.tolist() == Y[kept].tolist()
+    for labels in (Y, 1 - Y):  # whoever wrote a text is known by it
+        path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
+        assert f"5 of the 5 records of {path} are training records of {path}" in refused(load, path)
 
 
 INTEGERS = "expected integers in one dimension"
@@ -251,20 +219,3 @@ def test_records_alone(tmp_path, names):
     )
     np.savez(path, x=Y[:, None], values=VALUES, offsets=OFFSETS)
     assert refused(load_records, str(path)) == f"{path}: has both x and values; keep the one with the records"
-
-
-# imdb
-
-
-def test_imdb(data_home):
-    if not (data_home / "imdb.npz").is_file():
-        pytest.skip("imdb.npz is not in the data home")
-    found = load("imdb", home=data_home)
-    assert np.bincount(found.train.y).tolist() == np.bincount(found.test.y).tolist() == [12_500, 12_500]
-    assert (found.tables, found.tables_origin, found.records_origin) == ((10_000,), "counted", "described")
-    with np.load(data_home / "imdb.npz") as archive:
-        values, offsets = archive["values_test"], archive["offsets_test"]
-    for record in (0, 77, 24_999):
-        text = values[offsets[record] : offsets[record + 1]].tolist()
-        assert found.test.x[record].tolist() == one_by_one([text], 10_000, 256)[0]
-    assert load("imdb", home=data_home, length=8).rows.digest == found.rows.digest
