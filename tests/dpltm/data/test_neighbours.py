@@ -284,23 +284,3 @@ def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))
     message = refused(OWN[kind](tmp_path, list(range(N))))
     assert "y_train has label -1 at record 3; labels must be integers 0 to K-1" in message
-
-
-# --- digits ---
-
-
-@pytest.mark.parametrize("gone", [0, 700, 1437], ids=["first", "middle", "last"])
-def test_digits(monkeypatch, gone):
-    """Inside scikit-learn nobody can be taken out: the neighbour is what the loader would make of an empty place."""
-    train, test = load_module._digits()
-    emptied = train.y.copy()
-    emptied[gone] = -1
-    whole = {subset: load("digits", subset=subset) for subset in (None, "0.5", "0.5:1.0", "0:719", "719:")}
-    monkeypatch.setattr(load_module, "_digits", lambda: (replace(train, y=emptied), test))
-    fewer = {}
-    for subset, more in whole.items():
-        less = load("digits", subset=subset)
-        fewer[subset] = len(lost(more, less))
-        assert public(more) == public(less)
-    assert fewer[None] == fewer["0.5"] + fewer["0.5:1.0"] == fewer["0:719"] + fewer["719:"] == 1
-    assert (fewer["0:719"], fewer["719:"]) == ((1, 0) if gone < 719 else (0, 1))

@@ -107,20 +107,6 @@ def test_texts_are_hashed_as_long_as_they_are():
     assert other.public_hashes().tolist() == rows.public_hashes().tolist()
 
 
-@given(
-    hnp.arrays(np.float32, (9, 3), elements=st.floats(-100, 100, width=32)),
-    st.integers(0, 8),
-    st.permutations(range(9)),
-)
-def test_a_public_hash_looks_at_one_record_alone(x, gone, order):
-    """Whoever leaves or moves: everybody else keeps their number. So parts change by one record, or not at all."""
-    y = np.arange(9) % 2
-    found = Rows(x, y).public_hashes()
-    assert np.array_equal(Rows(np.delete(x, gone, 0), np.delete(y, gone)).public_hashes(), np.delete(found, gone))
-    assert np.array_equal(Rows(x[order], y[order]).public_hashes(), found[order])
-    assert ((found >= 0) & (found < HASHES)).all()
-
-
 def test_rows_are_hashed_some_at_a_time():
     x = np.arange(3 * (ROWS + 5)).reshape(-1, 3)
     rows, late = Rows(x, x[:, 0] % 2), Rows(x[ROWS:], x[ROWS:, 0] % 2)

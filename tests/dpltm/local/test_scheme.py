@@ -128,15 +128,18 @@ def test_messages_are_of_all_records_in_order_some_at_a_time():
     x, y, seen = images(1201), np.arange(1201) % 4, []
     sure = made(answer=replace(ANSWER, epsilon=1e4, label_epsilon=1e3))
     messages = sure.messages(x, y, FastSource(0), seen.append)
-    blocks = [next(messages)[0], next(messages)[0]]
+    found = [next(messages), next(messages)]
     assert seen == [500]
-    blocks += [rows for rows, _ in messages]
+    found += messages
     assert seen == [500, 1000, 1201]
+    blocks, saturated = zip(*found, strict=True)
     assert [len(rows) for rows in blocks] == [500, 500, 201]
     rows = np.concatenate(blocks)
     assert rows[:, -2].tolist() == y.tolist()
     values = sure.answer.form.decode(rows[:, :-2], 6)
-    assert float(np.abs(values - np.clip(sure.scores(x), -1.75, 1.75)).max()) <= 0.25
+    scores = sure.scores(x)
+    assert float(np.abs(values - np.clip(scores, -1.75, 1.75)).max()) <= 0.25
+    assert sum(saturated) == np.count_nonzero(np.abs(scores) >= 2) > 0
 
 
 def test_a_message_depends_on_its_record_alone():
@@ -150,15 +153,6 @@ def test_a_message_depends_on_its_record_alone():
     )
     assert np.array_equal(one, same)
     assert np.flatnonzero((one != changed).any(1)).tolist() == [17]
-
-
-def test_saturated_values_are_counted_for_the_owner():
-    x = images(700)
-    form = FixedPoint(0, 2)  # values below 1
-    scheme = made(answer=replace(ANSWER, form=form))
-    expected = int((np.abs(scheme.scores(x)) >= 1).sum())
-    assert 0 < expected < 4200
-    assert sum(many for _, many in scheme.messages(x, np.zeros(700, dtype=np.int64), FastSource(1))) == expected
 
 
 FITS = "Expected as many statistics and values as the 6 features, not"

@@ -1,18 +1,15 @@
-"""Messages as a network reads them: any rows of any files, and training on them."""
+"""Messages as a network reads them: any rows of any files."""
 
 import itertools
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.generation import GenerationConfig, generate
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.server import Messages
-from dpltm.models import ModelSpec
 from dpltm.noise import FastSource
 
 ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)
@@ -52,16 +49,3 @@ def test_public_records_are_read_as_such():
     assert torch.equal(noisy, Messages([rows], ANSWER)[:])
     assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
     assert bool((plain.abs() > noisy.abs() + 0.01).any())
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_tickets_are_those_of_the_same_inputs_in_memory(dropout):
-    files = parts([20, 1, 19])
-    received = Messages(files, ANSWER)
-    spec = ModelSpec("mlp:6", ANSWER.inputs, 3)
-    config = GenerationConfig(rounds=2, prune=(0.3,), iterations=10, batch_size=8, lr=0.1, seed=3)
-    one = generate(spec, received, received.labels, config, dropout=dropout)
-    other = generate(spec, ANSWER.read(np.concatenate(files)), received.labels, config, dropout=dropout)
-    for left, right in zip(one.tickets, other.tickets, strict=True):
-        assert left.mask.same_as(right.mask)
-        assert all(torch.equal(left.predictor[name], right.predictor[name]) for name in right.predictor)

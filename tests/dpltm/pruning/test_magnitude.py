@@ -1,4 +1,4 @@
-"""Magnitude pruning: exact counts, ties, NaN, schedules, against a naive sort of (magnitude, position)."""
+"""Magnitude pruning: exact counts of equal weights, the schedule, and whole inputs."""
 
 import math
 
@@ -13,11 +13,10 @@ from dpltm.errors import InputError
 from dpltm.masks import Mask
 from dpltm.pruning.magnitude import prune_by_input, prune_by_magnitude
 from dpltm.pruning.schedule import layer_rates, live_schedule, prune_count
+from dpltm.pruning.topk import keep_topk
 from refusals import refused
 
 rates = st.floats(0.01, 0.99)
-# Few distinct values, of both signs: ties are the rule.
-tied = st.sampled_from([-2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf, -math.inf, math.nan])
 
 
 def prune(weights, mask, rate):
@@ -26,42 +25,24 @@ def prune(weights, mask, rate):
     return prune_by_magnitude(weights, mask, {name: count - prune_count(count, rate) for name, count in live.items()})
 
 
-def naive_prune(weights: list[float], kept: list[bool], count: int) -> list[bool]:
-    """Drops the ``count`` live positions that come first when sorted by magnitude, then position; NaN last."""
-
-    def key(position: int) -> tuple[bool, float, int]:
-        size = abs(weights[position])
-        return (math.isnan(size), 0.0 if math.isnan(size) else size, position)
-
-    live = sorted((position for position, keep in enumerate(kept) if keep), key=key)
-    dropped = set(live[:count])
-    return [keep and position not in dropped for position, keep in enumerate(kept)]
-
-
-@given(
-    st.data(),
-    hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
-    rates,
-    st.one_of(st.just(tied), st.just(st.floats(width=32))),
-)
-def test_drops_the_smallest_live_weights_ties_by_position(data, shape, rate, values):
-    weights = torch.from_numpy(data.draw(hnp.arrays(np.float32, shape, elements=values)))
-    kept = torch.from_numpy(data.draw(hnp.arrays(bool, shape)))
-    mask = Mask({"w": kept, "b": torch.ones(shape[0], dtype=torch.bool)})
-    after = prune({"w": weights}, mask, rate)
-    count = prune_count(int(kept.sum()), rate)
-    assert after["w"].flatten().tolist() == naive_prune(weights.flatten().tolist(), kept.flatten().tolist(), count)
-    assert after.nested_in(mask)
-    assert int(kept.sum()) - int(after["w"].sum()) == count
-    assert bool(after["b"].all())
-    assert torch.equal(mask["w"], kept), "the mask that was given has changed"
-
-
 def test_exactly_k_of_equal_weights_go_the_first_ones():
     """A threshold comparison would drop all of them, or none (a peer dropped n + 1 instead of n)."""
     mask = Mask({"w": torch.ones(4, 5, dtype=torch.bool)})
     after = prune({"w": torch.full((4, 5), -0.3)}, mask, 0.3)
     assert after["w"].flatten().tolist() == [False] * 6 + [True] * 14
+
+
+@given(hnp.arrays(np.float32, (3, 4)), hnp.arrays(bool, (3, 4)), rates, st.booleans())
+def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, everywhere):
+    """As ``keep_topk`` of magnitudes has it; biases stay."""
+    given_, scope = torch.from_numpy(weights), "global" if everywhere else "layer"
+    mask = Mask(
+        {"w": torch.from_numpy(kept | (np.arange(12) == 7).reshape(3, 4)), "b": torch.ones(3, dtype=torch.bool)}
+    )
+    live = {"w": max(1, int(mask["w"].sum() * rate))}
+    after = prune_by_magnitude({"w": given_, "b": torch.zeros(3)}, mask, live, scope)
+    assert after.same_as(keep_topk({"w": torch.from_numpy(np.abs(weights))}, mask, live, scope))
+    assert bool(after["b"].all())
 
 
 # The schedule
