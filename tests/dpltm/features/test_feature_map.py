@@ -23,11 +23,6 @@ SPENT = TrainingEvent(SOURCE, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 9, time="2026
 NETWORK = ModelSpec("mlp:7,5", 9 * 8, 3)
 
 
-def weights(spec: ModelSpec, seed: int = 0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(shape, generator=generator) / 4 for name, shape in spec.shapes().items()}
-
-
 def plain(shape: tuple[int, ...] = (9, 8), text: str = "scatter:2,4") -> FeatureMap:
     return make_feature_map(text, shape, (0.0, 255.0))
 
@@ -40,7 +35,7 @@ def of_statistics(shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
 
 
 def of_network(spec: ModelSpec = NETWORK, shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
-    network = FrozenNetwork(spec, weights(spec))
+    network = FrozenNetwork(spec, {name: value.detach() for name, value in build(spec, 0).named_parameters()})
     return FeatureMap(network, shape, (0.0, 255.0), source=SOURCE, events=(SPENT,))
 
 
@@ -201,6 +196,9 @@ def test_ids_differ_with_everything_that_decides_the_features():
         replace(network, shape=(72,)),
         of_network(ModelSpec("mlp:7,6", 72, 3)),
         of_network(ModelSpec("mlp:7,5", 72, 4)),
+        # the same parameters in another architecture
+        of_network(ModelSpec("cnn:14x15x1", 210, 4), (14, 15)),
+        of_network(ModelSpec("cnn:15x14x1", 210, 4), (14, 15)),
     ]
     assert len({found.id for found in maps}) == len(maps)
     for one, other in ((plain(), plain()), (of_statistics(), statistic), (of_network(), network)):

@@ -114,7 +114,7 @@ def test_a_gain_by_simulation():
 def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     found = best_codebook(6, 3, epsilon)
     assert found.labels == ("signed" if epsilon == 1 else "one-hot")
-    count = 3_000
+    count = 1_500
     labels = np.arange(count) % 3
     truth = np.array([[1, 0, 0, 0, 0, 0], [0, 0.6, 0.8, 0, 0, 0], [-0.8, 0, 0, 0, 0, 0.6]])
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
