@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.data.subset import WHOLE, Part, parse_subset
-from dpltm.errors import DataError
 from dpltm.privacy.events import HASHES, OPEN_END
+from refusals import refused
 
-counts = st.integers(1, 10**6)
 fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
-
-
-def refused(text, **options):
-    with pytest.raises(DataError) as caught:
-        parse_subset(text, "mine", **options)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -28,15 +21,11 @@ def refused(text, **options):
         (".1", 0, 10**8),
         # In binary floating point 0.29 * 100 is just below 29.
         ("0.29", 0, 290_000_000),
-        ("0.999999999", 0, 999_999_999),
         ("0.000000001", 0, 1),
         ("0.5:1.0", 5 * 10**8, 10**9),
-        ("0.5:1.", 5 * 10**8, 10**9),
         ("0.5:1", 5 * 10**8, 10**9),
         ("0.5:", 5 * 10**8, 10**9),
         (":0.5", 0, 5 * 10**8),
-        ("0:0.5", 0, 5 * 10**8),
-        ("0.0:0.5", 0, 5 * 10**8),
         ("0.25:0.5", 25 * 10**7, 5 * 10**8),
     ],
 )
@@ -65,11 +54,15 @@ def test_places_of_a_published_file(text, start, stop):
     assert found.share == 1  # how many are there is counted, and no matter of chance
 
 
+def refusal(text, **options):
+    return refused(parse_subset, text, "mine", **options)
+
+
 @pytest.mark.parametrize("text", ["10:20", "0:1", ":20", "20:", ":", "0:100", "0:101", "7:7"])
 @pytest.mark.parametrize("hashed", ["values", "columns"])
 def test_places_that_nothing_fixes(text, hashed):
     """A record more or less would move all that follow it, and whoever falls over the edge is in another part."""
-    assert refused(text, hashed=hashed) == (
+    assert refusal(text, hashed=hashed) == (
         f"`subset` {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
         " mine: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public hash"
         " of each record decides"
@@ -86,41 +79,33 @@ def test_places_that_nothing_fixes(text, hashed):
 )
 @pytest.mark.parametrize("places", [None, 100])
 def test_malformed(text, places):
-    assert refused(text, places=places) == (
+    assert refusal(text, places=places) == (
         f"`subset` {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
         " of a named dataset such as 0:5000"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "stop"), [("0:101", 0, 101), ("7:7", 7, 7), ("9:3", 9, 3), ("100:", 100, 100), (":0", 0, 0)]
-)
-def test_no_places_or_too_many(text, start, stop):
-    assert refused(text, places=100) == (
-        f"`subset` {text}: means records {start} to {stop}, but mine has records 0 to 100; "
-        "give a range inside that is not empty"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "start", "stop"),
+    ("text", "meaning"),
     [
-        ("0.0", "0", "0"),
-        ("1.5", "0", "1.5"),
-        ("0.5:0.5", "0.5", "0.5"),
-        ("0.9:0.2", "0.9", "0.2"),
-        ("0.5:1.5", "0.5", "1.5"),
-        ("1:1.0", "1", "1"),
-        ("1.0:", "1", "1"),
-        ("0.5:0", "0.5", "0"),
+        ("0:101", "records 0 to 101"),
+        ("7:7", "records 7 to 7"),
+        ("9:3", "records 9 to 3"),
+        ("100:", "records 100 to 100"),
+        (":0", "records 0 to 0"),
+        ("0.0", "the part from 0 to 0"),
+        ("1.5", "the part from 0 to 1.5"),
+        ("0.5:0.5", "the part from 0.5 to 0.5"),
+        ("0.9:0.2", "the part from 0.9 to 0.2"),
+        ("1:1.0", "the part from 1 to 1"),
     ],
 )
-@pytest.mark.parametrize("places", [None, 100])
-def test_no_hashes_or_too_many(text, start, stop, places):
-    assert refused(text, places=places) == (
-        f"`subset` {text}: means the part from {start} to {stop} of mine; give fractions between 0 and 1, the smaller one"
-        " first"
-    )
+def test_nothing_or_too_much(text, meaning):
+    if meaning.startswith("records"):
+        fault = f"{meaning}, but mine has records 0 to 100; give a range inside that is not empty"
+    else:
+        fault = f"{meaning} of mine; give fractions between 0 and 1, the smaller one first"
+    assert refusal(text, places=100) == f"`subset` {text}: means {fault}"
 
 
 @given(st.lists(fractions, min_size=1, max_size=5))
@@ -136,16 +121,3 @@ def test_neighbouring_fractions_are_disjoint_and_cover(cuts):
         position = Fraction(last, HASHES)
         assert part.share == pytest.approx((last - first) / HASHES)
     assert position == 1
-
-
-@given(counts, st.data())
-def test_places_are_taken_as_they_are(records, data):
-    start = data.draw(st.integers(0, records - 1))
-    stop = data.draw(st.integers(start + 1, records))
-    assert parse_subset(f"{start}:{stop}", "mine", places=records) == Part("places", start, stop)
-
-
-@given(fractions.filter(lambda f: 0 < Fraction(f) < 1))
-def test_a_fraction_is_the_first_hashes(fraction):
-    part = parse_subset(fraction, "mine")
-    assert (part.start, Fraction(part.stop, HASHES)) == (0, Fraction(fraction))

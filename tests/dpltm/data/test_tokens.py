@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,14 +9,12 @@ from hypothesis import strategies as st
 
 from dpltm.data import Layout, load, load_records
 from dpltm.data.tokens import AT_ONCE, padded
-from dpltm.errors import DataError
+from refusals import refused
 
 TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
 VALUES = np.array([word for text in TEXTS for word in text], dtype=np.uint32)
 OFFSETS = np.cumsum([0, *map(len, TEXTS)])
 Y = np.array([0, 1, 0, 1, 1])
-OTHER = {"values_test": np.array([3, 3, 3, 5]), "offsets_test": np.array([0, 3, 4]), "y_test": np.array([1, 0])}
-"""A test split: two texts that nobody wrote for training."""
 
 
 @pytest.fixture
@@ -32,14 +27,6 @@ def write(tmp_path):
         return str(tmp_path / name)
 
     return write_npz
-
-
-def refused(dataset, **options):
-    with pytest.raises(DataError) as caught:
-        load(dataset, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def one_by_one(texts: list[list[int]], words: int, length: int) -> list[list[int]]:
@@ -62,13 +49,9 @@ def test_by_hand(write):
     ]
     assert found.train.x.dtype == np.int32
     assert (found.tables, found.tables_origin, found.bounds, found.classes) == ((10,), "declared", (0, 9), 2)
-
-
-def test_the_usual_table_and_length(write):
-    found = load(write())
-    assert found.train.x.shape == (5, 256)
-    assert found.tables == (10_000,)
-    assert found.train.x[4, -3:].tolist() == [9_999, 2, 2]
+    usual = load(write())
+    assert (usual.train.x.shape, usual.tables) == ((5, 256), (10_000,))
+    assert usual.train.x[4, -3:].tolist() == [9_999, 2, 2]
 
 
 @given(
@@ -93,159 +76,89 @@ def test_more_than_are_made_at_a_time():
 
 
 def test_other_words_or_lengths_are_the_same_records(write):
-    """Else what a ledger holds for them would not add up."""
-    path = write(**OTHER)
+    """Else what a ledger holds for them would not add up; and they fall into the same parts."""
+    other = {"values_test": np.array([3, 3, 3, 5]), "offsets_test": np.array([0, 3, 4]), "y_test": np.array([1, 0])}
+    path = write(**other)
     found = [load(path), load(path, words=9), load(path, length=2)]
     assert len({each.fingerprint(b"k") for each in found}) == 1
     for rows in ([each.rows for each in found], [each.test_rows for each in found]):
         assert len({each.digest for each in rows}) == 1
         assert len({tuple(each.public_hashes()) for each in rows}) == 1
     assert found[0].rows.digest != found[0].test_rows.digest
-    assert found[0].fingerprint(b"k") != load(write(values_train=VALUES[::-1].copy())).fingerprint(b"k")
+    half = load(path, subset="0.5", words=8, length=2).train
+    kept = np.flatnonzero(found[0].rows.public_hashes() < 5 * 10**8)
+    assert half.x.tolist() == one_by_one([TEXTS[place] for place in kept], 8, 2)
+    assert half.y.tolist() == Y[kept].tolist()
+    for labels in (Y, 1 - Y):  # whoever wrote a text is known by it
+        path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
+        assert f"5 of the 5 records of {path} are training records of {path}" in refused(load, path)
 
 
-def test_a_test_split_of_its_own_and_one_by_itself(write):
-    assert load(write(**OTHER)).test.y.tolist() == [1, 0]
-    other = write("other.npz", **{key.replace("test", "train"): value for key, value in OTHER.items()})
-    assert len(load(write(), test=other).test) == 2
-    assert (
-        refused(write(**OTHER), test=other)
-        == f"`test` {other}: {write(**OTHER)} has a test split of its own; drop `test`"
-    )
+INTEGERS = "expected integers in one dimension"
+RANGE = "it must go from 0 to the 13 entries of values_train"
+ENDS = "a record ends where the next begins"
 
 
-@pytest.mark.parametrize("labels", [Y, 1 - Y], ids=["as they were", "others"])
-def test_training_texts_are_no_test_split(write, labels):
-    """Whatever labels they come with: whoever wrote a text is known by it."""
-    separate = "so accuracy there would show private records; take them out, or measure with `eval_private`"
-    path = write(values_test=VALUES, offsets_test=OFFSETS, y_test=labels)
-    assert refused(path) == f"`test`: t: 5 of the 5 records of {path} are training records of {path}, {separate}"
-    path = write(values_test=np.array([3, 3, 3, 4]), offsets_test=np.array([0, 3, 4]), y_test=labels[:2])
-    assert refused(path) == f"`test`: t: 1 of the 2 records of {path} are training records of {path}, {separate}"
-
-
-def test_subset_of_texts(write):
-    """By a hash of the words in the file, whatever is kept of them: as float32, little-endian."""
-    hashes = [
-        int.from_bytes(hashlib.blake2b(struct.pack(f"<{len(text)}f", *text), digest_size=8).digest(), "little") % 10**9
-        for text in TEXTS
-    ]
-    first = [place for place, value in enumerate(hashes) if value < 5 * 10**8]
-    assert 2 <= len(first) <= 4  # both parts can be learnt from
-    for options in ({"length": 3}, {"length": 2, "words": 8}):
-        found = load(write(), subset="0.5", **options)
-        expected = one_by_one([TEXTS[place] for place in first], options.get("words", 10_000), options["length"])
-        assert found.train.x.tolist() == expected
-        assert found.train.y.tolist() == Y[first].tolist()
-        assert str(found.reference()) == "t[0.0:0.5]"
-    (seven,) = [place for place in range(5) if hashes[place] == max(hashes)]
-    assert seven == 2
-    assert refused(write(), subset="0.9:1.0") == (
-        "`subset` 0.9:1.0: t has 1 records for 2 classes; give as many records as classes or more"
-    )
-    assert refused(write(), subset="2:5").startswith("`subset` 2:5: places count only where a published file fixes")
-
-
-WRONG = {
-    "floats": (
-        {"values_train": VALUES.astype(float)},
-        "values_train has dtype float64 and shape (13,); expected integers in one dimension",
-    ),
-    "objects": (
-        {"values_train": np.array([[1], [1, 2]], dtype=object)},
-        "values_train holds Python objects; save it again as an array of numbers",
-    ),
-    "truths": (
-        {"values_train": VALUES > 1},
-        "values_train has dtype bool and shape (13,); expected integers in one dimension",
-    ),
-    "two dimensions": (
-        {"offsets_train": OFFSETS[:, None]},
-        "offsets_train has dtype int64 and shape (6, 1); expected integers in one dimension",
-    ),
-    "no record": (
-        {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
-        "offsets_train has 1 entries and so no record; give one more than records",
-    ),
-    "late": (
-        {"offsets_train": OFFSETS + 1},
-        "offsets_train goes from 1 to 14; it must go from 0 to the 13 entries of values_train",
-    ),
-    "past the end": (
-        {"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])},
-        f"offsets_train goes from 0 to {2**62}; it must go from 0 to the 13 entries of values_train",
-    ),
-    "falling": (
-        {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
-        "offsets_train falls from 3 to 2 at record 1; a record ends where the next begins",
-    ),
-    "falling far": (
-        {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
-        f"offsets_train falls from {2**63} to 4 at record 1; a record ends where the next begins",
-    ),
-    "negative": (
-        {"values_train": VALUES.astype(np.int64) - 1},
-        "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
-    ),
-    "labels": ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
-    "a label": (
-        {"y_train": Y - 1},
-        "y_train has label -1 at record 0; labels must be integers 0 to K-1; number the classes from 0",
-    ),
-    "no offsets": (
-        {"offsets_train": None},
-        "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
-    ),
-    "no values": (
-        {"values_train": None},
-        "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
-    ),
-    "both": ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
-    "half a test split": (
-        {"values_test": VALUES},
-        "has no array y_test, only 'values_train', 'offsets_train', 'y_train', 'values_test'; save it under that name",
-    ),
-    "another kind of test split": (
-        {"x_test": Y[:, None], "y_test": Y},
-        "x_test holds no texts, unlike values_train; give both splits the same",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_files(write, case):
-    arrays, message = WRONG[case]
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"values_train": VALUES.astype(float)}, f"values_train has dtype float64 and shape (13,); {INTEGERS}"),
+        ({"values_train": VALUES > 1}, f"values_train has dtype bool and shape (13,); {INTEGERS}"),
+        ({"offsets_train": OFFSETS[:, None]}, f"offsets_train has dtype int64 and shape (6, 1); {INTEGERS}"),
+        (
+            {"values_train": np.array([[1], [1, 2]], dtype=object)},
+            "values_train holds Python objects; save it again as an array of numbers",
+        ),
+        (
+            {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
+            "offsets_train has 1 entries and so no record; give one more than records",
+        ),
+        ({"offsets_train": OFFSETS + 1}, f"offsets_train goes from 1 to 14; {RANGE}"),
+        ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
+        (
+            {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
+            f"offsets_train falls from 3 to 2 at record 1; {ENDS}",
+        ),
+        (
+            {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
+            f"offsets_train falls from {2**63} to 4 at record 1; {ENDS}",
+        ),
+        (
+            {"values_train": VALUES.astype(np.int64) - 1},
+            "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
+        ),
+        ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
+        (
+            {"offsets_train": None},
+            "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
+        ),
+        (
+            {"values_train": None},
+            "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
+        ),
+        ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
+        (
+            {"x_test": Y[:, None], "y_test": Y},
+            "x_test holds no texts, unlike values_train; give both splits the same",
+        ),
+    ],
+)
+def test_wrong_files(write, arrays, message):
     path = write(**arrays)
-    assert refused(path).removeprefix(path).lstrip(": ") == message
+    assert refused(load, path).removeprefix(path).lstrip(": ") == message
 
 
-def test_nothing_is_allocated_by_numbers_in_a_file(write):
-    """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
-    count = 20_000
-    path = write(
-        offsets_train=np.zeros(count + 1, dtype=np.int64), values_train=VALUES[:0], y_train=np.arange(count) % 2
-    )
-    assert refused(path, length=100_000) == (
-        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
-        " `length`"
-    )
-    assert load(path, length=2).train.x.tolist() == [[0, 1]] * count
+WORDS = "must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"
+LENGTH = "must be 1 to 100,000; pass how many words of a text to keep"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"words": 4},
-            "`words` 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words",
-        ),
-        (
-            {"words": 10**8},
-            "`words` 100000000: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are"
-            " no words",
-        ),
-        ({"length": 0}, "`length` 0: must be 1 to 100,000; pass how many words of a text to keep"),
-        ({"length": 10**6}, "`length` 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
+        ({"words": 4}, f"`words` 4: {WORDS}"),
+        ({"words": 10**8}, f"`words` 100000000: {WORDS}"),
+        ({"length": 0}, f"`length` 0: {LENGTH}"),
+        ({"length": 10**6}, f"`length` 1000000: {LENGTH}"),
         (
             {"bounds": (0, 1)},
             "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`",
@@ -253,7 +166,18 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     ],
 )
 def test_bad_options(write, options, message):
-    assert refused(write(), **options) == message
+    assert refused(load, write(), **options) == message
+
+
+def test_nothing_is_allocated_by_numbers_in_a_file(write):
+    """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
+    labels = np.arange(20_000) % 2
+    path = write(offsets_train=np.zeros(20_001, dtype=np.int64), values_train=VALUES[:0], y_train=labels)
+    assert refused(load, path, length=100_000) == (
+        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
+        " `length`"
+    )
+    assert load(path, length=2).train.x.tolist() == [[0, 1]] * 20_000
 
 
 # Features that are positions
@@ -261,52 +185,37 @@ def test_bad_options(write, options, message):
 
 def test_features_that_are_positions(write):
     x = np.array([[0, 4], [9, 1], [3, 3]])
-    arrays = {"values_train": None, "offsets_train": None, "x_train": x, "y_train": [0, 1, 0]}
-    found = load(write(**arrays), words=10)
+
+    def features(x):
+        return write(values_train=None, offsets_train=None, x_train=x, y_train=[0, 1, 0])
+
+    found = load(features(x.astype(">f4")), words=10)
     assert np.array_equal(found.train.x, x)
     assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
-    assert np.array_equal(load(write(**arrays | {"x_train": x.astype(">f4")}), words=10).train.x, x)
-    path = write(**arrays)
-    assert refused(path, length=2) == f"`length` 2: {path} holds no texts (values_train, offsets_train); drop `length`"
-    assert refused(path, words=9) == (
+    path = features(x)
+    assert refused(load, path, length=2) == (
+        f"`length` 2: {path} holds no texts (values_train, offsets_train); drop `length`"
+    )
+    assert refused(load, path, words=9) == (
         f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 every value must be a position, a"
         " whole number from 0 to 8"
     )
-    path = write(**arrays | {"x_train": x + 0.5})
-    assert refused(path, words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0 (counted from 0); with")
-    path = write(**arrays | {"x_train": x[:, :, None]})
-    assert refused(path, words=10) == f"{path}: x_train has shape (3, 2, 1); `words` takes (records, positions)"
+    assert refused(load, features(x + 0.5), words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0")
+    assert refused(load, features(x[:, :, None]), words=10) == (
+        f"{path}: x_train has shape (3, 2, 1); `words` takes (records, positions)"
+    )
 
 
 # Records alone
 
 
-def test_records_alone(tmp_path):
-    for names in (("values", "offsets"), ("values_test", "offsets_test")):
-        np.savez(tmp_path / "r.npz", **dict(zip(names, (VALUES, OFFSETS), strict=True)))
-        assert load_records(str(tmp_path / "r.npz"), layout=Layout(10, 4)).tolist() == one_by_one(TEXTS, 10, 4)
-        with pytest.raises(DataError) as error:
-            load_records(str(tmp_path / "r.npz"))
-        assert str(error.value) == (
-            f"{tmp_path / 'r.npz'}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
-        )
-    np.savez(tmp_path / "r.npz", x=Y[:, None], values=VALUES, offsets=OFFSETS)
-    with pytest.raises(DataError, match=r"has both x and values; keep the one with the records"):
-        load_records(str(tmp_path / "r.npz"))
-
-
-# imdb
-
-
-def test_imdb(data_home):
-    if not (data_home / "imdb.npz").is_file():
-        pytest.skip("imdb.npz is not in the data home")
-    found = load("imdb", home=data_home)
-    assert np.bincount(found.train.y).tolist() == np.bincount(found.test.y).tolist() == [12_500, 12_500]
-    assert (found.tables, found.tables_origin, found.records_origin) == ((10_000,), "counted", "described")
-    with np.load(data_home / "imdb.npz") as archive:
-        values, offsets = archive["values_test"], archive["offsets_test"]
-    for record in (0, 77, 24_999):
-        text = values[offsets[record] : offsets[record + 1]].tolist()
-        assert found.test.x[record].tolist() == one_by_one([text], 10_000, 256)[0]
-    assert load("imdb", home=data_home, length=8).rows.digest == found.rows.digest
+@pytest.mark.parametrize("names", [("values", "offsets"), ("values_test", "offsets_test")])
+def test_records_alone(tmp_path, names):
+    path = tmp_path / "r.npz"
+    np.savez(path, **dict(zip(names, (VALUES, OFFSETS), strict=True)))
+    assert load_records(str(path), layout=Layout(10, 4)).tolist() == one_by_one(TEXTS, 10, 4)
+    assert refused(load_records, str(path)) == (
+        f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
+    )
+    np.savez(path, x=Y[:, None], values=VALUES, offsets=OFFSETS)
+    assert refused(load_records, str(path)) == f"{path}: has both x and values; keep the one with the records"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map, principal_components
 from dpltm.features.normalisation import NORM
 from dpltm.privacy.events import DatasetRef
+from refusals import refused
 
 SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100, "places")
 
@@ -39,8 +39,7 @@ def test_the_same_public_records_give_the_same_signs():
 @pytest.mark.parametrize(("count", "most"), [(0, 10), (11, 10), (8, 7)])
 def test_as_many_as_there_are(count, most):
     x = torch.randn(most + 1 if most == 7 else 40, 10)
-    with pytest.raises(InputError, match=f"^`components`: {count} is not from 1 to {most}, "):
-        principal_components(x, count)
+    assert refused(principal_components, x, count).startswith(f"`components`: {count} is not from 1 to {most}, ")
 
 
 def test_projected_features():
@@ -54,5 +53,6 @@ def test_projected_features():
     torch.testing.assert_close(found(x), NORM * by_hand / by_hand.norm(dim=1, keepdim=True))
     torch.testing.assert_close(found(x[2:3]), found(x)[2:3])
     assert len({plain.id, found.id, replace(found, projection=principal_components(plain(public), 2)).id}) == 3
-    with pytest.raises(InputError, match=r"components are of 9 features, but records of shape \(10,\) have 10"):
-        found.for_records((10,), (0.0, 1.0))
+    assert refused(found.for_records, (10,), (0.0, 1.0)).startswith(
+        "`features`: components are of 9 features, but records of shape (10,) have 10"
+    )

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.errors import InputError
-from dpltm.features import MAPS
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.wavelets import Wavelets
+from refusals import refused
 
 
 def naive(signal: np.ndarray, octaves: int, each: int) -> np.ndarray:
@@ -52,61 +51,6 @@ def test_against_convolutions_in_time(channels, octaves, each):
     np.testing.assert_allclose(found, [naive(signal, octaves, each) for signal in signals], atol=2e-5)
 
 
-def test_a_wavelet_does_not_see_the_mean_and_a_shift_in_time_hardly_matters():
-    t = torch.arange(128)
-    wave = torch.sin(2 * math.pi * t / 16)[None, :, None].repeat(1, 1, 2)
-    wave[..., 1] *= 0.1
-    wavelets = Wavelets(5, 2, (128, 2))
-    raised, plain = wavelets(wave + 7.0), wavelets(wave)
-    torch.testing.assert_close(raised[:, 2:], plain[:, 2:], rtol=0, atol=1e-4)
-    shifted = wavelets(wave.roll(5, 1))
-    assert float((shifted - plain)[:, 2:].norm()) < 0.2  # of about 1: the mirrored ends are what moves
-
-
-def test_turning_a_device_changes_no_length():
-    """Of the triple, the mean and the moduli of its length stay as they are before they are centred among the others."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(1, 40, 3, generator=generator)
-    turn, _ = torch.linalg.qr(torch.randn(3, 3, generator=generator))
-    torch.testing.assert_close((x @ turn).norm(dim=2), x.norm(dim=2))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: MAPS["wavelets"].choice(0, 1),
-            "wavelets:0,1: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2",
-        ),
-        (
-            lambda: MAPS["wavelets"].choice(5, 17),
-            "wavelets:5,17: J must be 1 to 12, Q 1 to 16; the usual is wavelets:5,2",
-        ),
-        (
-            lambda: make_feature_map("wavelets:5,2", (31, 2), (0.0, 1.0)),
-            "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31",
-        ),
-        (
-            lambda: make_feature_map("wavelets:5,2", (64,), (0.0, 1.0)),
-            "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take unit, or scatter for"
-            " images",
-        ),
-        (
-            lambda: make_feature_map("unit:65", (8, 8), (0.0, 1.0)),
-            "unit:65 averages more values than the 64 of a record",
-        ),
-        (
-            lambda: make_feature_map("unit:0", (8, 8), (0.0, 1.0)),
-            "unit:0: averages 1 to 999 neighbouring values; the usual is unit:1",
-        ),
-    ],
-)
-def test_refusals(make, message):
-    with pytest.raises(InputError) as error:
-        make()
-    assert str(error.value) == f"`features`: {message}"
-
-
 def test_values_are_averaged_centred_and_scaled():
     x = np.random.default_rng(0).uniform(-1, 1, (5, 7))
     found = make_feature_map("unit:3", (7,), (-1.0, 1.0))
@@ -114,3 +58,20 @@ def test_values_are_averaged_centred_and_scaled():
     means -= means.mean(1, keepdims=True)
     expected = 8 * means / np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(found(x).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "message"),
+    [
+        ("wavelets:5,2", (31, 2), "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31"),
+        (
+            "wavelets:5,2",
+            (64,),
+            "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take unit, or scatter for"
+            " images",
+        ),
+        ("unit:65", (8, 8), "unit:65 averages more values than the 64 of a record"),
+    ],
+)
+def test_refusals(text, shape, message):
+    assert refused(make_feature_map, text, shape, (0.0, 1.0)) == f"`features`: {message}"

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import re
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -12,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.errors import InputError
 from dpltm.local.channels import WHOLE, Bit, Channel, channel, log_ratio
 from dpltm.local.protocols import BIT_PROTOCOLS, ONE_HOT, WITH_ALPHA
 from dpltm.noise import FastSource, SecureSource
+from local_channels import Words
+from refusals import refused
 
 
 def made(protocol, bits, epsilon, alpha=7.0):
@@ -33,6 +33,7 @@ def brute_force(found: Channel, one_hot: bool) -> float:
 
 
 def test_figures_of_the_specification():
+    """9,216 values of ten bits, alpha 7: claims 0.5, certifies 262,983.6 (docs/privacy-model.md section 6.2)."""
     assert channel("uer", 92160, 0.5, 7.0).certified() == pytest.approx(262983.6, abs=0.05)
     assert channel("moue-hs", 92160, 0.5, 7.0).certified() == pytest.approx(0.4375, rel=1e-6)
     assert channel("rappor", 92160, 0.5).certified() == pytest.approx(0.5, rel=1e-12)
@@ -61,17 +62,11 @@ def test_chances_are_those_of_the_table(epsilon):
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-@pytest.mark.parametrize("bits", [1, 2, 3, 8])
+@pytest.mark.parametrize("bits", [1, 2, 5])
 @pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_certified_is_the_largest_ratio_there_is(protocol, bits, one_hot):
     found = made(protocol, bits, 1.3, 2.5)
     assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
-def test_certified_is_the_largest_ratio_of_ten_bits(protocol):
-    found = made(protocol, 10, 0.5, 7.0)
-    assert found.certified() == pytest.approx(brute_force(found, False), rel=1e-9)
 
 
 @given(
@@ -83,18 +78,22 @@ def test_certified_is_exact_for_any_pattern(chances, one_hot):
         assert found.certified(one_hot) == pytest.approx(brute_force(found, one_hot), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("protocol", ONE_HOT)
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_one_hot_protocols_keep_their_claim_on_one_hot_strings_alone(protocol, epsilon):
-    found = made(protocol, 12, epsilon)
-    assert found.certified(one_hot=True) == pytest.approx(epsilon, rel=1e-9)
-    assert found.certified() > epsilon
+@pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
+@given(bits=st.integers(3, 300), epsilon=st.floats(0.01, 20))
+def test_protocols_keep_their_claims_and_coins_are_rounded_to_where_they_tell_less(protocol, bits, epsilon):
+    """So that a budget of what is claimed has room for it, up to the last bit of a float for each bit that is sent.
 
-
-@pytest.mark.parametrize("protocol", ["rappor", "moue-hs"])
-@given(bits=st.integers(1, 10**6), epsilon=st.floats(0.01, 100))
-def test_protocols_for_any_bits_keep_their_claim(protocol, bits, epsilon):
-    assert made(protocol, bits, epsilon).certified() <= epsilon * (1 + 1e-6) + bits * 2.0**-60
+    One-hot protocols hold on one-hot strings alone; reversed positions of ``uer`` hold nothing, whatever epsilon is.
+    """
+    channel_, one_hot = made(protocol, bits, epsilon), protocol in ONE_HOT
+    if protocol == "uer":
+        assert channel_.certified() >= math.log(7) - 1e-9
+        return
+    claim = channel_.certified(one_hot=one_hot)
+    assert claim <= epsilon * (1 + 2.0**-52 * bits) + (bits * 2.0**-60 if protocol == "moue-hs" else 0)
+    if one_hot:
+        assert claim == pytest.approx(epsilon, rel=1e-9)
+        assert channel_.certified() > epsilon
 
 
 @given(st.integers(1, WHOLE - 1), st.integers(1, WHOLE - 1))
@@ -106,21 +105,7 @@ def test_a_ratio_is_rounded_up(a, b):
         assert Decimal(log_ratio(a, b)) - exact <= abs(exact) * Decimal(2) ** -52
 
 
-@pytest.mark.parametrize("protocol", ["rappor", "ue", "oue", "moue"])
-@given(bits=st.integers(2, 300), epsilon=st.floats(0.01, 20))
-def test_coins_are_rounded_to_where_they_tell_less(protocol, bits, epsilon):
-    """So that a budget of what is claimed has room for it, up to the last bit of a float for each bit that is sent."""
-    found = made(protocol, bits, epsilon).certified(one_hot=protocol != "rappor")
-    assert found <= epsilon * (1 + 2.0**-52 * bits)
-
-
-@given(st.integers(1, 200), st.floats(0.01, 50), st.floats(1.01, 50))
-def test_what_the_two_reversed_positions_claim_does_not_hold(bits, epsilon, alpha):
-    """One even bit of UER alone is worth about ln(alpha), whatever epsilon is."""
-    assert channel("uer", bits, epsilon, alpha).certified() >= math.log(alpha) - 1e-9
-
-
-@pytest.mark.parametrize("bits", [1, 7, 64, 77, 200])
+@pytest.mark.parametrize("bits", [7, 77])
 @pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_bits_flip_as_often_as_the_channel_says(protocol, bits):
     """A chi-squared test of the ones that arrive, at each place for each input; bits of a place do not sway others."""
@@ -136,30 +121,19 @@ def test_bits_flip_as_often_as_the_channel_says(protocol, bits):
         expected += [count * chance, count * (1 - chance)]
     square = sum(((o - e) ** 2 / e).sum() for o, e in zip(observed, expected, strict=True))
     assert 1e-4 < stats.chi2.sf(square, 2 * bits) < 1 - 1e-4
-    if bits > 1:
-        left, right = arrived[:, :-1] - np.where(given_, p, q)[:, :-1], arrived[:, 1:] - np.where(given_, p, q)[:, 1:]
-        assert np.abs((left * right).mean(0)).max() < 6 / math.sqrt(rows) / 4
+    off = arrived - np.where(given_, p, q)
+    assert np.abs((off[:, :-1] * off[:, 1:]).mean(0)).max() < 6 / math.sqrt(rows) / 4
 
 
 @pytest.mark.parametrize("one", [1, WHOLE // 3, WHOLE - 1])
 def test_a_bit_is_one_where_its_number_is_below_the_threshold(one):
-    """The drawn numbers in plain arithmetic: all 64 of their bits are looked at where that is what it takes."""
-
-    class Given:
-        """Numbers that agree with the threshold but for their last bits."""
-
-        def __init__(self, numbers):
-            self.planes = [
-                np.packbits([number >> height & 1 for number in numbers], bitorder="little").tobytes()
-                for height in range(63, -1, -1)
-            ]
-
-        def random_bytes(self, count):
-            assert count == 8
-            return self.planes.pop(0)
-
+    """Numbers that agree with the threshold but for their last bits: all 64 are looked at where that is what it takes."""
     numbers = [max(0, min(WHOLE - 1, one + step)) for step in range(-32, 32)]
-    found = Channel(64, (Bit(one, 1),)).send(np.full((1, 8), 255, dtype=np.uint8), Given(numbers))
+    planes = [
+        np.packbits([number >> height & 1 for number in numbers], bitorder="little").view(np.uint64)
+        for height in range(63, -1, -1)
+    ]
+    found = Channel(64, (Bit(one, 1),)).send(np.full((1, 8), 255, dtype=np.uint8), Words(*planes))
     assert np.unpackbits(found[0], bitorder="little").tolist() == [int(number < one) for number in numbers]
 
 
@@ -167,16 +141,13 @@ def test_coins_are_fresh_every_time_and_from_the_source_alone():
     found, bits = channel("rappor", 300, 3.0), np.zeros((5, 38), dtype=np.uint8)
     assert (found.send(bits, SecureSource()) != found.send(bits, SecureSource())).any()
     assert (found.send(bits, FastSource(3)) == found.send(bits, FastSource(3))).all()
+    assert found.send(bits[:0], FastSource(3)).shape == (0, 38)
 
 
 def test_bits_that_fill_up_the_last_byte_stay_zero():
     sent = channel("ue", 3, 0.1).send(np.zeros((1000, 1), dtype=np.uint8), FastSource(0))
     assert (sent & 0b11111 == 0).all()
     assert sent.any()
-
-
-def test_no_records_are_no_records():
-    assert channel("ue", 70, 1.0).send(np.zeros((0, 9), dtype=np.uint8), FastSource(0)).shape == (0, 9)
 
 
 @pytest.mark.parametrize(
@@ -194,15 +165,15 @@ def test_no_records_are_no_records():
     ],
 )
 def test_what_no_channel_is_made_of(arguments, said):
-    with pytest.raises(InputError, match=re.escape(said)):
-        channel(*arguments)
+    assert refused(channel, *arguments) == said
 
 
 def test_what_no_bits_are():
-    found = channel("ue", 3, 1.0)
-    with pytest.raises(InputError, match=r"Expected packed bits \(n, 1\) uint8, not \(2, 2\) uint8"):
-        found.send(np.zeros((2, 2), dtype=np.uint8), FastSource(0))
-    with pytest.raises(InputError, match="Expected 3 bits a record, and there are more"):
-        found.send(np.full((2, 1), 255, dtype=np.uint8), FastSource(0))
-    with pytest.raises(InputError, match="Expected chances strictly between 0 and 2"):
-        Bit(0, 1)
+    send = channel("ue", 3, 1.0).send
+    assert refused(send, np.zeros((2, 2), dtype=np.uint8), FastSource(0)) == (
+        "Expected packed bits (n, 1) uint8, not (2, 2) uint8"
+    )
+    assert refused(send, np.full((2, 1), 255, dtype=np.uint8), FastSource(0)) == (
+        "Expected 3 bits a record, and there are more"
+    )
+    assert refused(Bit, 0, 1) == "Expected chances strictly between 0 and 2^64, not 0 and 1"

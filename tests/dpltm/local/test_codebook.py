@@ -1,7 +1,6 @@
 """One index a record: what it may tell, and what can be learned from many."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -10,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from dpltm.errors import InputError
 from dpltm.local.codebook import PAIRS, WHOLE, Codebook, best_codebook, codewords
 from dpltm.local.server import nearest_mean
 from dpltm.noise import FastSource
+from refusals import refused
 
 SIGNED, ONE_HOT = Codebook(6, 3, 1.0, "signed", 40), Codebook(6, 3, 4.0, "one-hot", 20)
 
@@ -61,46 +60,33 @@ def test_exactly_k_candidates_are_near_whatever_the_record_is(scores, found, num
 
 
 @pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
-@pytest.mark.parametrize("place", ["first", "last", "scattered"])
-def test_reports_are_as_frequent_as_they_should_be(found, place):
-    """Near ones are all alike, and so are all others, wherever the near ones stand."""
-    count, k, m = 400_000, found.near, found.candidates
-    chosen = {
-        "first": np.arange(k),
-        "last": np.arange(m - k, m),
-        "scattered": np.random.default_rng(1).permutation(m)[:k],
-    }[place]
-    seen = np.bincount(
-        np.concatenate([found._report(np.tile(chosen, (4000, 1)), FastSource(seed)) for seed in range(count // 4000)]),
-        minlength=m,
-    )
+@pytest.mark.parametrize("scattered", [False, True])
+def test_reports_are_as_frequent_as_they_should_be(found, scattered):
+    """Near ones are all alike, and so are all others, wherever the near ones stand. One in 5,000 such tests would fail."""
+    count, k, m = 60_000, found.near, found.candidates
+    chosen = np.random.default_rng(1).permutation(m)[:k] if scattered else np.arange(m - k, m)
+    seen = np.bincount(found._report(np.tile(chosen, (count, 1)), FastSource(0)), minlength=m)
     expected = np.full(m, count * (WHOLE - found.truth) / WHOLE / (m - k))
     expected[chosen] = count * found.truth / WHOLE / k
     assert 1e-4 < stats.chisquare(seen, expected).pvalue < 1 - 1e-4
 
 
-@pytest.mark.parametrize("found", [SIGNED, ONE_HOT, best_codebook(6, 3, 0.5)])
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
 def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found):
     """The likelihood ratio, which no attack beats, for records as far apart as they can be."""
-    x = np.tile(np.array([[1, 0, 0, 0, 0, 0]], dtype="f4"), (8000, 1))
-    which = np.random.default_rng(0).integers(0, 2, 8000)
-    rows, _ = found.randomise(np.where(which[:, None], -x, x), np.where(which, 2, 0), FastSource(7))
-    numbers, indices = parts(rows)
-    guesses = np.empty(8000, dtype=int)
+    count, draws = 6000, np.random.default_rng(0)
+    pair = [(np.eye(1, 6, dtype="f4") * sign, np.array([label])) for sign, label in ((1, 0), (-1, 2))]
+    which, ties = draws.integers(0, 2, count), draws.integers(0, 2, count)
+    x, y = (np.concatenate([pair[one][part] for one in which]) for part in (0, 1))
+    numbers, indices = parts(found.randomise(x, y, FastSource(7))[0])
+    right = 0
     for number in np.unique(numbers):
         some = numbers == number
-        pair = ((1, 0), (-1, 2))
-        sets = [
-            set(found.near_candidates(x[:1] * sign, np.array([label]), int(number))[0].tolist())
-            for sign, label in pair
-        ]
-        guesses[some] = [1 if index in sets[1] and index not in sets[0] else 0 for index in indices[some]]
-        ties = [(index in sets[0]) == (index in sets[1]) for index in indices[some]]
-        guesses[np.flatnonzero(some)[ties]] = np.random.default_rng(int(number)).integers(0, 2, sum(ties))
-    right = int((guesses == which).sum())
+        one, other = (np.isin(indices[some], found.near_candidates(*record, int(number))) for record in pair)
+        right += int((np.where(one == other, ties[some], other) == which[some]).sum())
     limit = math.exp(found.epsilon) / (1 + math.exp(found.epsilon))
-    assert stats.binomtest(right, 8000).proportion_ci(0.999).low <= limit
-    assert stats.binomtest(right, 8000).pvalue < 1e-6  # the test has power: a message does tell something
+    assert stats.binomtest(right, count).proportion_ci(0.999).low <= limit
+    assert stats.binomtest(right, count).pvalue < 1e-6  # the test has power: a message does tell something
 
 
 def test_the_number_of_a_codebook_says_nothing_of_its_records():
@@ -128,7 +114,7 @@ def test_a_gain_by_simulation():
 def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     found = best_codebook(6, 3, epsilon)
     assert found.labels == ("signed" if epsilon == 1 else "one-hot")
-    count = 9_000
+    count = 1_500
     labels = np.arange(count) % 3
     truth = np.array([[1, 0, 0, 0, 0, 0], [0, 0.6, 0.8, 0, 0, 0], [-0.8, 0, 0, 0, 0, 0.6]])
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
@@ -172,7 +158,7 @@ def test_small_budgets_get_signs_and_large_ones_classes():
     assert 0.9 * plain < chosen[0].noise < plain
 
 
-@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i2", "i4", "i8"])
+@pytest.mark.parametrize("kind", ["u1", "i1", "i4"])
 def test_labels_of_any_whole_kind_mean_the_same(kind):
     """256 candidates a class: indices of the last class do not fit into what labels come in."""
     found = best_codebook(6, 100, 8.0)
@@ -183,18 +169,18 @@ def test_labels_of_any_whole_kind_mean_the_same(kind):
 
 
 def test_frequencies_of_classes_are_read_off_one_hot_messages():
-    found = Codebook(6, 3, 4.0, "one-hot", 20)
-    x, _ = records(40_000, 6)
-    y = np.random.default_rng(0).choice(3, 40_000, p=[0.7, 0.25, 0.05])
+    found, count = Codebook(6, 3, 4.0, "one-hot", 20), 8_000
+    x, _ = records(count, 6)
+    y = np.random.default_rng(0).choice(3, count, p=[0.7, 0.25, 0.05])
     rows = found.randomise(x, y, FastSource(0))[0]
-    np.testing.assert_allclose(found.frequencies([rows]), np.bincount(y) / 40_000, atol=0.02)
+    np.testing.assert_allclose(found.frequencies([rows]), np.bincount(y) / count, atol=0.04)
     np.testing.assert_allclose(found.frequencies([rows[:0]]), 1 / 3)
-    np.testing.assert_allclose(SIGNED.frequencies([SIGNED.randomise(x, y, FastSource(0))[0]]), 1 / 3)
+    np.testing.assert_allclose(SIGNED.frequencies([rows]), 1 / 3)
 
 
 def test_a_frequent_class_is_not_shunned():
     """Two classes in opposite directions, nine to one: nearest means are right about both."""
-    generator, count = np.random.default_rng(0), 20_000
+    generator, count = np.random.default_rng(0), 5_000
     y = (generator.random(count) < 0.1).astype(int)
     x = (np.where(y[:, None], -1.0, 1.0) * np.eye(1, 6) + 0.5 * generator.normal(size=(count, 6))).astype("f4")
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
@@ -219,16 +205,22 @@ def test_a_frequent_class_is_not_shunned():
     ],
 )
 def test_what_is_no_codebook(arguments, said):
-    with pytest.raises(InputError, match=re.escape(said)):
-        Codebook(*arguments)
+    assert refused(Codebook, *arguments) == said
 
 
-def test_what_is_no_record_and_no_message():
-    with pytest.raises(InputError, match="values: some are not finite numbers"):
-        SIGNED.randomise(np.full((1, 6), np.inf), np.zeros(1, dtype=int), FastSource(0))
-    with pytest.raises(InputError, match="Expected labels that are whole numbers, not float64"):
-        SIGNED.randomise(np.zeros((1, 6)), np.zeros(1), FastSource(0))
-    with pytest.raises(InputError, match="Expected labels from 0 to 2, not 3 to 3"):
-        SIGNED.randomise(np.zeros((1, 6)), np.array([3]), FastSource(0))
-    with pytest.raises(InputError, match="an index is 65535, and there are 256 candidates"):
-        SIGNED.class_means([np.full((1, 6), 255, dtype=np.uint8)])
+@pytest.mark.parametrize(
+    ("value", "label", "said"),
+    [
+        (np.inf, 0, "values: some are not finite numbers; what cannot be compared cannot be encoded"),
+        (0.0, 0.0, "Expected labels that are whole numbers, not float64"),
+        (0.0, 3, "Expected labels from 0 to 2, not 3 to 3"),
+    ],
+)
+def test_what_is_no_record(value, label, said):
+    assert refused(SIGNED.randomise, np.full((1, 6), value), np.array([label]), FastSource(0)) == said
+
+
+def test_what_is_no_message():
+    assert refused(SIGNED.class_means, [np.full((1, 6), 255, dtype=np.uint8)]) == (
+        "an index is 65535, and there are 256 candidates"
+    )

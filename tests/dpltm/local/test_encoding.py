@@ -1,15 +1,12 @@
 """Values as fixed-point bits."""
 
-import re
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpltm.errors import InputError
 from dpltm.local.encoding import FixedPoint
+from refusals import refused
 
 formats = st.tuples(st.integers(0, 8), st.integers(0, 7)).map(lambda pair: FixedPoint(*pair))
 
@@ -49,7 +46,8 @@ def test_decoding_gives_back_what_fits(values, form):
 
 def test_what_is_no_format_and_no_value():
     for whole, fraction in ((-1, 3), (9, 7)):
-        with pytest.raises(InputError, match=re.escape(f"`format`: {whole},{fraction} is not two numbers of bits")):
-            FixedPoint(whole, fraction)
-    with pytest.raises(InputError, match="values: some are not numbers"):
-        FixedPoint(4, 5).encode(np.array([[np.nan]]))
+        message = refused(FixedPoint, whole, fraction)
+        assert message.startswith(f"`format`: {whole},{fraction} is not two numbers of bits")
+    assert refused(FixedPoint(4, 5).encode, np.array([[np.nan]])) == (
+        "values: some are not numbers; what cannot be compared cannot be encoded"
+    )

@@ -1,7 +1,6 @@
 """k-ary randomised response."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -9,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.errors import InputError
 from dpltm.local.response import Response
 from dpltm.noise import FastSource
+from local_channels import Words
+from refusals import refused
 
 
 @given(st.integers(2, 1000), st.floats(0.001, 20))
@@ -35,36 +35,17 @@ def test_answers_are_as_frequent_as_they_should_be(categories, epsilon):
 
 
 def test_the_incomplete_run_of_words_is_drawn_anew():
-    class Given:
-        """Says which word is drawn: for the coins, for the others, and again for what is drawn anew."""
-
-        def __init__(self, *words):
-            self.words = [np.array(word, dtype=np.uint64).tobytes() for word in words]
-
-        def random_bytes(self, count):
-            word = self.words.pop(0)
-            assert len(word) == count
-            return word
-
-    top = 2**64 - 1  # 2^64 - 1 is three times 2^64 // 3: of three others, it alone is left over
-    arrived = Response(4, 1.0).send(np.array([0, 0]), Given([top, top], [top, 4], [2]))
-    assert arrived.tolist() == [3, 2]
+    """2^64 - 1 is three times 2^64 // 3: of three others, it alone is left over."""
+    top = 2**64 - 1
+    coins, others, anew = (np.array(words, dtype=np.uint64) for words in ([top, top], [top, 4], [2]))
+    assert Response(4, 1.0).send(np.array([0, 0]), Words(coins, others, anew)).tolist() == [3, 2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((1, 1.0), "Expected 1 categories from 2 to 65536"),
-        ((3, 0.0), "`epsilon`: 0 is not a positive number up to 10000"),
-        ((3, math.nan), "`epsilon`: nan is not a positive number up to 10000"),
-    ],
-)
-def test_what_is_no_response(arguments, said):
-    with pytest.raises(InputError, match=re.escape(said)):
-        Response(*arguments)
-
-
-def test_what_is_no_category():
-    with pytest.raises(InputError, match="Expected categories from 0 to 2, not 1 to 3"):
-        Response(3, 1.0).send(np.array([1, 3]), FastSource(0))
-    assert Response(3, 1.0).send(np.zeros(0, dtype=int), FastSource(0)).shape == (0,)
+def test_what_is_no_response_and_no_category():
+    assert refused(Response, 1, 1.0) == "Expected 1 categories from 2 to 65536"
+    assert refused(Response, 3, 0.0) == "`epsilon`: 0 is not a positive number up to 10000"
+    assert refused(Response, 3, math.nan) == "`epsilon`: nan is not a positive number up to 10000"
+    send = Response(3, 1.0).send
+    assert refused(send, np.array([1, 3]), FastSource(0)) == "Expected categories from 0 to 2, not 1 to 3"
+    assert refused(send, np.array([-1, 0]), FastSource(0)) == "Expected categories from 0 to 2, not -1 to 0"
+    assert send(np.zeros(0, dtype=int), FastSource(0)).shape == (0,)
