@@ -58,8 +58,8 @@ def test_indices_rise_without_repeats_and_are_in_range(seed, records, rate):
 
 @pytest.mark.parametrize("rate", [0.003, 0.3, 0.97])
 def test_batch_sizes_are_binomial(rate):
-    """Over 3000 steps of 200 records, against the binomial distribution in cells of 10 or more expected."""
-    source, records, steps = FastSource(11), 200, 3000
+    """Over 1500 steps of 200 records, against the binomial distribution in cells of 10 or more expected."""
+    source, records, steps = FastSource(11), 200, 1500
     sizes = np.array([len(poisson_sample(source, records, rate)) for _ in range(steps)])
     law = stats.binom(records, rate)
     low, high = int(law.ppf(10 / steps)), int(law.isf(10 / steps))
@@ -81,7 +81,7 @@ def test_every_record_has_the_same_chance():
 
 def test_coins_are_independent():
     """Pairs of records come together with chance q^2, and one step says nothing about the next."""
-    source, steps, rate = FastSource(13), 40_000, 0.3
+    source, steps, rate = FastSource(13), 10_000, 0.3
     steps_in = np.zeros((steps, 2), dtype=bool)
     for step in range(steps):
         steps_in[step, poisson_sample(source, 2, rate)] = True
@@ -91,21 +91,12 @@ def test_coins_are_independent():
         assert stats.binomtest(both, len(one), rate * rate).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("rate", [1, 1.0])
-def test_rate_one_takes_all(rate):
-    assert poisson_sample(SecureSource(), 5, rate).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_tiny_rate_gives_an_empty_batch():
-    """Legal: the step still adds its noise."""
-    taken = poisson_sample(SecureSource(), 1000, 1e-12)
-    assert taken.shape == (0,)
-    assert taken.dtype == np.int64
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_no_records(rate):
-    assert poisson_sample(SecureSource(), 0, rate).shape == (0,)
+def test_rates_at_both_ends_and_no_records():
+    """An empty batch is legal: the step still adds its noise."""
+    assert poisson_sample(SecureSource(), 5, 1).tolist() == [0, 1, 2, 3, 4]
+    for records, rate in ((1000, 1e-12), (0, 0.5), (0, 1.0)):
+        taken = poisson_sample(SecureSource(), records, rate)
+        assert (taken.shape, taken.dtype) == ((0,), np.int64)
 
 
 def test_secure_steps_differ():
@@ -114,7 +105,7 @@ def test_secure_steps_differ():
     assert poisson_sample(source, 1000, 0.2).tolist() != poisson_sample(source, 1000, 0.2).tolist()
 
 
-@pytest.mark.parametrize("rate", [0, 0.0, -0.1, 1.0000001, 2, math.nan, math.inf])
+@pytest.mark.parametrize("rate", [0, -0.1, 1.0000001, math.nan, math.inf])
 def test_bad_rate(rate):
     with pytest.raises(InputError) as caught:
         poisson_sample(SecureSource(), 10, rate)
@@ -142,28 +133,19 @@ def numbered(records: int, **options) -> Records:
     return Records(x, np.arange(100, 100 + records), **options)
 
 
-@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
 @pytest.mark.parametrize("dtype", STORED)
-@pytest.mark.parametrize("wanted", [torch.float32, torch.float64])
-def test_features_become_what_the_network_takes(kind, dtype, wanted):
-    values = stored(dtype)
-    before, index = values.copy(), np.array([4, 0, 4, 3])
-    x, _ = Records(values if kind == "array" else torch.from_numpy(values), np.zeros(6), dtype=wanted).take(index)
-    assert x.dtype == (torch.int64 if dtype in TOKENS else wanted)
-    assert x.tolist() == values[index].astype(float).tolist()
-    x.zero_()
-    assert (values == before).all(), "what was given out is a copy"
-
-
-@pytest.mark.parametrize("kind", ["array", "tensor"])
-@pytest.mark.parametrize("dtype", STORED)
-def test_labels_are_whole_numbers_unless_they_are_stored_as_fractions(kind, dtype):
-    values = stored(dtype)[:, 0]
-    index = np.array([5, 1])
-    y = values if kind == "array" else torch.from_numpy(values)
-    _, y = Records(np.zeros((6, 1)), y, dtype=torch.float64).take(index)
-    assert y.dtype == (torch.float64 if dtype.startswith("float") else torch.int64)
-    assert y.tolist() == values[index].tolist()
+def test_features_become_what_the_network_takes_and_labels_whole_numbers_unless_stored_as_fractions(kind, dtype):
+    values, index = stored(dtype), np.array([4, 0, 4, 3])
+    before = values.copy()
+    for wanted in (torch.float32, torch.float64):
+        x, y = Records(kind(values), kind(values[:, 0].copy()), dtype=wanted).take(index)
+        assert x.dtype == (torch.int64 if dtype in TOKENS else wanted)
+        assert x.tolist() == values[index].astype(float).tolist()
+        assert y.dtype == (wanted if dtype.startswith("float") else torch.int64)
+        assert y.tolist() == values[index, 0].tolist()
+        x.zero_()
+        assert (values == before).all(), "what was given out is a copy"
 
 
 def test_labels_may_have_a_shape_of_their_own():
@@ -269,21 +251,10 @@ def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixe
             assert 1 <= len(batch.x) <= rows
             found += batch.x[:, 0].tolist()
     assert found == index.tolist()
+    assert all(bool(batch.present.all()) for batch in batches[:-1]) or not fixed, "only the last is filled up"
     assert max((len(batch.x) for batch in batches), default=0) == (
         rows if fixed and taken else math.ceil(taken / max(1, len(batches)))
     )
-
-
-@pytest.mark.parametrize("fixed", [False, True])
-def test_an_empty_index_gives_no_batch(fixed):
-    assert list(numbered(3).batches(np.zeros(0, dtype=np.int64), 4, fixed)) == []
-    assert list(numbered(0).batches(np.zeros(0, dtype=np.int64), 4, fixed)) == []
-
-
-def test_only_the_last_batch_is_filled_up():
-    batches = list(numbered(9).batches(np.array([2, 3, 8]), 2, fixed=True))
-    assert [batch.x[:, 0].tolist() for batch in batches] == [[2, 3], [8, 0]]
-    assert [batch.present.tolist() for batch in batches] == [[True, True], [True, False]]
 
 
 def test_batches_are_read_one_after_the_other():
@@ -297,15 +268,11 @@ def test_batches_are_read_one_after_the_other():
     assert seen == [2]
 
 
-@pytest.mark.parametrize(("features", "labels"), [(3, 4), (1, 0), (0, 1)])
+@pytest.mark.parametrize(("features", "labels"), [(3, 4), (0, 1)])
 def test_one_label_a_record(features, labels):
     with pytest.raises(InputError) as caught:
         Records(np.zeros((features, 2)), torch.zeros(labels))
     assert str(caught.value) == f"x, y: {features} records and {labels} labels; give one label a record"
-
-
-def test_its_length_is_the_number_of_records():
-    assert len(numbered(7)) == 7
 
 
 def by_range(rows: torch.Tensor) -> torch.Tensor:
@@ -315,14 +282,13 @@ def by_range(rows: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "prepare",
     [
-        lambda rows: (rows.float() - rows.float().mean(0)) / (rows.float().std(0, correction=0) + 1e-6),
         lambda rows: rows.float() / rows.float().abs().max(),
         lambda rows: rows.float() / len(rows),
         lambda rows: rows.float().sort(0).values,
         lambda rows: rows.float()[:1],
         by_range,
     ],
-    ids=["standardised", "by the largest", "by the length", "sorted", "one row", "by its range"],
+    ids=["by the largest", "by the length", "sorted", "one row", "by its range"],
 )
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_what_prepares_rows_together_is_refused(prepare, dtype):
