@@ -251,7 +251,7 @@ def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixe
             assert 1 <= len(batch.x) <= rows
             found += batch.x[:, 0].tolist()
     assert found == index.tolist()
-    assert all(bool(batch.present.all()) for batch in batches[:-1]) or not fixed, "only the last is filled up"
+    assert not fixed or all(bool(batch.present.all()) for batch in batches[:-1]), "only the last is filled up"
     assert max((len(batch.x) for batch in batches), default=0) == (
         rows if fixed and taken else math.ceil(taken / max(1, len(batches)))
     )
