@@ -83,11 +83,6 @@ def test_uniform_uses_every_bit_of_the_grid():
     assert stats.kstest((index + 0.5) / 2**20, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_uniform_count(count):
-    assert uniform(FastSource(3), count).shape == (count,)
-
-
 # Gaussian.
 
 
@@ -120,10 +115,10 @@ def test_gaussian_halves_are_independent():
     assert stats.kstest(angle, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
-def test_gaussian_counts(count):
+@pytest.mark.parametrize("count", [0, 1, 2, 11])
+def test_as_many_values_as_asked_for(count):
     values = gaussian(FastSource(6), count)
-    assert values.shape == (count,)
+    assert values.shape == uniform(FastSource(3), count).shape == (count,)
     assert len(set(values.tolist())) == count
 
 
@@ -177,10 +172,6 @@ def test_a_forked_process_draws_other_bytes():
     assert os.read(read, 32) != mine
     os.close(read)
     os.close(write)
-
-
-def test_secure_sources_share_nothing():
-    assert SecureSource().random_bytes(32) != SecureSource().random_bytes(32)
 
 
 def test_fast_source_repeats_only_with_a_seed():

@@ -65,8 +65,8 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 @pytest.mark.parametrize(
     "text",
     [
-        *("ncf:", "ncf:3", "ncf:0x3", "ncf:3x0", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3x4:5,6,7"),
-        *("ncf:3X4", "ncf:1000001x4", "ncf:3x1000001", "ncf:99999999x1:1,1"),  # the last would take a gigabyte
+        *("ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4"),
+        *("ncf:1000001x4", "ncf:3x1000001"),
     ],
 )
 def test_bad_sizes(text):
