@@ -498,10 +498,8 @@ PROBED = {
     "whole": (lambda: Applied(lambda s, x: s.l(x) + s.l.weight.sum(), l=nn.Linear(6, 2)), True),
     "encoder": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4)), encoder(dropout=0.25)), True),
     "mixed": (lambda: nn.Sequential(nn.Dropout(0.5), between(lambda x: x - x.mean(0))), False),
-    "mixed inside": (lambda: scaled(lambda x, scale: (x - x.mean(0)) * scale), False),
     "failing": (lambda: between(fails), False),
     "random": (lambda: scaled(lambda x, scale: x * scale * torch.rand(6)), False),
-    "not torch.func": (lambda: scaled(Square.apply), False),
     "state": (lambda: Applied(counts, layer=nn.Linear(6, 3), seen=nn.Buffer(torch.zeros(6))), False),
 }
 

@@ -331,10 +331,6 @@ def test_the_rule_takes_public_accuracies_alone(private, released, public):
     ("given", "message"),
     [
         ({"eps1": 0.1}, "`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out"),
-        (
-            {"reveal": True},
-            "`reveal`: smallest-within reads the public accuracies in the set and no records; leave it out",
-        ),
         ({"tolerance": 2.0}, "`tolerance`, `max_density`: must be between 0 and 1"),
         ({"max_density": 0.0}, "`tolerance`, `max_density`: must be between 0 and 1"),
     ],
