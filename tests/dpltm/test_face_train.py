@@ -15,6 +15,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.train import NO_NAMED_LEDGER
 from dpltm.ticket_set import Winner
+from refusals import refused
 from stage_cases import CLASSES, a_draw, records, ticket_set
 
 FEW = {"steps": 2, "classes": CLASSES}
@@ -84,9 +85,7 @@ def test_features_in_front(tickets):
     ],
 )
 def test_refusals(tickets, options, message):
-    with pytest.raises(InputError) as caught:
-        dpltm.train(tickets, *arrays(0), round=1, **options, **FEW)
-    assert str(caught.value).startswith(message)
+    assert refused(lambda: dpltm.train(tickets, *arrays(0), round=1, **options, **FEW)).startswith(message)
     assert tickets.ledger.events == ()
 
 

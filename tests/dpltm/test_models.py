@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, build, for_tables, renamed, resolve
+from refusals import refused
 
 
 def filled(spec: ModelSpec, seed: int = 3) -> torch.nn.Sequential:
@@ -348,9 +349,7 @@ IN_TABLES = "records that hold positions in several tables"
     ],
 )  # fmt: skip
 def test_data_that_a_name_does_not_fit(text, shape, tables, message):
-    with pytest.raises(InputError) as error:
-        resolve(text, shape, tables)
-    assert str(error.value) == f"`model` {text}: {message}"
+    assert refused(resolve, text, shape, tables) == f"`model` {text}: {message}"
 
 
 MANY = ",".join("1" * 101)
@@ -399,9 +398,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("text", "message"), NAMES)
 def test_names_of_no_network(text, message):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, 784, 10)
-    assert str(error.value) == "`model`: " + message.format(text)
+    assert refused(ModelSpec, text, 784, 10) == "`model`: " + message.format(text)
 
 
 @pytest.mark.parametrize(
@@ -416,29 +413,24 @@ def test_names_of_no_network(text, message):
     ],
 )
 def test_other_records_than_a_network_takes(text, features, message):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, features, 10)
-    assert str(error.value) == f"`model`: {text}: {message}"
+    assert refused(ModelSpec, text, features, 10) == f"`model`: {text}: {message}"
 
 
 @pytest.mark.parametrize("size", [0, 100_001, True, 2.0])
 @pytest.mark.parametrize("name", ["features", "classes"])
 def test_bad_sizes(name, size):
-    with pytest.raises(InputError) as error:
-        ModelSpec("mlp:3", **{"features": 784, "classes": 3, name: size})
-    assert str(error.value) == f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+    assert (
+        refused(ModelSpec, "mlp:3", **{"features": 784, "classes": 3, name: size})
+        == f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+    )
 
 
 def test_networks_too_large_for_memory_are_refused():
     """And names that are too long before they are read."""
-    with pytest.raises(InputError) as error:
-        ModelSpec("mlp:" + "1," * 5_000_000, 4, 3)
-    assert str(error.value) == (
+    assert refused(ModelSpec, "mlp:" + "1," * 5_000_000, 4, 3) == (
         "`model`: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
     )
-    with pytest.raises(InputError) as error:
-        ModelSpec("mlp:100000", 100_000, 2)
-    assert str(error.value) == (
+    assert refused(ModelSpec, "mlp:100000", 100_000, 2) == (
         "`model`: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
     )
     with pytest.raises(InputError, match="weights, more than the 500,000,000 that are taken"):

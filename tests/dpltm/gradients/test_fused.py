@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.masks import Mask
 from dpltm.training import cross_entropy
+from refusals import refused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
@@ -70,8 +70,6 @@ def test_the_bound_holds_for_what_is_compiled(monkeypatch):
 def test_without_a_compiler_it_is_refused(monkeypatch):
     model, mask = network()
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(InputError) as error:
-        RecordGradients(model, mask, cross_entropy, compile=True)
-    assert str(error.value) == (
+    assert refused(RecordGradients, model, mask, cross_entropy, compile=True) == (
         "`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out"
     )

@@ -23,6 +23,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.run import Run
 from dpltm.stages.evaluate import evaluate
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 UNKNOWN = "whether these records were trained on cannot be checked here: the run was made elsewhere, or before 0.2"
@@ -131,9 +132,7 @@ REFUSED: dict[str, Dataset] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_records_that_the_network_does_not_take(run: Run, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        evaluate(run, REFUSED[message])
-    assert str(refused.value) == message
+    assert refused(evaluate, run, REFUSED[message]) == message
 
 
 def test_a_network_that_looks_words_up(run: Run) -> None:

@@ -24,6 +24,7 @@ from dpltm.stages import generate_dp
 from dpltm.stages.generate import generate, plan, planned_report
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet
+from refusals import refused
 
 QUIET = Services()
 # 48 and 24 weights: 14 and 7 go, then 10 and 5; 8 + 3 biases stay
@@ -317,9 +318,7 @@ def test_a_rewind_is_measured_against_the_steps_that_the_records_give():
 
 def test_second_moments_of_too_many_features():
     wide, way = records(0, 40, 8_193, records=40), options_of("dp-synthetic", epsilon=1.0, model="mlp:2", rounds=1)
-    with pytest.raises(InputError) as refused:
-        plan(wide, way, Ledger(), QUIET)
-    assert str(refused.value) == (
+    assert refused(plan, wide, way, Ledger(), QUIET) == (
         "`criterion`: dp-synthetic takes at most 8192 features, since it releases their number squared; mine has 8193: use"
         " dp-train"
     )

@@ -21,6 +21,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
@@ -97,9 +98,7 @@ def test_schemes_that_cannot_be(message: str) -> None:
     options = replace(BITS, **REFUSED[message])
     if REFUSED[message].get("protocol") == "codebook" and len(REFUSED[message]) > 1:
         options = replace(options, label_epsilon=None)
-    with pytest.raises(InputError) as refused:
-        check_scheme_options(options)
-    assert str(refused.value).startswith(message)
+    assert refused(check_scheme_options, options).startswith(message)
 
 
 def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
@@ -216,9 +215,7 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(
 ) -> None:
     scheme = agreed(registry, **changes)
     for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
-        with pytest.raises(InputError) as refused:
-            plan_encoding(scheme, dataset, EncodeOptions(), ledger, label="t")
-        assert str(refused.value) == (
+        assert refused(plan_encoding, scheme, dataset, EncodeOptions(), ledger, label="t") == (
             f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
         )
     plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
@@ -244,9 +241,7 @@ def test_what_the_ledger_holds_already(
 ) -> None:
     """Records down as public; releases under another relation, with which there is no common guarantee."""
     ledger.append(event(registry.reference(PRIVATE, public=event is declared)))
-    with pytest.raises(InputError) as refused:
-        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert str(refused.value).startswith(message)
+    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith(message)
     assert len(ledger.events) == 1
 
 
@@ -263,9 +258,7 @@ OTHERS: dict[str, Dataset] = {
 
 @pytest.mark.parametrize("message", OTHERS)
 def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        plan_encoding(scheme, OTHERS[message], EncodeOptions(), ledger)
-    assert str(refused.value) == message
+    assert refused(plan_encoding, scheme, OTHERS[message], EncodeOptions(), ledger) == message
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.1])

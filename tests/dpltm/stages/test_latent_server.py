@@ -22,6 +22,7 @@ from dpltm.stages import latent_server
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import make_scheme
 from dpltm.stages.latent_server import Learned, check_options, learn, plan_learning
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 PUBLIC = from_arrays(X[:400], Y[:400], test=(X[400:700], Y[400:700]), name="pub")
@@ -149,9 +150,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_options_that_cannot_be(scheme: Scheme, files: list[np.ndarray], message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        learned(scheme, files, **REFUSED[message])
-    assert str(refused.value).startswith(message)
+    assert refused(learned, scheme, files, **REFUSED[message]).startswith(message)
 
 
 def test_options_are_checked_without_messages_and_every_message_counts_once(scheme: Scheme, files: list) -> None:
@@ -170,6 +169,4 @@ def test_test_records_of_another_kind(scheme: Scheme, files: list[np.ndarray]) -
         (none, "", "`test`: none has no test split; name a dataset that has one"),
         (none, "a.npz", "`test`: a.npz has no test split; name a dataset that has one"),
     ):
-        with pytest.raises(InputError) as refused:
-            plan_learning(scheme, files, QUICK, test, test_label=label)
-        assert str(refused.value) == message
+        assert refused(plan_learning, scheme, files, QUICK, test, test_label=label) == message

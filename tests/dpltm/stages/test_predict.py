@@ -16,6 +16,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.run import Run
 from dpltm.stages.predict import predict
+from refusals import refused
 
 X = load_digits().images[4::5][:37].astype(np.uint8)
 
@@ -88,9 +89,7 @@ def test_a_convolutional_network_knows_its_images() -> None:
     """Records of as many values but with channels first are no such images; flattened ones cannot be told apart."""
     x = np.random.default_rng(1).integers(0, 16, (30, 14, 16, 3), dtype=np.uint8)
     run = network("cnn:14x16x3", 672)
-    with pytest.raises(InputError) as refused:
-        predict(run, x.transpose(0, 3, 1, 2), source="first.npz")
-    assert str(refused.value) == (
+    assert refused(predict, run, x.transpose(0, 3, 1, 2), source="first.npz") == (
         "`input`: first.npz has records of shape (3, 14, 16), but r takes (14, 16, 3); use records of the same shape, or"
         " their 672 values in a row"
     )
@@ -104,8 +103,6 @@ def test_a_network_that_diverged() -> None:
     run = network()
     with torch.no_grad():
         run.model[-1].bias[:] = np.nan  # type: ignore[operator, index]
-    with pytest.raises(InputError) as refused:
-        predict(run, X)
-    assert str(refused.value) == (
+    assert refused(predict, run, X) == (
         "r: its network gives no finite numbers, since training diverged; train it with a smaller `lr`"
     )

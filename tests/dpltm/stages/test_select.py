@@ -23,6 +23,7 @@ from dpltm.stages import select as select_stage
 from dpltm.stages.select import plan, planned_report, select, select_public
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet, Winner
+from refusals import refused
 
 QUIET = Services()
 ASKED = SelectOptions(eps1=0.5, score="additive")
@@ -254,9 +255,7 @@ def test_refused(public, given, message):
 def test_tickets_with_nothing_to_score():
     bare, rule = tickets_of(PUBLIC, criterion="random"), SelectOptions(rule="smallest-within")
     for ask in (lambda: plan(bare, PRIVATE, ASKED, Ledger(), QUIET), lambda: select_public(bare, rule)):
-        with pytest.raises(InputError) as refused:
-            ask()
-        assert str(refused.value) == (
+        assert refused(ask) == (
             "theirs: its tickets have no predictors to score; train one by its round, as in theirs@2"
         )
 
@@ -317,9 +316,7 @@ def test_the_sparsest_within_the_tolerance(public):
 def test_the_rule_takes_public_accuracies_alone(private, released, public):
     rule = SelectOptions(rule="smallest-within")
     for tickets, provenance in ((private, "private"), (released, "dp")):
-        with pytest.raises(InputError) as refused:
-            select_public(with_accuracies(tickets, 0.9, 0.9, 0.9), rule)
-        assert str(refused.value) == (
+        assert refused(select_public, with_accuracies(tickets, 0.9, 0.9, 0.9), rule) == (
             f"`rule`: smallest-within looks at accuracies unprotected, so it needs public ones, and mine has provenance"
             f" {provenance}; use `rule` mechanism `eps1` 0.1"
         )
@@ -336,9 +333,7 @@ def test_the_rule_takes_public_accuracies_alone(private, released, public):
     ],
 )
 def test_the_rule_refuses(public, given, message):
-    with pytest.raises(InputError) as refused:
-        select_public(public, SelectOptions(rule="smallest-within", **given))
-    assert str(refused.value) == message
+    assert refused(select_public, public, SelectOptions(rule="smallest-within", **given)) == message
 
 
 def test_a_draw_is_what_its_event_says(public):

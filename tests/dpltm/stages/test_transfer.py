@@ -24,6 +24,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.transfer import StatedFront, check_options, front_of_import, imported_set, plan_transfer, transfer
 from dpltm.ticket_set import Parent, TicketSet, Winner
+from refusals import refused
 
 TIME = "2026-01-01T00:00:00Z"
 RECORDS = DatasetRef("digits", "ab" * 16, "01234567")
@@ -212,6 +213,4 @@ def test_what_stands_in_front_of_an_imported_network(registry: RecordRegistry) -
             "`features`: scatter:1,2 is not what the network in t stands behind (unit:1, made",
         ),
     ):
-        with pytest.raises(InputError) as refused:
-            front(origin, features)
-        assert str(refused.value).startswith(message)
+        assert refused(front, origin, features).startswith(message)
