@@ -274,14 +274,6 @@ def test_constants_are_followed_through_layers():
     assert not bool(found.mask["fc3.weight"].any() | found.mask["fc4.weight"].any())
 
 
-def test_constants_are_followed_in_whatever_order_layers_are_kept():
-    layers = {"c": nn.Linear(3, 2), "b": nn.Linear(3, 3), "a": nn.Linear(2, 3)}
-    model = trained_like(Applied(lambda self, x: self.c(self.b(self.a(x).relu()).relu()), **layers), 1)
-    mask = without(model, ("a.weight", 0), ("b.weight", (1, slice(1, None))))
-    found = compact(model, mask, torch.zeros(1, 2), fold=True)
-    assert (found.places["a.bias"].tolist(), found.places["b.bias"].tolist()) == ([1, 2], [0, 2])
-
-
 def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, Mask, Tensor]:
     """Two convolutions; the first channel of the first one is a constant."""
     model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), *between, nn.Conv2d(3, 2, 3, **options), nn.Flatten())
@@ -361,13 +353,6 @@ def test_where_a_bias_or_outputs_are_not_finite_nothing_is_folded(name, place, v
     )
     assert found.places["fc1.bias"].tolist() == [0, 2, 3]
     assert torch.equal(found.model.fc2.bias, model.fc2.bias)
-
-
-def test_dropout_does_not_count_and_the_mode_is_not_changed():
-    model = trained_like(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 3)
-    found = compact(model, without(model, ("0.weight", 0)), torch.zeros(1, 3), fold=True)
-    assert len(found.model[0].weight) == 3
-    assert model.training
 
 
 # Names of compact networks

@@ -408,12 +408,6 @@ def test_pruning_one_network_in_turn_gives_copies_of_what_is_largest(tickets, sc
 # --- densities, and a projection in front ---
 
 
-def test_rates_by_parameter():
-    assert pruning_rates(SPEC, CONFIG) == {"fc1.weight": 0.3, "fc2.weight": 0.3, "fc3.weight": 0.2}
-    one_rate = GenerationConfig(rounds=1, prune=(0.5,))
-    assert pruning_rates(SPEC, one_rate) == {"fc1.weight": 0.5, "fc2.weight": 0.5, "fc3.weight": 0.5}
-
-
 @both_scopes
 @pytest.mark.parametrize("criterion", ["magnitude", *DATA_FREE])
 def test_a_projection_is_never_pruned_and_counts(criterion, scope):

@@ -225,23 +225,6 @@ def test_a_single_layer_starts_at_zero():
     assert bool(build(ModelSpec("mlp:4", 12, 3), 7).fc1.weight.all())
 
 
-@pytest.mark.parametrize(("kind", "gates"), [("lstm", 4), ("gru", 3)])
-def test_shapes_of_recurrent_networks(kind, gates):
-    of_vectors = {
-        "recurrent.weight_ih_l0": (gates * 32, 9),
-        "recurrent.weight_hh_l0": (gates * 32, 32),
-        "recurrent.bias_ih_l0": (gates * 32,),
-        "recurrent.bias_hh_l0": (gates * 32,),
-        "fc1.weight": (6, 32),
-        "fc1.bias": (6,),
-    }
-    assert ModelSpec(f"{kind}:128x9", 1152, 6).shapes() == of_vectors
-    of_words = ModelSpec(f"{kind}:50:8,5", 7, 6).shapes()
-    assert of_words["table.weight"] == (50, 8)
-    assert of_words["recurrent.weight_ih_l0"] == (gates * 5, 8)
-    assert list(of_words) == ["table.weight", *of_vectors]
-
-
 @pytest.mark.parametrize("kind", ["embed", "embed-pad"])
 def test_embed_averages_over_all_positions_padding_included(kind):
     """The vector of padding is zero, or one of its own."""

@@ -146,15 +146,6 @@ def test_gaussian_reaches_beyond_eight():
 # Sources.
 
 
-@pytest.mark.parametrize("source", [SecureSource(), FastSource(), FastSource(0)])
-def test_sources_yield_bytes(source):
-    assert source.random_bytes(0) == b""
-    first, second = source.random_bytes(33), source.random_bytes(33)
-    assert isinstance(first, bytes)
-    assert len(first) == len(second) == 33
-    assert first != second
-
-
 def test_secure_source_is_the_cryptographic_one(monkeypatch):
     monkeypatch.setattr(ssl, "RAND_bytes", lambda count: b"\x07" * count)
     assert SecureSource().random_bytes(3) == b"\x07\x07\x07"

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.evaluation import accuracy
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.masks import Mask
 from dpltm.noise import FastSource, SecureSource
@@ -100,20 +98,6 @@ def other_release(dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
 # Training
 
 
-def test_three_lines_train_on_real_records():
-    digits = load_digits()
-    x, y = digits.data.astype(np.float32) / 16, digits.target
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    private = PrivateLoop(model, cross_entropy, x[:1400], y[:1400], batch_size=200, steps=60, epsilon=8.0, delta=1e-5)
-    for step in private:
-        step.backward()
-        optimizer.step()
-    assert accuracy(model, torch.from_numpy(x[1400:]), torch.from_numpy(y[1400:])) > 0.7
-    assert 7.99 < private.report().certified.epsilon <= 8
-
-
 @pytest.mark.parametrize(
     ("filter", "adjacency", "records", "noise"),
     [
@@ -183,23 +167,6 @@ def test_physical_batches_and_precision_are_those_of_the_engine():
     assert seen == [(14, torch.bfloat16), (14, torch.bfloat16), (12, torch.bfloat16)], "three, of even sizes"
 
 
-def test_labels_may_be_numbers():
-    """For a loss of differences they come in the network's precision, and are not made whole."""
-    model = nn.Linear(5, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    settings = {"batch_size": 40, "steps": 1, "filter": Clip(100.0), "noise_multiplier": 0.0}
-    data = torch.ones(40, 5), np.full(40, 0.25)
-    loop = make(model, lambda out, y: (out[:, 0] - y).square() / 2, data, **settings)
-    torch.testing.assert_close(gradients(loop, model)[0], torch.full((5,), -0.25), rtol=1e-4, atol=0)
-
-
-def test_no_records_at_all_look_like_some():
-    model = toy_model()
-    found = gradients(make(model, data=(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long)), records=40), model)
-    assert len(found) == 3
-    assert all((gradient != 0).all() for gradient in found)
-
-
 @pytest.mark.parametrize("source", ["sampling", "noise"])
 def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeypatch, source):
     drawn: list[int] = []
@@ -266,12 +233,6 @@ def test_the_event_says_what_is_done_and_the_report_is_the_accountants(filter, n
     else:
         assert report.nominal.source == "tanh paper's sensitivity"
         assert report.nominal.epsilon < report.certified.epsilon / 2
-
-
-def test_without_noise_nothing_is_certified():
-    report = make(noise_multiplier=0.0).report()
-    assert report.certified.epsilon == math.inf
-    assert "training at noise multiplier 0: nothing is certified" in report.notes
 
 
 SECRET = 8675309.0

@@ -1,9 +1,7 @@
 """Poisson sampling: the exact threshold, the binomial law, independence, bad inputs; and rows by index, in pieces."""
 
 import math
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,20 +165,6 @@ def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
     assert y.tolist() == [1, -3]
 
 
-@pytest.mark.parametrize("layout", ["columns", "reversed", "strided", "read-only"])
-def test_arrays_of_any_layout(layout):
-    plain = stored("float32")
-    values = {
-        "columns": np.asfortranarray(plain),
-        "reversed": np.ascontiguousarray(plain[::-1])[::-1],
-        "strided": np.repeat(plain, 2, axis=1)[:, ::2],
-        "read-only": plain.copy(),
-    }[layout]
-    values.setflags(write=layout != "read-only")
-    x, _ = Records(values, np.zeros(6)).take(np.array([5, 0]))
-    assert x.tolist() == plain[[5, 0]].tolist()
-
-
 def test_a_memory_mapped_file_is_asked_for_the_rows_alone(tmp_path):
     """Counted at the array itself: it is only ever indexed, once a batch, with the rows of that batch."""
     asked = []
@@ -197,32 +181,6 @@ def test_a_memory_mapped_file_is_asked_for_the_rows_alone(tmp_path):
     found = [batch.x.tolist() for batch in records.batches(np.array([1, 7, 19]), 2)]
     assert asked == [[1, 7], [19]]
     assert found == [[[3, 4, 5], [21, 22, 23]], [[57, 58, 59]]]
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="reads /proc/self/smaps, which says which pages of a file were read"
-)
-def test_a_memory_mapped_file_is_not_read_as_a_whole(tmp_path):
-    """Of 64 MiB, two rows bring in no more than the neighbourhood that the system reads ahead."""
-    file = tmp_path / "rows"
-    with file.open("wb") as stream:
-        stream.truncate(2**26)
-    values = np.memmap(file, dtype=np.uint8, mode="r", shape=(2**16, 2**10))
-    x, _ = Records(values, np.zeros(2**16, dtype=np.uint8)).take(np.array([7, 40_000]))
-    assert x.shape == (2, 1024)
-    assert 0 < resident(file) < 2**20
-    assert int(values.max()) == 0
-    assert resident(file) > 2**25, "a file that was read as a whole would be told from it"
-
-
-def resident(file: Path) -> int:
-    """Bytes of ``file`` that this process has read through memory maps."""
-    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-    return sum(
-        1024 * int(next(line for line in lines if line.startswith("Rss:")).split()[1])
-        for line in lines
-        if line.endswith(str(file))
-    )
 
 
 @given(st.integers(0, 30), st.integers(1, 12), st.booleans(), st.integers(0, 2**32))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor
 
 from dpltm import synthetic
-from dpltm.data import load, scale
 from dpltm.noise import FastSource
 from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
 from refusals import refused
@@ -293,16 +291,3 @@ def test_a_query_that_cannot_be_is_refused(change, message):
 )
 def test_a_draw_that_cannot_be_is_refused(records, seed, value_range, message):
     assert refused(synthetic_records, noiseless(*grouped(20)), records, seed, value_range=value_range) == message
-
-
-def test_mnist_digits_are_told_apart_by_synthetic_ones(data_home: Path):
-    """6,000 records with as much noise for each as all 60,000 have at epsilon 0.05, delta 1e-5; nearest mean."""
-    mnist = load("mnist", home=data_home)
-    x, y = (torch.from_numpy(scale(mnist.train.x[:6000], mnist.bounds)), torch.from_numpy(mnist.train.y[:6000]))
-    moments = release_moments(x, y, 10, noise_multiplier=5.78, noise=FastSource(1))
-    made, labels = synthetic_records(moments, 3000, 0, value_range=(0.0, 1.0))
-    means = torch.stack([made[labels == digit].mean(dim=0) for digit in range(10)])
-    assert mnist.test is not None
-    test = torch.from_numpy(scale(mnist.test.x, mnist.bounds))
-    right = torch.cdist(directions(test), directions(means)).argmin(dim=1) == torch.from_numpy(mnist.test.y)
-    assert right.float().mean() > 0.7

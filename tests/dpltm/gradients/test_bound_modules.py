@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
-from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
 from gradient_cases import Applied, dot, filters, norm, powers, random_mask, steps_around_powers_of_two, tied
 
@@ -169,22 +168,6 @@ def with_products(names: Iterable[str], one_row: Container[str]) -> pytest.MarkD
 every_kind = with_products(KINDS, ONE_ROW)
 once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
-
-
-@once
-def test_sparse_products_are_tried_where_there_are_any():
-    def products(gradients: RecordGradients) -> bool:
-        return any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers)
-
-    assert tuple(name for name in KINDS if products(network(name).gradients)) == ONE_ROW
-    for name in CANCELLING:
-        gradients, x, y = cancelling(name, 0, 1.0)
-        gradients.check(x, y)
-        assert not products(gradients)
-    for name in HALVES:
-        gradients, x, y = half_precision(name, torch.bfloat16, 0)
-        gradients.check(x, y)
-        assert products(gradients) == (name == "linear")
 
 
 @dataclass(frozen=True)

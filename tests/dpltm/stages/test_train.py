@@ -149,11 +149,6 @@ def test_the_run():
     assert (run.spec, run.bounds) == (plan.start.spec, (0.0, 255.0))
 
 
-def test_without_a_test_split_nothing_is_measured():
-    run = trained(noise_multiplier=2.0)
-    assert [line["accuracy"] for line in run.metrics] == [None, None]
-
-
 def test_it_starts_from_theta0_and_differs_each_time():
     """With a step size of nothing much, what comes out is theta0 under the mask, and the set's own stays as it was.
 

@@ -21,8 +21,6 @@ from dpltm.privacy.events import (
     BudgetEvent,
     NonPrivateEvent,
     ProvenanceEvent,
-    SelectionEvent,
-    TrainingEvent,
 )
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
@@ -33,7 +31,7 @@ from dpltm.stages.train import NO_NAMED_LEDGER, facts, planned_report
 from dpltm.stages.train_plan import plan
 from dpltm.ticket_set import Winner
 from entries import having
-from stage_cases import CLASSES, FEATURES, SPEC, a_draw, planned, records, ticket_set
+from stage_cases import CLASSES, FEATURES, a_draw, planned, records, ticket_set
 
 DENSE = ModelSpec("mlp", FEATURES, CLASSES)
 
@@ -208,15 +206,6 @@ def test_a_ticket_made_with_no_mechanism_is_said_on_its_own_records(ledger):
         assert any("with no mechanism" in note for note in report.notes)
 
 
-def test_where_tickets_come_from_is_said_once(ledger):
-    tickets = ticket_set(ledger.registry, "private", records(0))
-    for number, expected in ((1, ["provenance"]), (2, [])):
-        plan = planned(ledger=ledger, start=from_round(tickets, number), noise_multiplier=5.0)
-        assert kinds(plan.lineage) == expected
-        for event in (*plan.lineage, plan.event):
-            ledger.append(event)
-
-
 def test_what_a_dp_ticket_spent_is_entered_on_its_records(ledger):
     theirs = ledger.registry.reference(records(1))
     made = planned(ledger=ledger, dataset=records(1), start=fresh(DENSE, 0), noise_multiplier=3.0).event
@@ -269,17 +258,12 @@ def test_a_draw_is_entered_where_the_ledger_lacks_it(ledger):
     assert (plan.start.round, plan.lineage) == (2, (drawn,))
     held = planned(ledger=Ledger((drawn,), registry=ledger.registry), start=from_winner(winner), noise_multiplier=5.0)
     assert held.lineage == ()
+    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)  # after which a draw counts as a later one
+    later = planned(ledger=ledger, start=from_winner(winner), noise_multiplier=5.0)
+    assert later.lineage == (having(drawn, adaptive=True),)
     assert planned_report(held).certified == planned_report(plan).certified
     other = planned(ledger=ledger, start=from_winner(winner, 1), noise_multiplier=5.0)  # a round that never won
     assert (other.start.round, other.lineage) == (1, ())
-
-
-def test_a_draw_that_enters_after_other_releases_counts_as_a_later_one(ledger):
-    tickets = ticket_set(ledger.registry)
-    drawn = a_draw(ledger.registry.reference(records(0)), tickets, adaptive=False)
-    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)
-    plan = planned(ledger=ledger, start=from_winner(Winner(2, (drawn,), (), tickets)), noise_multiplier=5.0)
-    assert plan.lineage == (having(drawn, adaptive=True),)
 
 
 def test_a_draw_on_other_records_is_entered_on_them(ledger):
@@ -336,6 +320,8 @@ def test_the_budget_covers_what_the_ledger_holds(ledger):
     assert 0.998 < certified <= 1
     assert total_epsilon([plan.event], 1e-5) < 0.85
     assert certified == total_epsilon([*ledger.events, plan.event], 1e-5)
+    assert len(ledger.events) == 1, "a plan enters nothing"
+    assert plan.config.noise_std == facts(plan)["noise_multiplier"] * facts(plan)["sensitivity"]
 
 
 REMEDY = (
@@ -462,13 +448,3 @@ def test_stopping_on_private_records_must_be_paid_for():
     assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith(
         "`eval_private`: 1e-09 over 1 evaluations is noth"
     )
-
-
-def test_nothing_is_entered_by_a_plan(ledger):
-    before = ledger.events
-    plan = planned(ledger=ledger, epsilon=1.0)
-    assert ledger.events == before == ()
-    assert isinstance(plan.event, TrainingEvent)
-    assert plan.config.noise_std == facts(plan)["noise_multiplier"] * facts(plan)["sensitivity"]
-    assert not any(isinstance(event, SelectionEvent) for event in plan.lineage)
-    assert plan.start.spec == SPEC
