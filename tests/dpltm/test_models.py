@@ -153,17 +153,14 @@ def test_the_seed_decides_everything():
 
 @pytest.mark.parametrize("seed", [None, 0])
 def test_global_random_state_is_neither_read_nor_changed(seed):
-    spec = ModelSpec("mlp:8", 5, 3)
-    torch.manual_seed(1)
-    random.seed(1)
-    before, python_before, numpy_before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
-    first = build(spec, seed)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert random.getstate() == python_before
-    assert np.array_equal(np.random.get_state()[1], numpy_before)
-    torch.manual_seed(2)
-    if seed is not None:
-        assert all(torch.equal(a, b) for a, b in zip(first.parameters(), build(spec, seed).parameters(), strict=True))
+    before = []
+    for number in (1, 2):
+        torch.manual_seed(number)
+        state = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+        before.append(list(build(ModelSpec("mlp:8", 5, 3), seed).parameters()))
+        assert torch.equal(torch.get_rng_state(), state[0])
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]
+    assert all(torch.equal(a, b) for a, b in zip(*before, strict=True)) == (seed == 0)
 
 
 # What they compute

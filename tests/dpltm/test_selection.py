@@ -79,13 +79,6 @@ def test_permute_and_flip_of_two_by_hand():
     assert permute_and_flip_probabilities(np.array([3.0, 2.3]), 1.0) == pytest.approx([1 - p / 2, p / 2])
 
 
-@given(some_scores, exponents)
-def test_permute_and_flip_is_never_worse(scores, exponent):
-    """McKenna and Sheldon 2020, Theorem 2: its expected score is at least the exponential mechanism's."""
-    flip = permute_and_flip_probabilities(scores, exponent) @ scores
-    assert flip >= exponential_probabilities(scores, exponent) @ scores - 1e-9
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 @pytest.mark.parametrize("count", [1, 2, 15, 100])
 def test_equal_scores_are_drawn_evenly(mechanism, count):
@@ -272,11 +265,6 @@ def test_below_nu_2_the_paper_rule_truly_costs_more():
     assert 2 * plan.eps1 < worst_ratio(plan, list(itertools.product(corners, repeat=2))) <= plan.certified_epsilon
 
 
-@given(st.floats(0.01, 10), st.floats(0.01, 1), st.sampled_from(["product", "additive"]))
-def test_exact_rule_certifies_eps1(eps1, density, score):
-    assert SelectionPlan(eps1, (density,), 10, score=score, nu=0.3).certified_epsilon == eps1
-
-
 def test_only_monotone_scores_drop_the_factor_2():
     def exponent(score, adjacency):
         return SelectionPlan(1.0, (0.5,), 100, score=score, adjacency=adjacency, nu=4.0).exponent
@@ -437,5 +425,6 @@ def test_counts_for_other_candidates(count):
 
 def test_borders_of_a_good_plan():
     """Density 1, no weight on density, one record: all legal."""
-    assert SelectionPlan(5e-324, (1.0,), 1, nu=0.0).sensitivity == 1
+    least = SelectionPlan(5e-324, (1.0,), 1, nu=0.0)
+    assert (least.sensitivity, least.certified_epsilon) == (1, 5e-324)
     assert SelectionPlan(1.0, (1.0,), 1, score="additive", lam=0.0, nu=1.0).sensitivity == 1

@@ -302,8 +302,6 @@ def test_one_round_is_the_dense_network_and_that_ticket():
     ("text", "shape", "features", "expected"),
     [
         ("mlp:20,10", (30,), 30, "mlp:20,10"),
-        ("mlp", (28, 28), 784, "mlp"),
-        ("mlp:project16,20,10", (8, 8), 64, "mlp:project16,20,10"),
         ("cnn:28x28x1", (32, 32, 3), 3072, "cnn:32x32x3"),
         ("cnn:32x32x3", (28, 28), 784, "cnn:28x28x1"),
         ("cnn:28x28x1:7,20,15", (32, 32, 3), 3072, "cnn:32x32x3:7,20,15"),

@@ -53,7 +53,7 @@ class Case:
 
 
 @st.composite
-def cases(draw, dtype: torch.dtype):
+def cases(draw):
     """A network of drawn widths, with or without biases, under a mask that prunes all sorts of things."""
     widths = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
     records = draw(st.sampled_from([0, 1, 1, 2, 9]))
@@ -87,11 +87,11 @@ def cases(draw, dtype: torch.dtype):
     mask.apply(model)
     x = scale * normal(records, widths[0])
     y = torch.randint(0, widths[-1], (records,), generator=generator)
-    return Case(model.to(dtype), mask, x.to(dtype), y, draw(filters))
+    return Case(model, mask, x, y, draw(filters))
 
 
 @settings(max_examples=EXAMPLES * 3 // 5)
-@given(cases(torch.float64))
+@given(cases())
 def test_equals_the_naive_loop_in_float64_and_is_bounded(case):
     """Values come parameter by parameter, row by row; leaving one record out is the definition of sensitivity."""
     gradients = RecordGradients(case.model, case.mask, cross_entropy)
@@ -106,31 +106,6 @@ def test_equals_the_naive_loop_in_float64_and_is_bounded(case):
         rest = torch.arange(len(case.x)) != left_out
         without = gradients.filtered_sum(case.x[rest], case.y[rest], case.filter).values
         assert (result.values - without).norm() <= case.bound * (1 + 1e-12)
-
-
-@settings(max_examples=EXAMPLES * 3 // 10)
-@given(cases(torch.float32))
-def test_equals_the_naive_loop_in_float32(case):
-    gradients = RecordGradients(case.model, case.mask, cross_entropy)
-    result = gradients.filtered_sum(case.x, case.y, case.filter)
-    expected, norms = case.naive(gradients.rounding)
-    # A float32 gradient is off by about 1e-6 of its norm. A filter moves that error by at most its Lipschitz constant.
-    match case.filter:
-        case Tanh() | Sigmoid():
-            slope = case.filter.scale / case.filter.range
-        case RadialTanh():
-            slope = case.filter.clip_norm / case.filter.range
-        case Automatic(gamma=gamma):
-            assume(gamma > 0)  # to normalise is not Lipschitz: float32 decides the direction of what has hardly any
-            slope = case.filter.clip_norm / gamma
-        case _:
-            slope = 1.0
-    element_wise = isinstance(case.filter, (Tanh, Sigmoid))
-    size = math.sqrt(case.mask.live) * case.filter.scale if element_wise else case.filter.clip_norm
-    tolerance = 1e-5 * (slope * float(norms.sum()) + size)
-    if isinstance(case.filter, Clip):
-        tolerance = 1e-5 * len(case.x) * size
-    torch.testing.assert_close(result.values, expected, rtol=1e-5, atol=tolerance)
 
 
 def by_hand() -> tuple[nn.Sequential, Mask, Tensor, Tensor]:

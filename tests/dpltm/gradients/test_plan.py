@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -573,11 +572,3 @@ def test_the_plan_is_made_once_and_before_any_record_is_touched():
     plan = gradients._plan
     gradients.filtered_sum(x, y, Clip(1.0))
     assert gradients._plan is plan
-
-
-def test_a_copy_of_a_checked_network_needs_a_check_of_its_own():
-    """Rules hold on to the modules that they watched."""
-    model = nn.Sequential(nn.Linear(3, 2))
-    other = copy.deepcopy(model)
-    for one in (model, other):
-        right(one, torch.randn(5, 3))
