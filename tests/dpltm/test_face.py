@@ -14,7 +14,7 @@ import torch
 import dpltm
 from dpltm import data, face
 from dpltm.errors import DpltmError
-from dpltm.privacy.events import ProvenanceEvent
+from stage_cases import kinds
 
 TINY = {"model": "mlp:8", "rounds": 2, "prune": (0.3,), "iterations": 5, "batch_size": 32}
 DRAW = {"eps1": 0.5, "score": "additive"}
@@ -28,12 +28,6 @@ def arrays(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def tickets():
     return dpltm.generate(*arrays(1), provenance="public", **TINY)
-
-
-def kinds(ledger: dpltm.Ledger) -> list[str]:
-    return [
-        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
-    ]
 
 
 def test_the_examples_in_its_docstrings():

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.errors import InputError
 from dpltm.evaluation import accuracy, count_correct
 from dpltm.generation import (
     GenerationConfig,
@@ -30,6 +29,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.plain_training import batches_of, dropping
 from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
 from dpltm.tickets.ticket_set import MAX_ROUND
+from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.3, 0.2), iterations=30, batch_size=12, lr=0.2, seed=11)
@@ -89,12 +89,6 @@ def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope
         if ours != set(sorted((at for at in size if at[0] in names), key=lambda at: -size[at])[: len(ours)]):
             return False
     return True
-
-
-def refused(call, *arguments: object, **options: object) -> str:
-    with pytest.raises(InputError) as error:
-        call(*arguments, **options)
-    return str(error.value)
 
 
 # --- rounds ---

@@ -228,7 +228,7 @@ def test_features_that_tell_no_class_apart_keep_variance_and_covariance():
 
 @pytest.mark.parametrize(
     ("n", "features", "classes", "noise_multiplier"),
-    [(0, 5, 2, 0.0), (500, 784, 10, 60.0), (500, 100, 100, 60.0), (500, 64, 2, 2.0**16), (3, 1, 2, 1.0)],
+    [(0, 5, 2, 0.0), (500, 100, 100, 60.0), (500, 64, 2, 2.0**16), (3, 1, 2, 1.0)],
 )
 @pytest.mark.parametrize("value_range", [(0.0, 1.0), (-1.0, 1.0)])
 def test_records_are_finite_and_in_range_whatever_the_noise(n, features, classes, noise_multiplier, value_range):

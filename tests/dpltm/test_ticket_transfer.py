@@ -40,20 +40,13 @@ CASES = {
     "mlp, same": Case(MLP, MLP, frozenset({"fc1", "fc2", "fc3"})),
     "mlp, features": Case(MLP, ModelSpec("mlp:20,10", 30, 4), frozenset({"fc2", "fc3"})),
     "mlp, classes": Case(MLP, ModelSpec("mlp:20,10", 12, 7), frozenset({"fc1", "fc2"})),
-    "mlp, both": Case(MLP, ModelSpec("mlp:20,10", 5, 3), frozenset({"fc2"})),
-    "projection, features": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 4), frozenset({"fc1", "fc2", "fc3"})),
     "projection, both": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 7), frozenset({"fc1", "fc2"})),
-    "cnn, same": Case(GREY, GREY, frozenset({"conv1", "conv2", "fc1", "fc2"})),
-    "cnn, classes": Case(GREY, ModelSpec("cnn:28x28x1", 784, 7), frozenset({"conv1", "conv2", "fc1"})),
     "cnn, to colour": Case(GREY, COLOUR, frozenset({"conv2", "fc2"}), frozenset({"conv1"})),
     "cnn, to grey": Case(COLOUR, GREY, frozenset({"conv2", "fc2"})),
     "cnn, 1 to 4 channels": Case(
         GREY, ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"}), frozenset({"conv1"})
     ),
     "cnn, size": Case(GREY, ModelSpec("cnn:32x32x1", 1024, 10), frozenset({"conv1", "conv2", "fc2"})),
-    "cnn, 3 to 4 channels": Case(
-        ModelSpec("cnn:28x28x3", 2352, 10), ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"})
-    ),
     "narrow cnn, to colour": Case(
         ModelSpec("cnn:28x28x1:7,20,15", 784, 10),
         ModelSpec("cnn:32x32x3:7,20,15", 3072, 5),

@@ -25,7 +25,6 @@ from gradient_cases import (
     refusal,
     right,
     squared_error,
-    tied,
 )
 from refusals import refused
 
@@ -301,14 +300,11 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "constants": (
         lambda: Applied(lambda s, x: s.a(x) @ s.b(x.new_ones(5, 4)).T, a=nn.Linear(3, 2), b=nn.Linear(4, 2)), (3,)
     ),
-    "bare parameter": (lambda: scaled(lambda x, scale: (x * scale).cumsum(1)), (6,)),
     "orthogonal": (lambda: nn.Sequential(parametrizations.orthogonal(nn.Linear(3, 3)), nn.Linear(3, 2)), (3,)),
     "hook": (doubled, (3,)),
-    "unused": (lambda: Applied(lambda s, x: s.a(x), a=nn.Linear(3, 2), b=nn.Linear(9, 9)), (3,)),
     "custom function without parameters": (
         lambda: nn.Sequential(nn.Linear(3, 3), Applied(lambda _, x: Square.apply(x, x.new_ones(3))), nn.Linear(3, 2)), (3,)
     ),
-    "eval dropout between layers": (lambda: first_of(nn.LSTM(3, 2, 2, dropout=0.5, batch_first=True)).eval(), (4, 3)),
     "positions": (lambda: learned_positions(False), (5, 2)),
     "a row of positions": (lambda: learned_positions(True), (5, 2)),
     "causal": (lambda: Applied(causal, layer=encoder(dropout=0.0)), (5, 4)),
@@ -369,8 +365,7 @@ def test_any_way_to_call_a_module_is_right(forward, name):
 
 def test_tokens_and_classes_are_accepted_and_right():
     tokens = torch.randint(0, 6, (5, 4))
-    for model in (nn.Embedding(7, 2, padding_idx=0), nn.Embedding(7, 3, sparse=True), tied()):
-        right(model, tokens)
+    right(nn.Embedding(7, 3, sparse=True), tokens)
     right(nn.Sequential(nn.Embedding(1, 2), nn.Flatten(), nn.Linear(6, 3)), torch.zeros(4, 3, dtype=torch.long))
     single = torch.zeros(5, dtype=torch.long)
     right(nn.Linear(6, 1), torch.randn(5, 6), lambda o, y: cross_entropy(o, y) + o[:, 0] ** 2, single)

@@ -6,15 +6,14 @@ import itertools
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from dpltm.data import Dataset, from_arrays
+from dpltm.data import Dataset
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.privacy.events import BudgetEvent, NonPrivateEvent, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.events import BudgetEvent, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.selection import SelectionPlan
@@ -24,15 +23,11 @@ from dpltm.stages.select import plan, planned_report, select, select_public
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet, Winner
 from refusals import refused
+from stage_cases import kinds
+from stage_cases import plain_records as records
 
 QUIET = Services()
 ASKED = SelectOptions(eps1=0.5, score="additive")
-
-
-def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", **facts) -> Dataset:
-    draw = np.random.default_rng(seed)
-    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % 3
-    return from_arrays(x, y, name=name, **{"classes": 3, "records": count, **facts})
 
 
 PRIVATE, PUBLIC = records(0), records(1, name="theirs")
@@ -61,12 +56,6 @@ def released() -> TicketSet:
 
 def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions = ASKED, ledger=None) -> Winner:
     return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET), QUIET)
-
-
-def kinds(ledger: Ledger) -> list[str]:
-    return [
-        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
-    ]
 
 
 # What is entered

@@ -164,16 +164,6 @@ def test_it_starts_from_theta0_and_differs_each_time():
     assert not torch.equal(one.model[0].weight, two.model[0].weight)
 
 
-def test_it_learns():
-    """Without noise, a few steps are enough to be right more often than chance."""
-    dataset = records(0, count=600, test=300)
-    run = trained(
-        start=fresh(LINEAR, 0), dataset=dataset, noise_multiplier=0.0, steps=60, batch_size=300.0, optimizer="momentum"
-    )
-    assert run.metrics[-1]["accuracy"] > 0.7
-    assert run.privacy.certified.epsilon == math.inf
-
-
 def test_the_run_holds_what_its_ledger_says_of_its_own_records():
     """Not of others, in the same ledger; of those that its ticket comes from."""
     registry = RecordRegistry()
