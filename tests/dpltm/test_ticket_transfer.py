@@ -212,19 +212,6 @@ def test_several_channels_do_not_become_one(mode):
     assert all(one.mask.same_as(other.mask) for one, other in zip(after.tickets.tickets, moved.tickets, strict=True))
 
 
-def test_one_channel_repeated_and_back_is_new():
-    """Grey to colour and to grey again: repeated there, made new on the way back."""
-    tickets = made(GREY)
-    there = transfer(tickets, ModelSpec("cnn:28x28x3", 2352, 10), "ticket", "sparse", SEED)
-    back = transfer(there.tickets, GREY, "ticket", "sparse", SEED)
-    words = {row.layer: (row.mask, row.weights) for row in there.layers}
-    assert words["conv1"] == ("repeated", "repeated")
-    assert {row.layer: row.weights for row in back.layers} == {
-        "conv1": "fresh", "conv2": "kept", "fc1": "kept", "fc2": "kept",
-    }  # fmt: skip
-    assert not torch.equal(back.tickets.theta0["conv1.weight"], tickets.theta0["conv1.weight"])
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_seed_decides(mode):
     tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)

@@ -177,31 +177,6 @@ def test_what_mixes_only_where_a_record_is_ordinary_is_refused(record):
     assert refusal(plain(), loss) == MIXED.format("the loss")
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (nn.Conv1d(3, 2, 2), (3, 6)),
-        (nn.Embedding(7, 2), (4,)),
-        (nn.LayerNorm(4), (6, 4)),
-        (nn.Bilinear(3, 3, 2), (3,)),
-        (nn.Linear(4, 2), (6, 4)),
-        (nn.LSTM(3, 2, batch_first=True), (4, 3)),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
-)
-def test_mixing_is_seen_behind_every_kind_of_layer(layer, shape):
-    for value in layer.parameters():
-        nn.init.normal_(value)
-
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        out = self.layer(x, x) if isinstance(layer, nn.Bilinear) else self.layer(x)
-        out = out[0] if isinstance(out, tuple) else out
-        return out - out.square().mean(0)
-
-    x = torch.zeros(5, *shape, dtype=torch.long if isinstance(layer, nn.Embedding) else torch.float32)
-    assert refusal(Applied(forward, layer=layer), x=x) == MIXED.format("the loss")
-
-
 def test_attention_over_the_batch_is_refused():
     """Without batch_first, records take the place of positions."""
     model = Applied(lambda self, x: self.layer(x, x, x)[0], layer=nn.MultiheadAttention(4, 2))
@@ -210,16 +185,6 @@ def test_attention_over_the_batch_is_refused():
 
 
 kinds = pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM], ids=lambda kind: kind.__name__)
-
-
-@kinds
-def test_mixing_behind_a_time_first_module_is_refused(kind):
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        out = self.layer(x.transpose(0, 1))[0]
-        return self.head((out - out.mean(1, keepdim=True))[-1])
-
-    model = Applied(forward, layer=kind(3, 4), head=nn.Linear(4, 2))
-    assert refusal(model, x=torch.zeros(4, 5, 3)) == MIXED.format("the loss")
 
 
 @kinds
