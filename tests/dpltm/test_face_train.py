@@ -61,17 +61,11 @@ def test_what_is_trained_adds_up_in_the_ledger_of_the_set(tickets):
     assert NO_NAMED_LEDGER not in alone.privacy.notes
 
 
-def test_a_winner_brings_its_draw(tickets):
+def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
     drawn = a_draw(tickets.ledger.registry.reference(records(0)), tickets)
     run = dpltm.train(Winner(2, (drawn,), (), tickets), *arrays(0), noise_multiplier=5.0, **FEW)
     assert run.config["round"] == 2
     assert tickets.ledger.events[0] == drawn
-
-
-def test_features_in_front(tickets):
-    run = dpltm.train("mlp", *arrays(0), features="unit", epsilon=5.0, centre=0.1, **FEW)
-    assert run.config["resolved"]["features"] == "unit:1"
-    assert [type(event).__name__ for event in run.events] == ["ProvenanceEvent", "GaussianEvent", "TrainingEvent"]
     with pytest.raises(InputError, match="`features`: tickets remembers what stands in front of its network; leave"):
         dpltm.train(tickets, *arrays(0), round=1, features="unit", epsilon=1.0, **FEW)
 
