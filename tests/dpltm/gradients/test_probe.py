@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.filters import Clip
-from dpltm.gradients.probe import LENGTHS, MadeUp
+from dpltm.gradients.probe import MadeUp
 from gradient_cases import MIXED, REMEDY, Applied, checked, cross_entropy, refusal, squared_error
 from refusals import refused
 
@@ -224,7 +224,7 @@ def test_mixing_of_whole_numbers_is_refused():
     assert message == MIXED.format("the loss")
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", [1, 2, 8, 16, 32])
 def test_each_length_is_tried(length):
     assert classes(between(lambda x: x * (2 if len(x) == length else 1))) == LENGTH.format("the loss")
 
