@@ -20,6 +20,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.pruning.unit_groups import positions, unit_groups
 from dpltm.training import cross_entropy
 from gradient_cases import Applied
+from refusals import refused
 
 
 def random_mask(model: nn.Module, density: float, seed: int, biases: float = 2.0) -> Mask:
@@ -73,9 +74,10 @@ def small(kind: str) -> tuple[nn.Module, Tensor]:
 
 
 KINDS = ["mlp", "cnn", "conv1d", "residual", "grouped"]
+EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=EXAMPLES // 4)
 @given(st.sampled_from(KINDS), st.sampled_from([0.0, 0.05, 0.1, 0.3, 1.0]), st.integers(0, 10**6), st.booleans())
 def test_outputs_and_gradients_are_those_of_the_masked_network(kind, density, seed, some_biases):
     torch.manual_seed(seed)
@@ -119,10 +121,12 @@ def test_by_hand():
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
 
 
-def test_something_is_left_where_everything_is_pruned():
+def test_something_is_left_where_everything_is_pruned_and_what_is_frozen_stays_so():
     model = build(ModelSpec("mlp:4", 3, 2), 0)
+    model.fc1.weight.requires_grad_(False)
     found = compact(model, random_mask(model, 0.0, 0), torch.zeros(1, 3))
     assert tuple(found.model.fc1.weight.shape) == (1, 3)
+    assert [value.requires_grad for value in found.model.parameters()] == [False, True, True, True]
     torch.testing.assert_close(found.model(torch.ones(1, 3)), model.fc2.bias[None])
 
 
@@ -133,38 +137,26 @@ NORMS = [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.InstanceNorm1d(4
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: type(norm).__name__)
 def test_normalisation_layers_are_refused(norm, fold):
     model = nn.Sequential(nn.Linear(3, 4), norm, nn.Linear(4, 2))
-    with pytest.raises(InputError) as error:
-        compact(model, Mask.dense(model), torch.zeros(2, 3), fold=fold)
-    assert str(error.value) == (
+    assert refused(compact, model, Mask.dense(model), torch.zeros(2, 3), fold=fold) == (
         "model: 1 is a normalisation layer; with units removed its statistics would change, so it cannot be compacted"
     )
 
 
 def test_a_mask_of_another_network_is_refused():
     model = build(ModelSpec("mlp:4", 3, 2), 0)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"^mask fc1.weight: shape \(5, 3\) in the mask, \(4, 3\) in the network"):
         compact(model, Mask.dense(build(ModelSpec("mlp:5", 3, 2))), torch.zeros(2, 3))
-    assert str(error.value) == "mask fc1.weight: shape (5, 3) in the mask, (4, 3) in the network; they must match"
-
-
-def test_frozen_parameters_stay_frozen():
-    model = build(ModelSpec("mlp:4", 3, 2), 0)
-    model.fc1.weight.requires_grad_(False)
-    found = compact(model, random_mask(model, 0.4, 1), torch.zeros(2, 3))
-    assert [value.requires_grad for value in found.model.parameters()] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
     "between",
     [
         lambda z: z.softmax(1),
-        lambda z: z.log_softmax(1),
-        nn.functional.normalize,
         lambda z: z - z.mean(1, keepdim=True),
         lambda z: nn.functional.layer_norm(z, z.shape[1:]),
         lambda z: z / z.shape[1] ** 0.5,
     ],
-    ids=["softmax", "log_softmax", "normalize", "mean", "layer_norm", "width"],
+    ids=["softmax", "mean", "layer_norm", "width"],
 )
 def test_what_looks_at_all_units_at_once_is_refused(between):
     model = Applied(lambda self, x: self.second(between(self.first(x))), first=nn.Linear(3, 8), second=nn.Linear(8, 2))
@@ -203,9 +195,9 @@ def trained_like(model: nn.Module, seed: int) -> nn.Module:
     return model
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES // 3)
 @given(
-    st.sampled_from(["mlp", "cnn", "conv1d", "residual", "grouped"]),
+    st.sampled_from(KINDS),
     st.sampled_from([0.05, 0.3, 1.0]),
     st.sampled_from([0.0, 0.4, 0.9, 1.0]),
     st.integers(0, 10**6),
@@ -234,7 +226,7 @@ def test_folded_outputs_are_those_of_the_masked_network(kind, density, share, se
             )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES // 4)
 @given(st.sampled_from(["mlp", "cnn"]), st.sampled_from([0.05, 0.3, 1.0]), st.integers(0, 10**6))
 def test_no_constant_is_left_but_the_one_unit_that_stays(kind, density, seed):
     model, x = small(kind)
@@ -282,14 +274,6 @@ def test_constants_are_followed_through_layers():
     assert not bool(found.mask["fc3.weight"].any() | found.mask["fc4.weight"].any())
 
 
-def test_constants_are_followed_through_layers_in_whatever_order_they_are_kept():
-    layers = {"c": nn.Linear(3, 2), "b": nn.Linear(3, 3), "a": nn.Linear(2, 3)}
-    model = trained_like(Applied(lambda self, x: self.c(self.b(self.a(x).relu()).relu()), **layers), 1)
-    mask = without(model, ("a.weight", 0), ("b.weight", (1, slice(1, None))))
-    found = compact(model, mask, torch.zeros(1, 2), fold=True)
-    assert (found.places["a.bias"].tolist(), found.places["b.bias"].tolist()) == ([1, 2], [0, 2])
-
-
 def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, Mask, Tensor]:
     """Two convolutions; the first channel of the first one is a constant."""
     model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), *between, nn.Conv2d(3, 2, 3, **options), nn.Flatten())
@@ -304,30 +288,17 @@ def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, M
     [
         ([nn.ReLU()], {}, 2),
         ([nn.Sigmoid(), nn.MaxPool2d(2, padding=1)], {}, 2),
-        ([nn.AvgPool2d(2, stride=1)], {}, 2),
-        ([nn.ReLU()], {"padding": "valid"}, 2),
         ([nn.ReLU()], {"padding": 1}, 3),
-        ([nn.ReLU()], {"padding": (0, 1)}, 3),
         ([nn.ReLU()], {"padding": "same"}, 3),
         ([nn.ReLU()], {"bias": False}, 3),
         ([nn.AvgPool2d(2, stride=1, padding=1)], {}, 3),  # zeros at the borders are averaged in
         ([nn.ZeroPad2d(1)], {}, 3),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_a_channel_is_folded_only_where_it_is_constant_up_to_the_borders(between, options, left):
     model, mask, x = conv_pair(between, **options)
     assert len(check_folded(model, mask, x).model[0].weight) == left
-
-
-def test_a_channel_in_front_of_a_linear_layer_is_folded_pixel_by_pixel():
-    """Zeros at the borders do not matter there: every pixel has a weight of its own."""
-    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2, stride=1, padding=1), nn.Flatten())
-    model = trained_like(nn.Sequential(*layers, nn.Linear(75, 2)), 2)
-    with torch.no_grad():
-        model[0].bias.fill_(1.5)
-    found = check_folded(model, without(model, ("0.weight", 0)), torch.randn(4, 1, 4, 4))
-    assert tuple(found.model[4].weight.shape) == (2, 50)
 
 
 def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -344,25 +315,14 @@ def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
 
 @pytest.mark.parametrize(
     "scale",
-    [
-        lambda z: z.mean(1, keepdim=True),
-        lambda z: 1 + (z.amax(1, keepdim=True) > 20),  # only large records show it
-        lambda z: z.softmax(1),
-    ],
-    ids=["mean", "threshold", "softmax"],
+    [lambda z: z.mean(1, keepdim=True), lambda z: 1 + (z.amax(1, keepdim=True) > 20)],  # only large records show it
+    ids=["mean", "threshold"],
 )
 def test_what_is_no_constant_behind_the_activation_stays(scale):
     model = gated(scale)
     found = compact(model, without(model, ("first.weight", 0)), torch.zeros(1, 3), fold=True)
     assert len(found.model.first.weight) == 4
     assert torch.equal(found.model.second.bias, model.second.bias)
-
-
-def test_of_two_units_without_inputs_only_the_constant_is_folded():
-    """The first is scaled by what the last one gives, the others by one."""
-    model = gated(lambda z: 1 + (torch.arange(z.shape[1]) == 0) * z.detach()[:, -1:])
-    found = check_folded(model, without(model, ("first.weight", slice(2))), torch.randn(5, 3))
-    assert found.places["first.bias"].tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -378,17 +338,10 @@ def test_where_a_bias_or_outputs_are_not_finite_nothing_is_folded(name, place, v
     assert torch.equal(found.model.fc2.bias, model.fc2.bias)
 
 
-def test_dropout_does_not_count_and_the_mode_is_not_changed():
-    model = trained_like(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 3)
-    found = compact(model, without(model, ("0.weight", 0)), torch.zeros(1, 3), fold=True)
-    assert len(found.model[0].weight) == 3
-    assert model.training
-
-
 # Names of compact networks
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES // 4)
 @given(
     st.sampled_from(
         [("mlp:9,7", 6), ("mlp:project5,4", 6), ("mlp", 6), ("cnn:14x15x2", 420), ("cnn:16x14x1:4,5,6", 224)]
@@ -412,12 +365,10 @@ def test_what_is_left_has_a_name(named, density, fold, seed):
         assert smaller == spec
 
 
-@pytest.mark.parametrize("other", ["mlp:9", "mlp:9,7,5", "mlp:project9,7", "cnn:14x14x1"])
+@pytest.mark.parametrize("other", ["mlp:9", "mlp:project9,7", "cnn:14x14x1"])
 def test_a_compact_network_of_another_spec_has_no_name(other):
     spec = ModelSpec("mlp:9,7", 196, 3)
     found = compact(build(spec), Mask.dense(build(spec)), torch.zeros(1, 196))
-    with pytest.raises(InputError) as error:
-        compact_spec(ModelSpec(other, 196, 3), found)
-    assert str(error.value) == (
+    assert refused(compact_spec, ModelSpec(other, 196, 3), found) == (
         f"model: no widths of {other} give parameters of these names and shapes; it is another network"
     )

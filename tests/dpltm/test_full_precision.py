@@ -102,9 +102,6 @@ def test_every_switch_is_off_inside_and_as_it_was_afterwards(loose):
             assert exact(settings())
         assert exact(settings())
     assert settings() == loose
-
-
-def test_they_are_as_before_after_an_error_as_well(loose):
     with pytest.raises(KeyError), full_precision():
         raise KeyError
     assert settings() == loose

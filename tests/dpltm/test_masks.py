@@ -11,6 +11,7 @@ from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.masks import Mask
+from refusals import refused
 
 
 def network(*widths: int) -> nn.Sequential:
@@ -54,17 +55,6 @@ def test_nested_and_same_agree_with_a_loop_over_positions(pairs):
     assert first.nested_in(both) == first.same_as(both)
 
 
-def test_density_ignores_biases_and_live_includes_them():
-    weight = torch.zeros(2, 5, dtype=torch.bool)
-    weight[0, :3] = True
-    mask = Mask({"fc1.weight": weight, "fc1.bias": torch.tensor([True, True])})
-    assert mask.density == 0.3
-    assert mask.live == 5
-    without = Mask({"fc1.weight": weight, "fc1.bias": torch.tensor([False, True])})
-    assert without.density == 0.3
-    assert without.live == 4
-
-
 def test_dense_keeps_every_parameter():
     model = network(7, 4, 3)
     mask = Mask.dense(model)
@@ -74,33 +64,29 @@ def test_dense_keeps_every_parameter():
 
 
 def test_masks_of_other_parameters_are_neither_nested_nor_the_same():
-    one = Mask({"a": torch.tensor([True])})
-    other = Mask({"b": torch.tensor([True])})
+    one, other = Mask({"a": torch.tensor([True])}), Mask({"b": torch.tensor([True])})
     assert not one.nested_in(other)
     assert not one.same_as(other)
 
 
-def test_changing_the_input_afterwards_changes_no_mask():
+def test_a_mask_cannot_be_changed():
     tensor = torch.ones(3, 2, dtype=torch.bool)
     tensors = {"w": tensor}
     mask = Mask(tensors)
     tensor[0, 0] = False
     tensors["v"] = tensor
+    mask["w"][0, 1] = False
     assert mask.live == 6
     assert list(mask) == ["w"]
-
-
-def test_has_no_item_assignment():
-    mask = Mask({"w": torch.ones(2, 2, dtype=torch.bool)})
     with pytest.raises(TypeError):
-        mask["w"] = torch.zeros(2, 2, dtype=torch.bool)
+        mask["w"] = tensor
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_other_dtypes_are_refused(dtype):
-    with pytest.raises(InputError) as error:
-        Mask({"fine": torch.ones(2, dtype=torch.bool), "w": torch.ones(2, 2, dtype=dtype)})
-    assert str(error.value) == f"mask w: dtype is {dtype}, expected torch.bool"
+def test_other_dtypes_are_refused():
+    assert (
+        refused(Mask, {"fine": torch.ones(2, dtype=torch.bool), "w": torch.ones(2, 2, dtype=torch.uint8)})
+        == "mask w: dtype is torch.uint8, expected torch.bool"
+    )
 
 
 def test_apply_zeroes_pruned_values_whatever_they_were_and_no_other():
@@ -142,18 +128,10 @@ def test_apply_refuses_a_misfit_before_it_changes_anything():
 )
 def test_misfits_are_named(shapes, message):
     mask = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()})
-    with pytest.raises(InputError) as error:
-        mask.check_fits(network(4, 3))
-    assert str(error.value) == message
+    assert refused(lambda: mask.check_fits(network(4, 3))) == message
 
 
 def test_fits_in_any_order_of_names():
     mask = Mask({"0.bias": torch.ones(3, dtype=torch.bool), "0.weight": torch.ones(3, 4, dtype=torch.bool)})
     mask.check_fits(network(4, 3))
     assert mask.same_as(Mask.dense(network(4, 3)))
-
-
-def test_changing_an_item_changes_no_mask():
-    mask = Mask({"w": torch.ones(2, 2, dtype=torch.bool)})
-    mask["w"][0, 0] = False
-    assert mask.live == 4

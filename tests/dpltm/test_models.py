@@ -1,5 +1,6 @@
 """Networks by name: shapes, initialisation, what they compute, and bad names."""
 
+import itertools
 import math
 import random
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, build, for_tables, renamed, resolve
+from refusals import refused
 
 
 def filled(spec: ModelSpec, seed: int = 3) -> torch.nn.Sequential:
@@ -75,18 +77,11 @@ def test_as_many_parameters_as_where_they_come_from():
 @pytest.mark.parametrize(
     ("text", "features"),
     [
-        *(("mlp", 4), ("mlp:5", 1), ("mlp:3,1,9,2", 9), ("mlp:project6,5", 4), ("mlp:project6", 4)),
-        *(
-            ("cnn:14x14x1", 196),
-            ("cnn:28x28x1:7,20,15", 784),
-            ("cnn:14x14x1:4096,1,4", 196),
-            ("cnn:16x30x2:1,6,3", 960),
-        ),
-        *(("mlp-tanh:30,20", 64), ("mlp-tanh:project8,30", 64), ("cnn-tanh:28x28x1:3,4,5", 784)),
+        *(("mlp", 4), ("mlp:3,1,9,2", 9), ("mlp:project6,5", 4), ("mlp:project6", 4), ("mlp-tanh:project8,30", 64)),
+        *(("cnn:14x14x1", 196), ("cnn:16x30x2:1,6,3", 960), ("cnn-tanh:28x28x1:3,4,5", 784)),
         *(("embed:50", 7), ("embed-tanh:50:8,5,4", 7), ("embed-pad:50:8,5,4", 7), ("embed-pad-tanh:50", 7)),
         *(("lstm:5x3", 15), ("lstm:5x3:7", 15), ("lstm:50", 7), ("gru:50:8,5", 7), ("gru:1x1:1", 1)),
-        *(("latent:6x9x1", 54), ("latent-tanh:28x28x1:3,4,5", 784), ("latent:10x13x3", 390)),
-        *(("latent:10x13x3:3,4,5", 390), ("latent:10x13x1:3,4,5,6,7", 130)),
+        *(("latent:6x9x1", 54), ("latent:10x13x3:3,4,5", 390), ("latent-tanh:10x13x1:3,4,5,6,7", 130)),
     ],
 )
 def test_a_network_has_the_shapes_of_its_name_and_the_name_of_its_shapes(text, features):
@@ -104,7 +99,7 @@ def side(length: int) -> int:
     return length
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.integers(12, 40),
     st.integers(12, 40),
@@ -154,22 +149,22 @@ def test_the_seed_decides_everything():
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True) if a.ndim == 2)
     assert not torch.equal(first[0].flatten()[:15], first[2].flatten()[:15]), "layers share their draws"
+    assert not any(bool(value.any()) for value in build(ModelSpec("mlp", 5, 3), 7).parameters()), (
+        "a single one is zero"
+    )
 
 
 @pytest.mark.parametrize("seed", [None, 0])
 def test_global_random_state_is_neither_read_nor_changed(seed):
-    spec = ModelSpec("mlp:8", 5, 3)
-    torch.manual_seed(1)
-    random.seed(1)
-    before, python_before = torch.get_rng_state(), random.getstate()
-    numpy_before = np.random.get_state()[1].copy()
-    first = build(spec, seed)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert random.getstate() == python_before
-    assert np.array_equal(np.random.get_state()[1], numpy_before)
-    torch.manual_seed(2)
+    before = []
+    for number in (1, 2):
+        torch.manual_seed(number)
+        state = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+        before.append(list(build(ModelSpec("mlp:8", 5, 3), seed).parameters()))
+        assert torch.equal(torch.get_rng_state(), state[0])
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]
     if seed is not None:
-        assert all(torch.equal(a, b) for a, b in zip(first.parameters(), build(spec, seed).parameters(), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(*before, strict=True))
 
 
 # What they compute
@@ -194,35 +189,27 @@ def test_linear_layers_with_an_activation_between_and_none_behind_a_projection_o
 def test_it_computes_two_convolutions_with_maxima_on_images_that_come_channels_last():
     """Three channels, not square, against one convolution at a time on records that were put in order by hand."""
     height, width, channels = 21, 30, 3
-    spec = ModelSpec("cnn:21x30x3", height * width * channels, 7)
-    model = build(spec, 2)
-    generator = torch.Generator().manual_seed(3)
+    model = filled(ModelSpec("cnn:21x30x3", height * width * channels, 7))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / parameter[0].numel() ** 0.5)
-    x = torch.randn(5, spec.features, generator=generator)
+            parameter /= parameter[0].numel() ** 0.5
+    x = torch.randn(5, height * width * channels, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     values = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    image = torch.empty(5, channels, height, width)
-    for row in range(height):
-        for column in range(width):
-            for channel in range(channels):
-                image[:, channel, row, column] = x[:, (row * width + column) * channels + channel]
-    padded = functional.pad(image, (3, 3, 3, 3))
-    first = functional.conv2d(padded, values["conv1.weight"], values["conv1.bias"], stride=2).clamp_min(0)
-    first = torch.maximum(first[..., :-1, :], first[..., 1:, :])
-    first = torch.maximum(first[..., :-1], first[..., 1:])
-    second = functional.conv2d(first, values["conv2.weight"], values["conv2.bias"], stride=2).clamp_min(0)
-    second = torch.maximum(second[..., :-1, :], second[..., 1:, :])
-    second = torch.maximum(second[..., :-1], second[..., 1:])
-    units = (second.reshape(5, -1) @ values["fc1.weight"].T + values["fc1.bias"]).clamp_min(0)
+    image = torch.empty(5, channels, height, width, dtype=torch.float64)
+    for row, column, channel in itertools.product(range(height), range(width), range(channels)):
+        image[:, channel, row, column] = x[:, (row * width + column) * channels + channel]
+    image = functional.pad(image, (3, 3, 3, 3))
+    for name in ("conv1", "conv2"):
+        image = functional.conv2d(image, values[f"{name}.weight"], values[f"{name}.bias"], stride=2).clamp_min(0)
+        image = torch.maximum(image[..., :-1, :], image[..., 1:, :])
+        image = torch.maximum(image[..., :-1], image[..., 1:])
+    units = (image.reshape(5, -1) @ values["fc1.weight"].T + values["fc1.bias"]).clamp_min(0)
     expected = units @ values["fc2.weight"].T + values["fc2.bias"]
     assert (expected < 0).any(), "outputs of both signs are needed to tell that no ReLU follows"
-    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(x), expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "features"), [("mlp-tanh:30,20", 64), ("mlp-tanh:project8,30", 64), ("cnn-tanh:28x28x1:3,4,5", 784)]
-)
+@pytest.mark.parametrize(("text", "features"), [("mlp-tanh:project8,30", 64), ("cnn-tanh:28x28x1:3,4,5", 784)])
 def test_tanh_networks_are_the_same_but_for_it(text, features):
     relu, tanh = (build(ModelSpec(name, features, 10), 4) for name in (text.replace("-tanh", ""), text))
     assert [(name, value.tolist()) for name, value in relu.named_parameters()] == [
@@ -231,31 +218,6 @@ def test_tanh_networks_are_the_same_but_for_it(text, features):
     kinds = [type(layer).__name__ for layer in relu]
     assert [type(layer).__name__ for layer in tanh] == [kind.replace("ReLU", "Tanh") for kind in kinds]
     assert "Tanh" in {type(layer).__name__ for layer in tanh}
-    spec = ModelSpec(text, features, 10)
-    assert renamed(spec, spec.shapes()) == spec
-
-
-def test_a_single_layer_starts_at_zero():
-    model = build(ModelSpec("mlp", 12, 3), 7)
-    assert not any(bool(value.any()) for value in model.parameters())
-    assert bool(build(ModelSpec("mlp:4", 12, 3), 7).fc1.weight.all())
-
-
-@pytest.mark.parametrize(("kind", "gates"), [("lstm", 4), ("gru", 3)])
-def test_shapes_of_recurrent_networks(kind, gates):
-    of_vectors = {
-        "recurrent.weight_ih_l0": (gates * 32, 9),
-        "recurrent.weight_hh_l0": (gates * 32, 32),
-        "recurrent.bias_ih_l0": (gates * 32,),
-        "recurrent.bias_hh_l0": (gates * 32,),
-        "fc1.weight": (6, 32),
-        "fc1.bias": (6,),
-    }
-    assert ModelSpec(f"{kind}:128x9", 1152, 6).shapes() == of_vectors
-    of_words = ModelSpec(f"{kind}:50:8,5", 7, 6).shapes()
-    assert of_words["table.weight"] == (50, 8)
-    assert of_words["recurrent.weight_ih_l0"] == (gates * 5, 8)
-    assert list(of_words) == ["table.weight", *of_vectors]
 
 
 @pytest.mark.parametrize("kind", ["embed", "embed-pad"])
@@ -330,15 +292,9 @@ def test_which_networks_take_which_tables():
     ("text", "shape", "tables", "full"),
     [
         ("cnn", (28, 28), (), "cnn:28x28x1"),
-        ("cnn", (28, 28, 1), (), "cnn:28x28x1"),
-        ("cnn", (20, 32, 3), (), "cnn:20x32x3"),
         ("cnn:20x32x3", (1920,), (), "cnn:20x32x3"),
         ("mlp:300,100", (28, 28), (), "mlp:300,100"),
-        ("mlp", (5,), (), "mlp"),
-        ("lenet", (28, 28), (), "lenet"),
         ("embed", (256,), (10_000,), "embed:10000"),
-        ("embed-tanh", (256,), (50,), "embed-tanh:50"),
-        ("embed-pad", (256,), (50,), "embed-pad:50"),
         ("embed-pad-tanh", (256,), (50,), "embed-pad-tanh:50"),
         ("embed:50:3", (256,), (50,), "embed:50:3"),
         ("lstm", (128, 9), (), "lstm:128x9"),
@@ -371,9 +327,7 @@ IN_TABLES = "records that hold positions in several tables"
     ],
 )  # fmt: skip
 def test_data_that_a_name_does_not_fit(text, shape, tables, message):
-    with pytest.raises(InputError) as error:
-        resolve(text, shape, tables)
-    assert str(error.value) == f"`model` {text}: {message}"
+    assert refused(resolve, text, shape, tables) == f"`model` {text}: {message}"
 
 
 MANY = ",".join("1" * 101)
@@ -402,90 +356,60 @@ SEQUENCES = (
 )
 GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
 NAMES = [
-    *((text, KNOWN) for text in ("", "CNN", "cnn 28x28x1", "MLP:3", "mlp3", "mlp 3", "lenet:300,100")),
-    *((text, KNOWN) for text in ("mlp-tan:3", "-tanh", "mlp-tanh-tanh:3", "tanh:3")),
+    *(
+        (text, KNOWN)
+        for text in ("", "CNN", "mlp3", "mlp 3", "lenet:300,100", "mlp-tan:3", "-tanh", "mlp-tanh-tanh:3")
+    ),
     *((f"mlp:{rest}", WIDTHS) for rest in ("0", "-3", "3,", "3,,4", "x", "3.5", "100001", "3-tanh", MANY)),
-    *(
-        (f"mlp:project{rest}", PROJECTIONS)
-        for rest in ("", "0,3", "-1,3", "064,3", " 64,3", "64,", "100001", "9999999999")
-    ),
-    *(
-        (f"mlp:{rest}", PROJECTIONS)
-        for rest in ("300,project64", "project64,project32", "projectproject6", "64project,3")
-    ),
-    *((f"mlp:project64,{rest}", PROJECTIONS) for rest in ("3\n", MANY)),
-    *(
-        (f"cnn{rest}", SIZES)
-        for rest in ("", ":", ":28x28", ":28x28x", ":28x28x1x1", ":28X28x1", ":28,28,1", ":028x28x1")
-    ),
+    *((f"mlp:project{rest}", PROJECTIONS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "100001", "64,3\n")),
+    *((f"mlp:{rest}", PROJECTIONS) for rest in ("300,project64", "projectproject6", "64project,3")),
+    *((f"cnn{rest}", SIZES) for rest in ("", ":", ":28x28", ":28x28x1x1", ":28X28x1", ":28,28,1", ":028x28x1")),
     *((f"cnn:{rest}", SIZES) for rest in ("-28x28x1", "28x28x0", "10000x28x1", "28x28x1\n", "28x28x\u0661")),
-    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("", "7", "7,20", "7,20,15,3", "7,20,", "0,20,15", "7,4097,15")),
-    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("7,20,99999999999999999999", "7,020,15", "7, 20,15", "-7,20,15")),
-    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("7,20,1.5", "7,20,15\n", "7,20,15:3", "7x20x15", "\u0667,20,15")),
-    *((f"embed{rest}", TABLE) for rest in ("", ":", ":0", ":50:", ":50:8,", ":50:0", ":50:4097", ":50x8", ":50:8\n")),
-    *((f"embed:{rest}", TABLE) for rest in ("123456789", "\u0665", f"50:{MANY}")),
+    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("", "7,20", "7,20,15,3", "0,20,15", "7,4097,15", "7,020,15")),
+    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("-7,20,15", "7,20,1.5", "7,20,15\n", "7,20,15:3", "\u0667,20,15")),
+    *((f"embed{rest}", TABLE) for rest in ("", ":0", ":50:", ":50:0", ":50:4097", ":50x8", ":50:8\n", f":50:{MANY}")),
     *((f"gru{rest}", SEQUENCES) for rest in ("", ":", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
-    *(
-        (f"latent:28x28x1:{rest}", LATENT)
-        for rest in ("", "3", "3,4", "3,4,5,6", "3,4,5,6,7,8", "3,4,0", "3,4,4097", "3,4,5\n")
-    ),
-    *(
-        (f"{kind}-tanh:128x9", f"{{!r}}: the gates of {kind} are bounded as they are; leave -tanh out")
-        for kind in ("lstm", "gru")
-    ),
+    *((f"latent:28x28x1:{rest}", LATENT) for rest in ("", "3,4", "3,4,5,6", "3,4,0", "3,4,4097", "3,4,5\n")),
+    *((f"{kind}-tanh:128x9", GATES.replace("KIND", kind)) for kind in ("lstm", "gru")),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), NAMES)
 def test_names_of_no_network(text, message):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, 784, 10)
-    assert str(error.value) == "`model`: " + message.format(text)
+    assert refused(ModelSpec, text, 784, 10) == "`model`: " + message.format(text)
 
 
 @pytest.mark.parametrize(
     ("text", "features", "message"),
     [
-        *(
-            ("cnn:28x28x1", features, f"such images have 784 features, but the records have {features}")
-            for features in (783, 785, 28, 784 * 3)
-        ),
-        ("latent:28x28x1", 783, "such images have 784 features, but the records have 783"),
+        ("cnn:28x28x1", 783, "such images have 784 features, but the records have 783"),
         ("lstm:128x9", 1151, "such sequences have 1152 features, but the records have 1151"),
-        *((f"cnn:{size}", 784, "images must be at least 14 x 14") for size in ("13x28x1", "28x13x1", "1x1x1")),
+        *((f"cnn:{size}", 784, "images must be at least 14 x 14") for size in ("13x28x1", "28x13x1")),
         *((f"latent:{size}", 30, "images must be at least 6 x 6") for size in ("5x6x1", "6x5x1")),
         *((f"latent:{size}", 270, "images must be at least 10 x 10") for size in ("9x10x3", "10x9x3")),
         ("latent:10x9x1:1,1,1,1,1", 90, "images must be at least 10 x 10"),
     ],
 )
 def test_other_records_than_a_network_takes(text, features, message):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, features, 10)
-    assert str(error.value) == f"`model`: {text}: {message}"
+    assert refused(ModelSpec, text, features, 10) == f"`model`: {text}: {message}"
 
 
-@pytest.mark.parametrize("size", [0, -1, 100_001, True, 2.0, "3"])
+@pytest.mark.parametrize("size", [0, 100_001, True, 2.0])
 @pytest.mark.parametrize("name", ["features", "classes"])
-@pytest.mark.parametrize("text", ["mlp:3", "cnn:28x28x1"])
-def test_bad_sizes(text, name, size):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, **{"features": 784, "classes": 3, name: size})
-    assert str(error.value) == f"model {text}: {name} {size!r} is not between 1 and 100000"
+def test_bad_sizes(name, size):
+    assert (
+        refused(ModelSpec, "mlp:3", **{"features": 784, "classes": 3, name: size})
+        == f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+    )
 
 
 def test_networks_too_large_for_memory_are_refused():
     """And names that are too long before they are read."""
-    with pytest.raises(InputError) as error:
-        ModelSpec("mlp:" + "1," * 5_000_000, 4, 3)
-    assert str(error.value) == (
+    assert refused(ModelSpec, "mlp:" + "1," * 5_000_000, 4, 3) == (
         "`model`: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
     )
-    with pytest.raises(InputError) as error:
-        ModelSpec("mlp:100000", 100_000, 2)
-    assert str(error.value) == (
+    assert refused(ModelSpec, "mlp:100000", 100_000, 2) == (
         "`model`: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
     )
-    longest = "mlp:project100000," + ",".join(["100000"] * 100)
-    for text, features in ((longest, 4), ("cnn:100x100x1:4096,4096,4096", 10_000)):
-        with pytest.raises(InputError, match="weights, more than the 500,000,000 that are taken"):
-            ModelSpec(text, features, 10)
+    with pytest.raises(InputError, match="weights, more than the 500,000,000 that are taken"):
+        ModelSpec("cnn:100x100x1:4096,4096,4096", 10_000, 10)

@@ -83,11 +83,6 @@ def test_uniform_uses_every_bit_of_the_grid():
     assert stats.kstest((index + 0.5) / 2**20, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_uniform_count(count):
-    assert uniform(FastSource(3), count).shape == (count,)
-
-
 # Gaussian.
 
 
@@ -120,10 +115,10 @@ def test_gaussian_halves_are_independent():
     assert stats.kstest(angle, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
-def test_gaussian_counts(count):
+@pytest.mark.parametrize("count", [0, 1, 2, 11])
+def test_as_many_values_as_asked_for(count):
     values = gaussian(FastSource(6), count)
-    assert values.shape == (count,)
+    assert values.shape == uniform(FastSource(3), count).shape == (count,)
     assert len(set(values.tolist())) == count
 
 
@@ -151,15 +146,6 @@ def test_gaussian_reaches_beyond_eight():
 # Sources.
 
 
-@pytest.mark.parametrize("source", [SecureSource(), FastSource(), FastSource(0)])
-def test_sources_yield_bytes(source):
-    assert source.random_bytes(0) == b""
-    first, second = source.random_bytes(33), source.random_bytes(33)
-    assert isinstance(first, bytes)
-    assert len(first) == len(second) == 33
-    assert first != second
-
-
 def test_secure_source_is_the_cryptographic_one(monkeypatch):
     monkeypatch.setattr(ssl, "RAND_bytes", lambda count: b"\x07" * count)
     assert SecureSource().random_bytes(3) == b"\x07\x07\x07"
@@ -177,10 +163,6 @@ def test_a_forked_process_draws_other_bytes():
     assert os.read(read, 32) != mine
     os.close(read)
     os.close(write)
-
-
-def test_secure_sources_share_nothing():
-    assert SecureSource().random_bytes(32) != SecureSource().random_bytes(32)
 
 
 def test_fast_source_repeats_only_with_a_seed():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpltm.data.ratings import ABSENT, MAX_TABLE
-from dpltm.errors import InputError
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve
 from dpltm.training import cross_entropy, user_cross_entropy
+from refusals import refused
 
 
 def test_shapes_by_hand():
@@ -65,14 +65,12 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 @pytest.mark.parametrize(
     "text",
     [
-        *("ncf:", "ncf:3", "ncf:0x3", "ncf:3x0", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3x4:5,6,7"),
-        *("ncf:3X4", "ncf:1000001x4", "ncf:3x1000001", "ncf:99999999x1:1,1"),  # the last would take a gigabyte
+        *("ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4"),
+        *("ncf:1000001x4", "ncf:3x1000001"),
     ],
 )
 def test_bad_sizes(text):
-    with pytest.raises(InputError) as error:
-        ModelSpec(text, 2, 5)
-    assert str(error.value) == (
+    assert refused(ModelSpec, text, 2, 5) == (
         f"`model`: {text!r}: say the numbers of users and items, up to 1,000,000, and the widths of both kinds of vectors,"
         " up to 4096, if they are others than the usual ones, as in ncf:6040x3952:5,10"
     )
@@ -94,9 +92,7 @@ def test_tables_are_as_large_as_those_of_files():
     ],
 )  # fmt: skip
 def test_what_is_no_network_for_ratings(make, message):
-    with pytest.raises(InputError) as error:
-        make()
-    assert str(error.value).startswith(message)
+    assert refused(make).startswith(message)
 
 
 def test_the_loss_of_a_user_is_the_mean_over_what_is_there():

@@ -1,5 +1,6 @@
 """Phase 2: probabilities by enumeration, draws against them, sensitivities and the privacy inequality by brute force."""
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.errors import InputError
 from dpltm.noise import FastSource
 from dpltm.selection import (
     SelectionPlan,
@@ -20,6 +20,7 @@ from dpltm.selection import (
     permute_and_flip_probabilities,
     smallest_within,
 )
+from refusals import refused
 
 PAPER_DENSITIES = tuple(0.7**round_ for round_ in range(1, 16))
 PROBABILITIES = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
@@ -78,22 +79,10 @@ def test_permute_and_flip_of_two_by_hand():
     assert permute_and_flip_probabilities(np.array([3.0, 2.3]), 1.0) == pytest.approx([1 - p / 2, p / 2])
 
 
-@given(some_scores, exponents)
-def test_permute_and_flip_is_never_worse(scores, exponent):
-    """McKenna and Sheldon 2020, Theorem 2: its expected score is at least the exponential mechanism's."""
-    flip = permute_and_flip_probabilities(scores, exponent) @ scores
-    assert flip >= exponential_probabilities(scores, exponent) @ scores - 1e-9
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
-@pytest.mark.parametrize("count", [1, 2, 15, 30])
+@pytest.mark.parametrize("count", [1, 2, 15, 100])
 def test_equal_scores_are_drawn_evenly(mechanism, count):
-    assert PROBABILITIES[mechanism](np.full(count, 0.3), 40.0) == pytest.approx([1 / count] * count, rel=1e-9)
-
-
-@pytest.mark.parametrize("count", [50, 100])
-def test_permute_and_flip_probabilities_of_many(count):
-    assert permute_and_flip_probabilities(np.zeros(count), 1.0) == pytest.approx([1 / count] * count, rel=1e-6)
+    assert PROBABILITIES[mechanism](np.full(count, 0.3), 40.0) == pytest.approx([1 / count] * count, rel=1e-6)
 
 
 # Golden values, docs/privacy-model.md section 3.3: C_i = 0.7^i, A = 0.97, nu = 50, eps1 = 0.1.
@@ -276,11 +265,6 @@ def test_below_nu_2_the_paper_rule_truly_costs_more():
     assert 2 * plan.eps1 < worst_ratio(plan, list(itertools.product(corners, repeat=2))) <= plan.certified_epsilon
 
 
-@given(st.floats(0.01, 10), st.floats(0.01, 1), st.sampled_from(["product", "additive"]))
-def test_exact_rule_certifies_eps1(eps1, density, score):
-    assert SelectionPlan(eps1, (density,), 10, score=score, nu=0.3).certified_epsilon == eps1
-
-
 def test_only_monotone_scores_drop_the_factor_2():
     def exponent(score, adjacency):
         return SelectionPlan(1.0, (0.5,), 100, score=score, adjacency=adjacency, nu=4.0).exponent
@@ -299,11 +283,11 @@ DRAWN = {
 }
 
 
-def drawn(name, mechanism, count=20_000):
+@functools.cache
+def drawn(name, mechanism, count=8_000):
     """The plan, its scores, and how often each candidate wins."""
     options, correct = DRAWN[name]
-    plan = SelectionPlan(records=100, mechanism=mechanism, **options)
-    source = FastSource(21)
+    plan, source = SelectionPlan(records=100, mechanism=mechanism, **options), FastSource(21)
     wins = Counter(draw(plan, np.array(correct), source) for _ in range(count))
     return plan, plan.scores(np.array(correct)), np.array([wins[index] for index in range(len(correct))])
 
@@ -326,25 +310,12 @@ def test_the_draws_tell_the_mechanisms_apart(name):
 
 
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
-def test_one_candidate_wins(mechanism):
-    assert draw(SelectionPlan(0.1, (0.5,), 10, mechanism=mechanism), np.array([3]), FastSource(1)) == 0
-
-
-@pytest.mark.parametrize("mechanism", PROBABILITIES)
-@pytest.mark.parametrize(
-    ("eps1", "correct"), [(1e3, (10**9, 10**9 - 10**6, 3)), (1e6, (10**9, 10**9 - 10**6, 3)), (1e6, (90, 80, 3))]
-)
+@pytest.mark.parametrize(("eps1", "correct"), [(1e3, (10**9, 10**9 - 10**6, 3)), (1e6, (90, 80, 3))])
 def test_a_huge_epsilon_draws_the_best(mechanism, eps1, correct):
     """Without overflow (warnings are errors): the best of the scores, whatever their size."""
     plan = SelectionPlan(eps1, (0.5, 0.3, 0.1), 10, score="additive", lam=1.0, mechanism=mechanism)
     assert probabilities(plan, correct).tolist() == [1, 0, 0]
     assert draw(plan, np.array(correct), FastSource(1)) == 0
-
-
-@pytest.mark.parametrize("mechanism", PROBABILITIES)
-def test_a_tiny_epsilon_draws_evenly(mechanism):
-    plan = SelectionPlan(1e-12, (0.5, 0.3, 0.1), 10, mechanism=mechanism)
-    assert probabilities(plan, (10, 0, 3)) == pytest.approx([1 / 3] * 3, rel=1e-9)
 
 
 class LastPoint:
@@ -355,9 +326,12 @@ class LastPoint:
 
 
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
-def test_the_last_random_number_still_draws_a_candidate(mechanism):
-    plan = SelectionPlan(0.1, (0.7, 0.49), 100, mechanism=mechanism)
-    assert draw(plan, np.array([50, 50]), LastPoint()) in (0, 1)
+def test_at_the_borders_a_candidate_is_drawn_as_well(mechanism):
+    """At a tiny epsilon evenly; from a single one; and with the last random number."""
+    tiny = SelectionPlan(1e-12, (0.5, 0.3, 0.1), 10, mechanism=mechanism)
+    assert probabilities(tiny, (10, 0, 3)) == pytest.approx([1 / 3] * 3, rel=1e-9)
+    assert draw(SelectionPlan(0.1, (0.5,), 10, mechanism=mechanism), np.array([3]), FastSource(1)) == 0
+    assert draw(SelectionPlan(0.1, (0.7, 0.49), 100, mechanism=mechanism), np.array([50, 50]), LastPoint()) in (0, 1)
 
 
 # DPLTM's rule for public data.
@@ -383,11 +357,8 @@ def test_smallest_within_by_search(tickets, dense, tolerance, most):
     ("tolerance", "most", "expected"),
     [
         (0.01, 1.0, 2),  # the sparsest that is close enough, not the most accurate
-        (0.0, 1.0, 1),
-        (0.5, 1.0, 3),
         (0.01, 0.3, 2),  # at the limit is within it
         (0.01, 0.29, None),
-        (0.5, 0.29, 3),
     ],
 )
 def test_smallest_within(tolerance, most, expected):
@@ -407,28 +378,22 @@ GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
             for value in (0, -0.1, math.nan, math.inf)
         ],
         ({"eps1": 1.1e6}, "`eps1`: 1.1e+06 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
-        ({"eps1": 1e308}, "`eps1`: 1e+308 is above 1e+06, which protects nothing; 0.1 is DPLTM's"),
         ({"densities": ()}, "select: the ticket set holds no pruned ticket to draw from"),
-        *[
-            ({"densities": (0.5, value)}, "select: a density outside (0, 1]")
-            for value in (0.0, -0.1, 1.0001, math.nan, math.inf)
-        ],
-        *[({"records": value}, f"`records`: {value} is not a positive whole number") for value in (0, -5)],
+        *[({"densities": (0.5, value)}, "select: a density outside (0, 1]") for value in (0.0, 1.0001, math.nan)],
+        ({"records": 0}, "`records`: 0 is not a positive whole number"),
         *[
             ({"nu": value}, f"`nu`: {value} is not a number >= 0; 50 is DPLTM's")
             for value in (-1.0, math.nan, math.inf)
         ],
         *[({"lam": value}, f"`lam`: {value} is not a number >= 0") for value in (-0.01, math.nan, math.inf)],
-        (
-            {"fixed_predictors": False},
-            "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
-            " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
-        ),
-        (
-            {"fixed_predictors": False, "score": "additive"},
-            "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
-            " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
-        ),
+        *[
+            (
+                {"fixed_predictors": False, "score": score},
+                "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
+                " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
+            )
+            for score in ("product", "additive")
+        ],
         *[
             (
                 {"rule": "paper", "score": "additive", "fixed_predictors": fixed},
@@ -447,19 +412,19 @@ GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
     ],
 )
 def test_bad_plan(change, message):
-    with pytest.raises(InputError) as caught:
-        SelectionPlan(**(GOOD | change))
-    assert str(caught.value) == message
+    assert refused(SelectionPlan, **(GOOD | change)) == message
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_counts_for_other_candidates(count):
-    with pytest.raises(InputError) as caught:
-        draw(SelectionPlan(**GOOD), np.zeros(count, dtype=int), FastSource(1))
-    assert str(caught.value) == f"Expected 2 counts, one for each candidate, got {count}"
+    assert (
+        refused(draw, SelectionPlan(**GOOD), np.zeros(count, dtype=int), FastSource(1))
+        == f"Expected 2 counts, one for each candidate, got {count}"
+    )
 
 
 def test_borders_of_a_good_plan():
     """Density 1, no weight on density, one record: all legal."""
-    assert SelectionPlan(5e-324, (1.0,), 1, nu=0.0).sensitivity == 1
+    least = SelectionPlan(5e-324, (1.0,), 1, nu=0.0)
+    assert (least.sensitivity, least.certified_epsilon) == (1, 5e-324)
     assert SelectionPlan(1.0, (1.0,), 1, score="additive", lam=0.0, nu=1.0).sensitivity == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +15,9 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor
 
 from dpltm import synthetic
-from dpltm.data import load, scale
-from dpltm.errors import InputError
 from dpltm.noise import FastSource
 from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
+from refusals import refused
 
 FEATURES, CLASSES = 4, 3
 HOSTILE = torch.tensor(
@@ -100,7 +98,7 @@ def test_no_record_adds_more_than_the_sensitivity(x, y):
     assert squared_distance(whole, first) <= Fraction(SENSITIVITY) ** 2
 
 
-@pytest.mark.parametrize("features", [1, 2, 64, 784, 3072])
+@pytest.mark.parametrize("features", [1, 64, 3072])
 def test_directions_of_many_features_are_whole_and_short(features):
     generator = torch.Generator().manual_seed(features)
     x = torch.cat([torch.randn(50, features, generator=generator), torch.ones(1, features), torch.eye(features)[:1]])
@@ -111,14 +109,9 @@ def test_directions_of_many_features_are_whole_and_short(features):
     assert squares.min() > 0.99 * 4**synthetic.BITS
 
 
-def test_float64_records_of_any_size():
+def test_float64_records_of_any_size_count_and_labels_that_are_no_class_add_nothing():
     x = torch.tensor([[1e-320, 0.0], [1e308, 1e308], [5e-324, 1e308]], dtype=torch.float64)
-    assert torch.equal(
-        noiseless(x, torch.zeros(3, dtype=torch.int64), 1).counts, torch.tensor([3.0], dtype=torch.float64)
-    )
-
-
-def test_labels_that_are_no_class_add_nothing():
+    assert noiseless(x, torch.zeros(3, dtype=torch.int64), 1).counts.tolist() == [3.0]
     x = torch.ones(3, 2)
     assert same(noiseless(x, torch.tensor([-1, 3, 1])), noiseless(x[:1], torch.tensor([1])))
 
@@ -144,27 +137,25 @@ def test_sums_are_exact_in_any_order_and_grouping():
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(synthetic.ROWS + 500, 9, generator=generator)
     y = torch.randint(0, CLASSES, (len(x),), generator=generator)
-    order = torch.randperm(len(x), generator=generator)
-    whole = noiseless(x, y)
+    order, whole = torch.randperm(len(x), generator=generator), noiseless(x, y)
     assert same(whole, noiseless(x[order], y[order]))
     parts = [noiseless(x[:1234], y[:1234]), noiseless(x[1234:], y[1234:])]
-    assert same(
-        whole, Moments(*(sum(getattr(part, name) for part in parts) for name in ("counts", "sums", "second")), 0.0)
-    )
+    sums = (sum(getattr(part, name) for part in parts) for name in ("counts", "sums", "second"))
+    assert same(whole, Moments(*sums, 0.0))
 
 
 @pytest.fixture(scope="module")
 def noise_draws() -> tuple[Moments, Tensor]:
     """Releases of no records at all: nothing but noise, ``(draws, coordinates)``, upper triangle last."""
     x, y, source = torch.zeros(0, 9), torch.zeros(0, dtype=torch.int64), FastSource(8)
-    draws = [release_moments(x, y, CLASSES, noise_multiplier=50.0, noise=source) for _ in range(900)]
+    draws = [release_moments(x, y, CLASSES, noise_multiplier=50.0, noise=source) for _ in range(500)]
     upper = torch.triu_indices(9, 9)
     rows = [torch.cat([d.counts, d.sums.flatten(), d.second[upper[0], upper[1]]]) for d in draws]
     assert all(torch.equal(draw.second, draw.second.T) for draw in draws)
     return draws[0], torch.stack(rows)
 
 
-def test_noise_has_the_stated_standard_deviation_on_every_coordinate(noise_draws):
+def test_noise_has_the_stated_deviation_on_every_coordinate_and_they_are_independent(noise_draws):
     first, draws = noise_draws
     upper = torch.triu_indices(9, 9)
     pairs = torch.where(upper[0] == upper[1], math.sqrt(2), 1.0) * first.second_std
@@ -177,10 +168,6 @@ def test_noise_has_the_stated_standard_deviation_on_every_coordinate(noise_draws
     found = draws.std(dim=0)
     assert (found / stated - 1).abs().max() < 4.5 / math.sqrt(2 * len(draws))
     assert (draws.mean(dim=0) / stated).abs().max() < 4.5 / math.sqrt(len(draws))
-
-
-def test_noise_is_independent_between_coordinates(noise_draws):
-    _, draws = noise_draws
     correlations = torch.corrcoef(draws.T) - torch.eye(draws.shape[1])
     assert correlations.abs().max() < 5 / math.sqrt(len(draws))
 
@@ -241,14 +228,7 @@ def test_features_that_tell_no_class_apart_keep_variance_and_covariance():
 
 @pytest.mark.parametrize(
     ("n", "features", "classes", "noise_multiplier"),
-    [
-        (0, 5, 2, 0.0),
-        (0, 64, 10, 60.0),
-        (500, 784, 10, 60.0),
-        (500, 100, 100, 60.0),
-        (500, 64, 2, 2.0**16),
-        (3, 1, 2, 1.0),
-    ],
+    [(0, 5, 2, 0.0), (500, 100, 100, 60.0), (500, 64, 2, 2.0**16), (3, 1, 2, 1.0)],
 )
 @pytest.mark.parametrize("value_range", [(0.0, 1.0), (-1.0, 1.0)])
 def test_records_are_finite_and_in_range_whatever_the_noise(n, features, classes, noise_multiplier, value_range):
@@ -290,21 +270,15 @@ def test_records_depend_on_the_moments_and_the_seed_alone():
         ({"y": torch.zeros(3).long()}, "y: torch.int64 of shape (3,); give one int64 label for each record of x"),
         ({"y": torch.zeros(2)}, "y: torch.float32 of shape (2,); give one int64 label for each record of x"),
         ({"classes": 0}, "classes: 0 is not a positive whole number"),
-        ({"noise_multiplier": -1.0}, "noise_multiplier: -1.0 is not between 0 and 65536"),
-        ({"noise_multiplier": math.nan}, "noise_multiplier: nan is not between 0 and 65536"),
-        ({"noise_multiplier": 65536.5}, "noise_multiplier: 65536.5 is not between 0 and 65536"),
+        *(
+            ({"noise_multiplier": value}, f"noise_multiplier: {value} is not between 0 and 65536")
+            for value in (-1.0, math.nan, 65536.5)
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_query_that_cannot_be_is_refused(change, message):
-    arguments = {
-        "x": torch.zeros(2, 3),
-        "y": torch.zeros(2, dtype=torch.int64),
-        "classes": 2,
-        "noise_multiplier": 1.0,
-    } | change
-    with pytest.raises(InputError) as error:
-        release_moments(**arguments, noise=FastSource(0))
-    assert str(error.value) == message
+    arguments = {"x": torch.zeros(2, 3), "y": torch.zeros(2).long(), "classes": 2, "noise_multiplier": 1.0} | change
+    assert refused(release_moments, **arguments, noise=FastSource(0)) == message
 
 
 @pytest.mark.parametrize(
@@ -316,19 +290,4 @@ def test_a_query_that_cannot_be_is_refused(change, message):
     ],
 )
 def test_a_draw_that_cannot_be_is_refused(records, seed, value_range, message):
-    with pytest.raises(InputError) as error:
-        synthetic_records(noiseless(*grouped(20)), records, seed, value_range=value_range)
-    assert str(error.value) == message
-
-
-def test_mnist_digits_are_told_apart_by_synthetic_ones(data_home: Path):
-    """6,000 records with as much noise for each as all 60,000 have at epsilon 0.05, delta 1e-5; nearest mean."""
-    mnist = load("mnist", home=data_home)
-    x, y = (torch.from_numpy(scale(mnist.train.x[:6000], mnist.bounds)), torch.from_numpy(mnist.train.y[:6000]))
-    moments = release_moments(x, y, 10, noise_multiplier=5.78, noise=FastSource(1))
-    made, labels = synthetic_records(moments, 3000, 0, value_range=(0.0, 1.0))
-    means = torch.stack([made[labels == digit].mean(dim=0) for digit in range(10)])
-    assert mnist.test is not None
-    test = torch.from_numpy(scale(mnist.test.x, mnist.bounds))
-    right = torch.cdist(directions(test), directions(means)).argmin(dim=1) == torch.from_numpy(mnist.test.y)
-    assert right.float().mean() > 0.7
+    assert refused(synthetic_records, noiseless(*grouped(20)), records, seed, value_range=value_range) == message

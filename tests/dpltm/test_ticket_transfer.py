@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.generation import GenerationConfig, Ticket, Tickets, generate, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.ticket_transfer import MODES, one_round, retarget, transfer
+from refusals import refused
 
 SEED = 23
 MLP = ModelSpec("mlp:20,10", 12, 4)
@@ -40,20 +40,13 @@ CASES = {
     "mlp, same": Case(MLP, MLP, frozenset({"fc1", "fc2", "fc3"})),
     "mlp, features": Case(MLP, ModelSpec("mlp:20,10", 30, 4), frozenset({"fc2", "fc3"})),
     "mlp, classes": Case(MLP, ModelSpec("mlp:20,10", 12, 7), frozenset({"fc1", "fc2"})),
-    "mlp, both": Case(MLP, ModelSpec("mlp:20,10", 5, 3), frozenset({"fc2"})),
-    "projection, features": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 4), frozenset({"fc1", "fc2", "fc3"})),
     "projection, both": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 7), frozenset({"fc1", "fc2"})),
-    "cnn, same": Case(GREY, GREY, frozenset({"conv1", "conv2", "fc1", "fc2"})),
-    "cnn, classes": Case(GREY, ModelSpec("cnn:28x28x1", 784, 7), frozenset({"conv1", "conv2", "fc1"})),
     "cnn, to colour": Case(GREY, COLOUR, frozenset({"conv2", "fc2"}), frozenset({"conv1"})),
     "cnn, to grey": Case(COLOUR, GREY, frozenset({"conv2", "fc2"})),
     "cnn, 1 to 4 channels": Case(
         GREY, ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"}), frozenset({"conv1"})
     ),
     "cnn, size": Case(GREY, ModelSpec("cnn:32x32x1", 1024, 10), frozenset({"conv1", "conv2", "fc2"})),
-    "cnn, 3 to 4 channels": Case(
-        ModelSpec("cnn:28x28x3", 2352, 10), ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"})
-    ),
     "narrow cnn, to colour": Case(
         ModelSpec("cnn:28x28x1:7,20,15", 784, 10),
         ModelSpec("cnn:32x32x3:7,20,15", 3072, 5),
@@ -96,74 +89,65 @@ def kept_mask(case: Case, layer: str, old: Mask) -> Tensor:
     return mask.repeat(1, case.after.shapes()[f"{layer}.weight"][1], 1, 1)
 
 
+def check_mask(where: Case, layer: str, mode: str, fresh: str, old: Mask, new: Mask) -> None:
+    """One layer of one round: kept or repeated at its places, shuffled, or as much alive as before."""
+    before, mask = old[f"{layer}.weight"], new[f"{layer}.weight"]
+    assert bool(new[f"{layer}.bias"].all())
+    if layer in where.kept | where.repeated:
+        expected = kept_mask(where, layer, old)
+        assert int(mask.sum()) == int(expected.sum())
+        assert torch.equal(mask, expected) == (mode in ("ticket", "mask-only") or bool(expected.all()))
+        if layer in where.kept and mode in ("shuffled-mask", "random"):
+            # of a random place for every live weight, about as many are hit as the density says
+            share = int(mask.sum()) / mask.numel()
+            spread = (share * share * mask.numel() * (1 - share) ** 2) ** 0.5  # hypergeometric, about
+            assert abs(int((before & mask).sum()) - share * share * mask.numel()) <= 6 * spread + 1
+    elif fresh == "dense":
+        assert bool(mask.all())
+    else:
+        exact = Fraction(int(before.sum()), before.numel()) * mask.numel()
+        assert abs(int(mask.sum()) - exact) <= Fraction(1, 2)
+        assert int(mask.sum()) > 0
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fresh", ["sparse", "dense"])
-def test_masks_of_every_layer_and_round(case, mode, fresh):
+def test_masks_and_weights_of_every_layer_and_what_is_reported_of_them(case, mode, fresh):
     where, tickets = case
+    before = {name: value.clone() for name, value in tickets.theta0.items()}
     result = transfer(tickets, where.after, mode, fresh, SEED)
-    assert [ticket.round for ticket in result.tickets.tickets] == [0, 1, 2, 3]
-    assert result.tickets.spec == where.after
-    for before, after in zip(tickets.tickets, result.tickets.tickets, strict=True):
-        assert {name: tuple(value.shape) for name, value in after.mask.items()} == where.after.shapes()
-        for layer in layers(where.after):
-            mask, old = after.mask[f"{layer}.weight"], before.mask[f"{layer}.weight"]
-            assert bool(after.mask[f"{layer}.bias"].all())
-            if layer in where.kept | where.repeated:
-                expected = kept_mask(where, layer, before.mask)
-                if mode in ("ticket", "mask-only"):
-                    assert torch.equal(mask, expected)
-                else:
-                    assert int(mask.sum()) == int(expected.sum())
-            elif fresh == "dense":
-                assert bool(mask.all())
-            else:
-                exact = Fraction(int(old.sum()), old.numel()) * mask.numel()
-                assert abs(int(mask.sum()) - exact) <= Fraction(1, 2)
-                assert int(mask.sum()) > 0
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fresh", ["sparse", "dense"])
-def test_masks_stay_nested(case, mode, fresh):
-    where, tickets = case
-    rounds = transfer(tickets, where.after, mode, fresh, SEED).tickets.tickets
-    for wider, narrower in itertools.pairwise(rounds):
+    after, new, names = result.tickets, drawn(where.after, SEED), layers(where.after)
+    assert [ticket.round for ticket in after.tickets] == [0, 1, 2, 3]
+    assert after.spec == where.after
+    assert {name: tuple(value.shape) for name, value in after.theta0.items()} == where.after.shapes()
+    for old, ticket in zip(tickets.tickets, after.tickets, strict=True):
+        assert {name: tuple(value.shape) for name, value in ticket.mask.items()} == where.after.shapes()
+        for layer in names:
+            check_mask(where, layer, mode, fresh, old.mask, ticket.mask)
+    for wider, narrower in itertools.pairwise(after.tickets):
         assert narrower.mask.nested_in(wider.mask)
-    assert rounds[0].mask.density == 1
-
-
-@pytest.mark.parametrize("mode", ["shuffled-mask", "random"])
-def test_shuffled_masks_live_elsewhere(case, mode):
-    """Of a random place for every live weight, about as many are hit as the density says; and never all of them."""
-    where, tickets = case
-    result = transfer(tickets, where.after, mode, "sparse", SEED)
-    for before, after in zip(tickets.tickets[1:], result.tickets.tickets[1:], strict=True):
-        for layer in where.kept:
-            old, new = before.mask[f"{layer}.weight"], after.mask[f"{layer}.weight"]
-            if bool(old.all()):  # a projection, which is never pruned
-                assert bool(new.all())
-                continue
-            assert not torch.equal(old, new)
-            n, live = old.numel(), int(old.sum())
-            hit, expected = int((old & new).sum()), live * live / n
-            spread = (live * live / n * (1 - live / n) ** 2) ** 0.5  # hypergeometric, about
-            assert abs(hit - expected) <= 6 * spread + 1
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_weights_of_every_layer(case, mode):
-    where, tickets = case
-    theta0, new = transfer(tickets, where.after, mode, "sparse", SEED).tickets.theta0, drawn(where.after, SEED)
-    assert {name: tuple(value.shape) for name, value in theta0.items()} == where.after.shapes()
-    for layer in layers(where.after):
-        weight, bias = f"{layer}.weight", f"{layer}.bias"
-        if mode in ("mask-only", "random") or layer not in where.kept | where.repeated:
-            assert torch.equal(theta0[weight], new[weight])
-            assert torch.equal(theta0[bias], new[bias])
-            continue
-        assert torch.equal(theta0[bias], tickets.theta0[bias])
-        if layer in where.kept:
-            assert torch.equal(theta0[weight], tickets.theta0[weight])
+    assert after.tickets[0].mask.density == 1
+    assert [row.layer for row in result.layers] == names
+    for row in result.layers:
+        weight, bias = f"{row.layer}.weight", f"{row.layer}.bias"
+        taken = mode in ("ticket", "shuffled-mask") and row.layer in where.kept | where.repeated
+        assert torch.equal(after.theta0[bias], (tickets.theta0 if taken else new)[bias])
+        if not (taken and row.layer in where.repeated):
+            assert torch.equal(after.theta0[weight], (tickets.theta0 if taken else new)[weight])
+        mask = after.tickets[-1].mask[weight]
+        assert (row.before, row.after) == (where.before.shapes()[weight], where.after.shapes()[weight])
+        assert row.density == pytest.approx(int(mask.sum()) / mask.numel(), rel=1e-12)
+        assert (row.weights != "fresh") == taken
+        assert (row.mask == "dense") == (row.density == 1)
+        if row.density < 1:
+            groups = {"kept": where.kept, "repeated": where.repeated}
+            relation = next((word for word, group in groups.items() if row.layer in group), None)
+            said = {"ticket": relation, "mask-only": relation, "shuffled-mask": "shuffled", "random": "random"}[mode]
+            assert row.mask == (said if relation else "random")
+    if after.theta0 is not tickets.theta0:  # nothing to change: the very same weights may come back
+        for value in after.theta0.values():
+            value.fill_(7.0)
+    assert all(torch.equal(value, before[name]) for name, value in tickets.theta0.items())
 
 
 @pytest.mark.parametrize("mode", ["mask-only", "random"])
@@ -191,34 +175,9 @@ def test_random_looks_at_counts_alone():
         assert one.mask.same_as(other.mask)
 
 
-def outputs_of_conv1(weight: Tensor, bias: Tensor, images: Tensor) -> Tensor:
-    return functional.conv2d(images, weight.double(), bias.double(), stride=2, padding=3)
-
-
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_a_grey_image_looks_the_same_in_three_channels(number):
-    """Same conv1 outputs, under the mask, for the image and for the image stacked three times."""
-    tickets = made(GREY)
-    after = transfer(tickets, COLOUR, "ticket", "sparse", SEED).tickets
-    grey = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    before = outputs_of_conv1(
-        tickets.theta0["conv1.weight"] * tickets.tickets[number].mask["conv1.weight"],
-        tickets.theta0["conv1.bias"],
-        grey,
-    )
-    stacked = outputs_of_conv1(
-        after.theta0["conv1.weight"] * after.tickets[number].mask["conv1.weight"],
-        after.theta0["conv1.bias"],
-        grey.expand(-1, 3, -1, -1),
-    )
-    assert torch.allclose(stacked, before, rtol=0, atol=1e-6 * float(before.abs().max()))  # thirds are float32
-    channels = after.theta0["conv1.weight"]
-    for other in (1, 2):  # and no channel is preferred
-        assert torch.equal(channels[:, other], channels[:, 0])
-
-
-def test_the_whole_network_of_three_channels_sees_grey_as_the_grey_one_does():
-    """On images of one size, all layers behind conv1 are kept, so the answers agree, round by round."""
+def test_a_network_of_three_channels_sees_grey_as_the_grey_one_does():
+    """On images of one size all layers behind conv1 are kept, so the answers agree, round by round; and no channel is
+    preferred."""
     tickets = made(GREY)
     target = ModelSpec("cnn:28x28x3", 2352, 10)
     after = transfer(tickets, target, "ticket", "sparse", SEED).tickets
@@ -231,75 +190,41 @@ def test_the_whole_network_of_three_channels_sees_grey_as_the_grey_one_does():
         after.tickets[number].mask.apply(second)
         colour = x.repeat_interleave(3, 1)  # channels last
         assert torch.allclose(second.double()(colour.double()), first.double()(x.double()), rtol=1e-5, atol=1e-6)
+    channels = after.theta0["conv1.weight"]
+    assert torch.equal(channels[:, 1], channels[:, 0])
+    assert torch.equal(channels[:, 2], channels[:, 0])
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("channels", [2, 3])
-def test_several_channels_do_not_become_one(mode, channels):
-    """With masks that differ between channels no single filter computes the same, so the layer is new: of its weights,
-    its bias and the places of its mask nothing is taken over, only how much of it lives."""
-    before = made(ModelSpec(f"cnn:28x28x{channels}", 784 * channels, 10))
+def test_several_channels_do_not_become_one(mode):
+    """With masks that differ between channels no single filter computes the same, so the layer is new: of the places of
+    its mask nothing is taken over."""
+    before = made(ModelSpec("cnn:28x28x3", 2352, 10))
     after = transfer(before, GREY, mode, "sparse", SEED)
     (row,) = (row for row in after.layers if row.layer == "conv1")
     assert (row.mask, row.weights) == ("random", "fresh")
-    new = drawn(GREY, SEED)
-    for name in ("conv1.weight", "conv1.bias"):
-        assert torch.equal(after.tickets.theta0[name], new[name])
     others = tuple(
         Ticket(ticket.round, Mask({**ticket.mask, "conv1.weight": ticket.mask["conv1.weight"].flip(1, 2)}), None, None)
         for ticket in before.tickets
     )
     assert not others[3].mask.same_as(before.tickets[3].mask)
     moved = transfer(Tickets(before.spec, before.theta0, others), GREY, mode, "sparse", SEED).tickets
-    for one, other, old in zip(after.tickets.tickets, moved.tickets, before.tickets, strict=True):
-        assert one.mask.same_as(other.mask)
-        mask, was = one.mask["conv1.weight"], old.mask["conv1.weight"]
-        assert abs(int(mask.sum()) - Fraction(int(was.sum()), was.numel()) * mask.numel()) <= Fraction(1, 2)
-
-
-def test_one_channel_repeated_and_back_is_new():
-    """Grey to colour and to grey again: repeated there, made new on the way back."""
-    tickets = made(GREY)
-    there = transfer(tickets, ModelSpec("cnn:28x28x3", 2352, 10), "ticket", "sparse", SEED)
-    back = transfer(there.tickets, GREY, "ticket", "sparse", SEED)
-    words = {row.layer: (row.mask, row.weights) for row in there.layers}
-    assert words["conv1"] == ("repeated", "repeated")
-    assert {row.layer: row.weights for row in back.layers} == {
-        "conv1": "fresh", "conv2": "kept", "fc1": "kept", "fc2": "kept",
-    }  # fmt: skip
-    assert not torch.equal(back.tickets.theta0["conv1.weight"], tickets.theta0["conv1.weight"])
+    assert all(one.mask.same_as(other.mask) for one, other in zip(after.tickets.tickets, moved.tickets, strict=True))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_seed_decides(mode):
     tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
     first, again, other = (transfer(tickets, target, mode, "sparse", seed).tickets for seed in (4, 4, 5))
+    assert torch.equal(torch.get_rng_state(), state)
     for name, value in first.theta0.items():
         assert torch.equal(value, again.theta0[name])
     for one, two in zip(first.tickets, again.tickets, strict=True):
         assert one.mask.same_as(two.mask)
     assert not torch.equal(first.theta0["fc1.weight"], other.theta0["fc1.weight"])
     assert not torch.equal(first.tickets[3].mask["fc1.weight"], other.tickets[3].mask["fc1.weight"])
-
-
-def test_the_global_random_state_is_left_alone():
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    transfer(made(MLP), ModelSpec("mlp:20,10", 30, 4), "random", "sparse", SEED)
-    assert torch.equal(torch.rand(4), expected)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_input_is_left_alone(case, mode):
-    where, tickets = case
-    before = {name: value.clone() for name, value in tickets.theta0.items()}
-    result = transfer(tickets, where.after, mode, "sparse", SEED).tickets
-    if result.theta0 is not tickets.theta0:  # nothing to change: the very same weights may come back
-        for value in result.theta0.values():
-            value.fill_(7.0)
-    for name, value in tickets.theta0.items():
-        assert torch.equal(value, before[name])
 
 
 def with_predictors() -> Tickets:
@@ -329,43 +254,16 @@ def test_predictors_stay_only_where_nothing_was_changed(mode):
     ("before", "after"),
     [
         (ModelSpec("mlp:20", 12, 4), ModelSpec("mlp:20", 30, 7)),
-        (ModelSpec("mlp", 12, 4), ModelSpec("mlp", 12, 5)),
         (MLP, ModelSpec("mlp:21,11", 13, 5)),
         (GREY, ModelSpec("mlp:20", 784, 10)),
     ],
-    ids=["one hidden layer", "none", "other widths", "another kind"],
+    ids=["one hidden layer", "other widths", "another kind"],
 )
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_in_common(before, after, mode):
-    with pytest.raises(InputError) as caught:
-        transfer(made(before), after, mode)
-    assert str(caught.value) == (
+def test_nothing_in_common(before, after):
+    assert refused(transfer, made(before), after) == (
         f"{before.text} on {before.features} features and {before.classes} classes has no layer in common with {after.text}"
         f" on {after.features} and {after.classes}: there is nothing to transfer"
     )
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fresh", ["sparse", "dense"])
-def test_the_report_says_what_happened(case, mode, fresh):
-    where, tickets = case
-    result = transfer(tickets, where.after, mode, fresh, SEED)
-    assert [row.layer for row in result.layers] == layers(where.after)
-    last, new = result.tickets.tickets[-1], drawn(where.after, SEED)
-    for row in result.layers:
-        name = f"{row.layer}.weight"
-        assert (row.before, row.after) == (where.before.shapes()[name], where.after.shapes()[name])
-        assert row.density == pytest.approx(int(last.mask[name].sum()) / last.mask[name].numel(), rel=1e-12)
-        # what it calls fresh was drawn, and nothing else was
-        assert (row.weights == "fresh") == torch.equal(result.tickets.theta0[name], new[name])
-        assert (row.mask == "dense") == (row.density == 1)
-        if row.density < 1:
-            relation = next(
-                (word for word, group in (("kept", where.kept), ("repeated", where.repeated)) if row.layer in group),
-                None,
-            )
-            said = {"ticket": relation, "mask-only": relation, "shuffled-mask": "shuffled", "random": "random"}[mode]
-            assert row.mask == (said if relation else "random")
 
 
 def test_one_round_is_the_dense_network_and_that_ticket():
@@ -384,8 +282,6 @@ def test_one_round_is_the_dense_network_and_that_ticket():
     ("text", "shape", "features", "expected"),
     [
         ("mlp:20,10", (30,), 30, "mlp:20,10"),
-        ("mlp", (28, 28), 784, "mlp"),
-        ("mlp:project16,20,10", (8, 8), 64, "mlp:project16,20,10"),
         ("cnn:28x28x1", (32, 32, 3), 3072, "cnn:32x32x3"),
         ("cnn:32x32x3", (28, 28), 784, "cnn:28x28x1"),
         ("cnn:28x28x1:7,20,15", (32, 32, 3), 3072, "cnn:32x32x3:7,20,15"),
@@ -405,19 +301,12 @@ def test_retarget_to_records_that_are_no_images():
 
 
 @settings(max_examples=30)
-@given(
-    features=st.integers(1, 40),
-    classes=st.integers(1, 9),
-    rate=st.floats(0.05, 0.7),
-    mode=st.sampled_from(MODES),
-    fresh=st.sampled_from(["sparse", "dense"]),
-    seed=st.integers(0, 2**62 - 1),
-)
-def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, fresh, seed):
-    spec = ModelSpec("mlp:6,5", 9, 4)
-    tickets = without_data(spec, GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1))
-    rounds = transfer(tickets, ModelSpec("mlp:6,5", features, classes), mode, fresh, seed).tickets.tickets
+@given(st.integers(1, 40), st.integers(1, 9), st.floats(0.05, 0.7), st.sampled_from(MODES), st.integers(0, 2**62 - 1))
+def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, seed):
+    tickets = without_data(
+        ModelSpec("mlp:6,5", 9, 4), GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1)
+    )
+    rounds = transfer(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed).tickets.tickets
     assert rounds[2].mask.nested_in(rounds[1].mask)
     assert rounds[1].mask.nested_in(rounds[0].mask)
-    for ticket in rounds:
-        assert all(bool(value.any()) for value in ticket.mask.values())
+    assert all(bool(value.any()) for ticket in rounds for value in ticket.mask.values())

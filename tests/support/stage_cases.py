@@ -13,7 +13,7 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.events import DatasetRef, SelectionEvent
+from dpltm.privacy.events import DatasetRef, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
 from dpltm.stages.services import Services
@@ -33,6 +33,22 @@ def records(seed: int, count: int = RECORDS, test: int = 0, **facts: Any) -> Dat
     held_out = (x[count:], y[count:]) if test else None
     facts = {"classes": CLASSES, "name": f"records{seed}", **facts}
     return from_arrays(x[:count], y[:count], test=held_out, **facts)
+
+
+def plain_records(
+    seed: int, count: int = RECORDS, features: int = FEATURES, name: str = "mine", **facts: Any
+) -> Dataset:
+    """Records of which every third has the same label, whatever its features, with their number declared."""
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % CLASSES
+    return from_arrays(x, y, name=name, **{"classes": CLASSES, "records": count, **facts})
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    """What a ledger holds, in order: kinds of releases, and where tickets or maps come from."""
+    return [
+        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
+    ]
 
 
 @cache

@@ -29,19 +29,11 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     assert "\n" not in said
 
 
-def test_options_that_contradict_each_other() -> None:
-    said = wrong(HEAD + DENSE + '[[arm]]\nname = "other"\ntrain = { epsilon = 1.0, noise-multiplier = 1.0 }\n')
-    assert "'other'" in said
-    assert "`epsilon`" in said
-    assert "`noise_multiplier`" in said
-
-
-def test_two_arms_in_contradiction_are_both_named() -> None:
-    bad = "train = { no-pre-clip = true }\n"
+def test_options_of_two_arms_in_contradiction_are_both_named() -> None:
+    bad = "train = { epsilon = 1.0, noise-multiplier = 1.0 }\n"
     said = wrong(HEAD + f'[[arm]]\nname = "one"\n{bad}[[arm]]\nname = "two"\n{bad}')
-    assert "2 problems" in said
-    assert "'one'" in said
-    assert "'two'" in said
+    for part in ("2 problems", "'one'", "'two'", "`epsilon`", "`noise_multiplier`"):
+        assert part in said
 
 
 SET = '[tickets.b]\ndataset = "digits"\n'
@@ -60,7 +52,6 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
         (SET + 'criterion = "synflow"\niterations = 3\nprune = "much"', ("`iterations`", "`prune`")),
         (SET + 'provenance = "public"\nrounds = -4\nepsilon = 3.0', ("`rounds`", "`epsilon`")),
         (SET + "rounds = 3", ("`provenance` is missing",)),
-        (SET + 'provenance = "private"\ndelta = 3.0', ("`delta`",)),
         ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { rule = "smallest-within", eps1 = 5.0, tolerance = 3.0 }',
          ("`eps1`", "`tolerance`")),
         ('[[arm]]\nname = "x"\ntickets = "a"\nselect = { score = "additive", sensitivity = "paper", lam = -1.0 }',
@@ -103,22 +94,16 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ('tickets = "a"\nround = "best"', "neither a number nor random"),
         ("tune = { lr = \"1\" }", "give train an epsilon"),
         ("train = { seed = 3 }", "decided by the recipe"),
-        ("train = { out = \"x\" }", "decided by the recipe"),
         ('against = "nobody"', "no arm 'nobody'"),
         ("vary = { lr = [1] }", "train.KEY"),
         ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
-        ('vary = { "train.lr" = [] }', "of one length"),
         ("paper = [1, 2]", "a list needs vary"),
-        ("paper = nan", "finite numbers"),
         ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "a list of numbers"),
         ("train = { epochs = 1979-05-27 }", "finite numbers"),
         ("train = { lr = nan }", "finite numbers"),
         ("train = { lr = -1.0 }", "`lr`"),
-        ("train = { clip-norm = -1.0 }", "`clip_norm`"),
-        ("train = { delta = 1e-300 }", "`delta`"),
         ('tickets = "a"\nround = 3', "none of the rounds"),
         ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
-        ('latent = { shceme = {} }', "'shceme'"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
         ('tune = { tickets = ["a"] }', "no set ['a']"),
@@ -141,7 +126,6 @@ def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
         (HEAD.replace("seeds = 2", 'measure = "f1"') + DENSE, "'f1'"),
         (HEAD + DENSE + "[figure]\nover = \"values\"\n", "no arm has vary"),
         (HEAD + DENSE + "[figure]\nover = \"time\"\n", "'time'"),
-        (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n', "no set 'c'"),
         (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "circle"),
         (HEAD + DENSE + "[quick]\ntrain = { stepz = 1 }\n", "'stepz'"),
         (HEAD + DENSE + "tickets = 3\n", "tickets"),
@@ -170,13 +154,8 @@ def test_tables_go_over_one_another() -> None:
         "dense, epsilon 3", "dense, epsilon 1", "ticket, epsilon 3", "ticket, epsilon 1", "plain"
     ]  # fmt: skip
     assert [arm.paper for arm in recipe.arms] == [90, 80, None, None, None]
-    assert [arm.against for arm in recipe.arms] == [
-        None,
-        None,
-        "dense, epsilon 3",
-        "dense, epsilon 1",
-        "dense, epsilon 1",
-    ]
+    expected = [None, None, "dense, epsilon 3", "dense, epsilon 1", "dense, epsilon 1"]
+    assert [arm.against for arm in recipe.arms] == expected
     dense, ticket = recipe.arms[1], recipe.arms[3]
     assert dense.train["epsilon"] == 1
     assert dense.train["lr"] == 0.25

@@ -8,16 +8,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip, Filter, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
-from gradient_cases import cross_entropy, dot, filters, norm, powers, random_mask, steps_around_powers_of_two
+from gradient_cases import dot, filters, norm, powers, random_mask, steps_around_powers_of_two
 
 TINY, LARGEST = 1e-45, 3.4028234663852886e38  # the ends of float32, denormals included
 
@@ -35,10 +34,8 @@ def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[RecordGr
 def _own_plans(_products: None) -> None:
     """Plans hold what the products fixture chose, so they are made anew where it changes."""
     single_layer.cache_clear()
-    mixed_network.cache_clear()
 
 
-EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 edges = st.sampled_from([0.0, -0.0, 1.0, TINY, -1e-40, 1.1754944e-38, LARGEST, -LARGEST, *steps_around_powers_of_two])
 finite = st.one_of(powers(1e-30, 1e30), edges, st.floats(-10, 10)).map(lambda value: float(np.float32(value)))
 anything = st.one_of(finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
@@ -80,20 +77,8 @@ def test_no_record_contributes_more_than_the_bound(attack, filter):
         assert result.values.count_nonzero() == 0
 
 
-@settings(max_examples=EXAMPLES // 2)
-@given(attacks(anything), filters, st.integers(0, 4))
-def test_nor_does_it_with_cross_entropy(attack, filter, label):
-    model, mask, x, y = attack
-    gradients = RecordGradients(model, mask, cross_entropy)
-    result = gradients.filtered_sum(x, torch.tensor([label % y.shape[1]]), filter)
-    assert norm(result.values) <= (filter.certified_bound(mask.live) if mask.live else 0)
-
-
-wide_shapes = [(1, 4096), (4096, 1), (1000, 100), (100, 1000)]
-
-
-@pytest.mark.parametrize("shape", wide_shapes)
-@pytest.mark.parametrize("size", [2.0**-59, 1 / 3, 1.0, 2.0**19.9, 2.0**20.1, 2.0**59])
+@pytest.mark.parametrize("shape", [(1, 4096), (4096, 1), (1000, 100)])
+@pytest.mark.parametrize("size", [2.0**-59, 1 / 3, 2.0**19.9, 2.0**20.1, 2.0**59])
 def test_many_equal_coordinates(shape, size):
     """Equal coordinates are the worst case of clip-then-tanh, and sums of equal squares round all in one direction.
 
@@ -117,13 +102,11 @@ def test_many_equal_coordinates(shape, size):
     assert printed.certified_bound(live) * (1 - 1e-5) <= contribution <= printed.certified_bound(live)
 
 
-@pytest.mark.parametrize("small_layer", [2, 8])
-def test_equal_coordinates_attain_the_bound_of_clip_then_tanh(small_layer):
-    gradients, live = single_layer(small_layer, small_layer, bias=False)
-    ones = torch.ones(1, small_layer)
+def test_equal_coordinates_attain_the_bound_of_clip_then_tanh():
+    gradients, live = single_layer(8, 8, bias=False)
     for range_ in (0.01, 0.1, 1.0, 10.0):
         filter = Tanh(1.5, range_, Clip(1.0))
-        contribution = norm(gradients.filtered_sum(ones, ones, filter).values)
+        contribution = norm(gradients.filtered_sum(torch.ones(1, 8), torch.ones(1, 8), filter).values)
         assert filter.certified_bound(live) * (1 - 1.5e-5) <= contribution <= filter.certified_bound(live)
 
 
@@ -143,7 +126,7 @@ def test_squares_that_float32_loses_are_covered(count, as_inputs, first):
     assert norm(gradients.filtered_sum(x, y, filter).values) <= filter.certified_bound(live)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_heavy_tails_in_deep_networks(seed):
     """Random networks of several layers; inputs, weights and output gradients of very different sizes."""
     generator = torch.Generator().manual_seed(seed)
@@ -156,89 +139,22 @@ def test_heavy_tails_in_deep_networks(seed):
     for size in (1e-15, 1e-3, 1.0, 1e3, 1e10):
         x = torch.randn(1, 200, generator=generator) ** 7 * size
         y = torch.randn(1, 10, generator=generator) ** 7 * size
-        for filter in (Clip(1.0), Clip(1e-5), Tanh(1.0, 0.01, Clip(1.0)), Tanh(1.0, 1.0, None)):
+        for filter in (Clip(1e-5), Tanh(1.0, 0.01, Clip(1.0)), Tanh(1.0, 1.0, None)):
             result = gradients.filtered_sum(x, y, filter)
             assert result.skipped == 0
             assert norm(result.values) <= filter.certified_bound(mask.live)
 
 
-# Ways for a record to have no usable gradient, as (feature, label) of a network that is linear in both.
-BAD = {
-    "nan feature": (math.nan, 1.0),
-    "infinite feature": (math.inf, 1.0),
-    "nan label": (1.0, math.nan),
-    "infinite label": (1.0, -math.inf),
-    "overflow": (3e38, 1.0),
-    "beyond reach": (2.0**61, 2.0**-61),
-    "beyond reach the other way": (2.0**-61, -(2.0**61)),
-}
-
-
-@functools.cache
-def mixed_network() -> tuple[RecordGradients, Mask]:
-    """Made once, as ``single_layer``."""
-    generator = torch.Generator().manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    mask = random_mask(model, 0.8, generator)
-    for weight in model.parameters():
-        weight.data.copy_(torch.randn(weight.shape, generator=generator))
-    mask.apply(model)
-    return RecordGradients(model, mask, dot), mask
-
-
-def mixed_batch(poison: str) -> tuple[RecordGradients, Mask, Tensor, Tensor, Tensor]:
-    """Records of which the first, two in the middle and the last are bad."""
-    gradients, mask = mixed_network()
-    generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(13, 3, generator=generator), torch.randn(13, 2, generator=generator)
-    good = torch.ones(13, dtype=torch.bool)
-    good[[0, 5, 6, 12]] = False
-    x[~good, 1], y[~good, 0] = BAD[poison]
-    return gradients, mask, x, y, good
-
-
-every_filter = pytest.mark.parametrize(
-    "filter", [Clip(1.0), Clip(1e6), Tanh(1.0, 0.1, Clip(1.0)), Tanh(1.0, 0.1, None)], ids=str
-)
-
-
-@every_filter
-def test_records_without_a_usable_gradient_change_only_the_counter(filter):
-    """To 1e-6: without them the batch is shorter, and BLAS may add the others in another order. Else to the bit."""
-    sums = []
-    for poison in BAD:
-        gradients, mask, x, y, good = mixed_batch(poison)
-        result = gradients.filtered_sum(x, y, filter)
-        without = gradients.filtered_sum(x[good], y[good], filter)
-        assert (result.skipped, without.skipped) == (4, 0)
-        assert norm(without.values) > 0.1
-        torch.testing.assert_close(result.values, without.values, rtol=1e-6, atol=1e-6 * norm(without.values))
-        alone = gradients.filtered_sum(x[~good], y[~good], filter)
-        assert alone.skipped == 4
-        assert alone.values.tolist() == [0.0] * mask.live
-        sums.append(result.values)
-    assert all(torch.equal(sums[0], other) for other in sums[1:])
-
-
-@pytest.mark.parametrize("filter", [Clip(1.0), Tanh(1.0, 0.1, Clip(1.0)), Tanh(1.0, 0.1, None)], ids=str)
-def test_weights_that_are_not_finite_silence_every_record(filter):
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    mask = Mask.dense(model)
-    for value in (math.nan, math.inf):
-        model[0].weight.data[1, 1] = value
-        model[2].weight.data[1, 1] = value
-        result = RecordGradients(model, mask, dot).filtered_sum(torch.ones(5, 3), torch.ones(5, 2), filter)
-        assert result.skipped == 5
-        assert result.values.tolist() == [0.0] * mask.live
-
-
-def test_a_record_within_reach_is_not_skipped():
+def test_a_record_within_reach_is_not_skipped_and_one_beyond_is():
     """The largest usable record: its products reach 2^120, its norm must not overflow."""
     gradients, _ = single_layer(4, 4, bias=False)
     x = torch.full((1, 4), 2.0**60)
     result = gradients.filtered_sum(x, x, Clip(1.0))
     assert result.skipped == 0
     torch.testing.assert_close(result.values.double(), torch.full((16,), 0.25).double(), rtol=2e-5, atol=0.0)
+    for feature, label in ((3e38, 1.0), (2.0**61, 2.0**-61), (2.0**-61, -(2.0**61))):
+        result = gradients.filtered_sum(torch.full((1, 4), feature), torch.full((1, 4), label), Clip(1.0))
+        assert (result.skipped, result.values.any().item()) == (1, False)
 
 
 def test_one_huge_record_does_not_spoil_the_others():
@@ -252,23 +168,6 @@ def test_one_huge_record_does_not_spoil_the_others():
     together = gradients.filtered_sum(torch.cat([x, huge_x]), torch.cat([y, huge_y]), Clip(1.0)).values
     assert norm(single) == pytest.approx(1.0, abs=1e-4)
     torch.testing.assert_close(together, alone + single, rtol=1e-5, atol=1e-5)
-
-
-WITHIN_REACH: list[Filter] = [Clip(0.7), Tanh(1.0, 0.3, Clip(0.7)), Tanh(0.5, 2.0, None)]
-
-
-@given(st.integers(0, 2**32), st.sampled_from(WITHIN_REACH), st.sampled_from([1e-20, 1.0, 1e6, 1e12]))
-def test_leaving_one_record_out_of_a_small_float32_batch(seed, filter, size):
-    """Add/remove sensitivity as released, in float32; the slack is for the summation of eight records."""
-    generator = torch.Generator().manual_seed(seed)
-    gradients, live = single_layer(4, 3)
-    x, y = torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)
-    x[3] *= size
-    everything = gradients.filtered_sum(x, y, filter).values
-    for left_out in (0, 3, 7):
-        rest = torch.arange(8) != left_out
-        without = gradients.filtered_sum(x[rest], y[rest], filter).values
-        assert norm(everything.double() - without.double()) <= filter.certified_bound(live) * (1 + 1e-5)
 
 
 def moved_by_the_first(gradients: RecordGradients, x: Tensor, y: Tensor, filter: Filter) -> float:
@@ -302,14 +201,3 @@ def test_one_record_does_not_change_what_the_others_contribute():
             x = torch.cat([sign * 2.0**22 * record, record.expand(800, 300)])
             moved.append(moved_by_the_first(gradients, x, label.repeat(801, 1), Clip(1.0)))
     assert max(moved) <= Clip(1.0).certified_bound(live)
-
-
-@pytest.mark.parametrize(("scale", "range_"), [(1.0, 1e-46), (1e39, 1.0)])
-def test_any_scale_and_range_that_tanh_accepts(scale, range_):
-    gradients, live = single_layer(3, 2)
-    try:
-        filter = Tanh(scale, range_, Clip(1.0))
-    except InputError:
-        return
-    values = gradients.filtered_sum(torch.zeros(1, 3), torch.ones(1, 2), filter).values
-    assert norm(values) <= filter.certified_bound(live)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
-from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
 from gradient_cases import Applied, dot, filters, norm, powers, random_mask, steps_around_powers_of_two, tied
 
@@ -64,8 +63,8 @@ class Kind:
 
 
 KINDS = {
+    "mlp": Kind(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,)),
     "conv2d": Kind(lambda: nn.Conv2d(2, 4, (2, 3), stride=(1, 2), padding=1, groups=2), (2, 4, 5)),
-    "conv1d": Kind(lambda: nn.Conv1d(2, 3, 3, dilation=2, padding=2, padding_mode="circular"), (2, 7)),
     "convolutions": Kind(
         lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3, padding="same"),
@@ -91,7 +90,6 @@ KINDS = {
     "rnn": Kind(lambda: recurrent(nn.RNN(3, 4, nonlinearity="relu", batch_first=True)), (6, 3)),
     "lstm cell": Kind(lambda: unrolled(nn.LSTMCell(3, 2)), (3, 3)),
     "gru cell": Kind(lambda: unrolled(nn.GRUCell(3, 2)), (3, 3)),
-    "rnn cell": Kind(lambda: unrolled(nn.RNNCell(3, 2)), (3, 3)),
     "shared": Kind(lambda: Applied(lambda self, x: self.layer(self.layer(x)), layer=nn.Linear(3, 3)), (3,)),
     "torch.func": Kind(lambda: nn.Sequential(nn.Linear(3, 4), scaled(4), nn.ConvTranspose1d(5, 2, 2)), (5, 3)),
     "whole": Kind(positions, (6,), 5),
@@ -151,14 +149,13 @@ EVERY_FILTER = (
     Clip(1.0),
     PerLayerClip(1.0),
     RadialTanh(1.0, 0.5),
-    Automatic(1.0),
     Automatic(1.0, 0.0),
     Tanh(1.0, 0.1, Clip(1.0)),
     Tanh(1.0, 0.1, None),
     Tanh(1.0, 0.1, None, Clip(1.0)),
     Sigmoid(1.0, 0.1),
 )
-ONE_ROW = ("convolutions", "rms norm", "padded embedding")
+ONE_ROW = ("mlp", "convolutions", "rms norm", "padded embedding")
 """The networks in which a Linear layer sees one row a record; sparse products would make no difference to the others."""
 
 
@@ -171,22 +168,6 @@ def with_products(names: Iterable[str], one_row: Container[str]) -> pytest.MarkD
 every_kind = with_products(KINDS, ONE_ROW)
 once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
-
-
-@once
-def test_sparse_products_are_tried_where_there_are_any():
-    def products(gradients: RecordGradients) -> bool:
-        return any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers)
-
-    assert tuple(name for name in KINDS if products(network(name).gradients)) == ONE_ROW
-    for name in CANCELLING:
-        gradients, x, y = cancelling(name, 0, 1.0)
-        gradients.check(x, y)
-        assert not products(gradients)
-    for name in HALVES:
-        gradients, x, y = half_precision(name, torch.bfloat16, 0)
-        gradients.check(x, y)
-        assert products(gradients) == (name == "linear")
 
 
 @dataclass(frozen=True)
@@ -220,7 +201,7 @@ attacks = st.tuples(
 
 
 @every_kind
-@settings(max_examples=EXAMPLES * 2 // 5)
+@settings(max_examples=EXAMPLES // 4)
 @given(attack=attacks, filter=filters, dtype=st.sampled_from([torch.float32, torch.float64]), sparse=st.booleans())
 def test_no_record_contributes_more_than_the_bound(name, attack, filter, dtype, sparse):
     """Weights, record and label are all the attacker's."""
@@ -260,10 +241,8 @@ def test_every_kind_reaches_what_the_filter_allows(name):
 
 CANCELLING = {
     "sequence": Kind(lambda: nn.Linear(16, 16), (64, 16)),
-    "conv1d": Kind(lambda: nn.Conv1d(16, 16, 3), (16, 66)),
     "conv2d": Kind(lambda: nn.Conv2d(4, 16, 3), (4, 10, 10)),
     "layer norm": Kind(lambda: nn.LayerNorm(16), (64, 16)),
-    "group norm": Kind(lambda: nn.GroupNorm(1, 16), (16, 64)),
     "embedding": Kind(lambda: nn.Embedding(2, 64), (512,), 2),
     "tied embedding": Kind(tied, (512,), 5),
     "rnn": Kind(lambda: recurrent(nn.RNN(4, 16, batch_first=True)), (64, 4)),
@@ -296,13 +275,12 @@ def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tens
     else:
         x = torch.randn(1, *kind.shape, generator=generator)
         x = x[:, :1].expand_as(x) if name in ("sequence", "layer norm", "torch.func") else x
-        x = x[..., :1].expand_as(x) if name in ("conv1d", "group norm") else x
         x = x[..., :1, :1].expand_as(x) if name == "conv2d" else x
         x = x if name in ("rnn", "cell") else size * x  # or they saturate
     outputs = model(x)
     y = size * torch.randn(outputs.shape, generator=generator)
     if y.ndim > 2:  # (batch, positions, features), or (batch, channels, *positions)
-        over = tuple(range(2, y.ndim)) if name in ("conv1d", "conv2d", "group norm") else (1,)
+        over = tuple(range(2, y.ndim)) if name == "conv2d" else (1,)
         y = y - y.mean(over, keepdim=True)
     return gradients, x, y.flatten(1)
 
@@ -341,14 +319,7 @@ def test_a_token_repeated_many_times_is_one_row(repeats):
 
 # Records without a usable gradient.
 
-BAD = {
-    "nan feature": (math.nan, 1.0),
-    "infinite feature": (-math.inf, 1.0),
-    "nan label": (1.0, math.nan),
-    "infinite label": (1.0, math.inf),
-    "beyond reach": (1.0, 2.0**126),
-}
-TOKENS_CANNOT = ("nan feature", "infinite feature")
+BAD = {"nan feature": (math.nan, 1.0), "nan label": (1.0, math.nan), "beyond reach": (1.0, -(2.0**126))}
 
 
 def poisoned(victim: Network, poison: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -365,35 +336,29 @@ def poisoned(victim: Network, poison: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @every_kind
-def test_a_record_that_is_not_finite_changes_only_the_counter(name):
-    """Counted once however many layers see it; to 1e-6, since without it the batch has another length."""
-    victim = network(name)
-    x, y, good = poisoned(victim, "nan label" if victim.kind.tokens else "nan feature")
-    for filter in EVERY_FILTER:
-        result = victim.gradients.filtered_sum(x, y, filter)
-        without = victim.gradients.filtered_sum(x[good], y[good], filter)
-        assert (result.skipped, without.skipped) == (4, 0)
-        assert norm(without.values) > 0.1
-        torch.testing.assert_close(result.values, without.values, rtol=1e-6, atol=1e-6 * norm(without.values))
-        alone = victim.gradients.filtered_sum(x[~good], y[~good], filter)
-        assert alone.skipped == 4
-        assert alone.values.tolist() == [0.0] * victim.gradients.live
+def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
+    """Counted once however many layers see it, whatever is wrong with it, to the bit; nor is one that is not present.
 
-
-@every_kind
-def test_which_way_a_record_is_unusable_makes_no_bit_of_difference(name):
-    """In a batch of one length every bit agrees; so it does where the record is marked as not present."""
+    Without it the batch has another length, and the rest agrees to 1e-6.
+    """
     victim = network(name)
     for filter in EVERY_FILTER:
         sums = []
         for poison in BAD:
-            if not (victim.kind.tokens and poison in TOKENS_CANNOT):
-                x, y, good = poisoned(victim, poison)
-                sums.append(victim.gradients.filtered_sum(x, y, filter).values)
-                absent = victim.gradients.filtered_sum(x, y, filter, good)
-                assert absent.skipped == 0
-                sums.append(absent.values)
+            if victim.kind.tokens and poison == "nan feature":
+                continue
+            x, y, good = poisoned(victim, poison)
+            result, absent = (victim.gradients.filtered_sum(x, y, filter, present) for present in (None, good))
+            assert (result.skipped, absent.skipped) == (4, 0)
+            sums += [result.values, absent.values]
         assert all(torch.equal(sums[0], other) for other in sums[1:])
+        without = victim.gradients.filtered_sum(x[good], y[good], filter)
+        assert without.skipped == 0
+        assert norm(without.values) > 0.1
+        torch.testing.assert_close(sums[0], without.values, rtol=1e-6, atol=1e-6 * norm(without.values))
+        alone = victim.gradients.filtered_sum(x[~good], y[~good], filter)
+        assert alone.skipped == 4
+        assert alone.values.tolist() == [0.0] * victim.gradients.live
 
 
 @every_kind
@@ -459,7 +424,6 @@ def test_leaving_one_of_many_alike_out_moves_no_more_where_all_are_rounding(name
 HALVES = {
     "linear": Kind(lambda: nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)), (40,)),
     "convolution": Kind(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4)), (3, 6, 6)),
-    "conv1d": Kind(lambda: nn.Conv1d(3, 4, 3), (3, 50)),
     "sequence": Kind(lambda: nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 3)), (30, 5)),
 }
 
@@ -467,7 +431,7 @@ HALVES = {
 def half_precision(name: str, how: torch.dtype | str, seed: int) -> tuple[RecordGradients, Tensor, Tensor]:
     """A network with autocast, or inputs of half precision, in mind; a record and its label."""
     generator = torch.Generator().manual_seed(seed)
-    model = nn.Sequential(*HALVES[name].build()) if name != "conv1d" else nn.Sequential(HALVES[name].build())
+    model = nn.Sequential(*HALVES[name].build())
     keep = {key: torch.rand(p.shape, generator=generator) < 0.7 for key, p in model.named_parameters()}
     x = torch.randn(1, *HALVES[name].shape, generator=generator)
     wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
@@ -482,7 +446,7 @@ def half_precision(name: str, how: torch.dtype | str, seed: int) -> tuple[Record
 @pytest.mark.parametrize("how", [torch.bfloat16, torch.float16, "inputs"], ids=str)
 def test_half_precision_does_not_loosen_the_bound(name, how):
     """Under autocast, and where a network casts inputs of half precision: norms must not be taken in it."""
-    for seed in range(6):
+    for seed in range(3):
         gradients, x, wanted = half_precision(name, how, seed)
         low = how if isinstance(how, torch.dtype) else torch.bfloat16
         for filter in (*EVERY_FILTER, Clip(1e-3)):

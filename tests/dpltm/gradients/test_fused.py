@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.masks import Mask
 from dpltm.training import cross_entropy
+from refusals import refused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
@@ -33,7 +33,7 @@ def network(seed: int = 0) -> tuple[nn.Module, Mask]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "filter",
-    [Tanh(2.0, 0.5, Clip(1.0)), Tanh(1.0, 0.3, None), Tanh(1.0, 0.3, None, Clip(0.7)), Sigmoid(1.0, 2.0)],
+    [Tanh(2.0, 0.5, Clip(1.0)), Sigmoid(1.0, 2.0)],
     ids=str,
 )
 def test_equals_what_is_not_compiled(monkeypatch, filter):
@@ -70,8 +70,6 @@ def test_the_bound_holds_for_what_is_compiled(monkeypatch):
 def test_without_a_compiler_it_is_refused(monkeypatch):
     model, mask = network()
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(InputError) as error:
-        RecordGradients(model, mask, cross_entropy, compile=True)
-    assert str(error.value) == (
+    assert refused(RecordGradients, model, mask, cross_entropy, compile=True) == (
         "`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out"
     )

@@ -53,7 +53,7 @@ class Case:
 
 
 @st.composite
-def cases(draw, dtype: torch.dtype):
+def cases(draw):
     """A network of drawn widths, with or without biases, under a mask that prunes all sorts of things."""
     widths = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
     records = draw(st.sampled_from([0, 1, 1, 2, 9]))
@@ -87,10 +87,11 @@ def cases(draw, dtype: torch.dtype):
     mask.apply(model)
     x = scale * normal(records, widths[0])
     y = torch.randint(0, widths[-1], (records,), generator=generator)
-    return Case(model.to(dtype), mask, x.to(dtype), y, draw(filters))
+    return Case(model, mask, x, y, draw(filters))
 
 
-@given(cases(torch.float64))
+@settings(max_examples=EXAMPLES * 3 // 5)
+@given(cases())
 def test_equals_the_naive_loop_in_float64_and_is_bounded(case):
     """Values come parameter by parameter, row by row; leaving one record out is the definition of sensitivity."""
     gradients = RecordGradients(case.model, case.mask, cross_entropy)
@@ -105,34 +106,6 @@ def test_equals_the_naive_loop_in_float64_and_is_bounded(case):
         rest = torch.arange(len(case.x)) != left_out
         without = gradients.filtered_sum(case.x[rest], case.y[rest], case.filter).values
         assert (result.values - without).norm() <= case.bound * (1 + 1e-12)
-
-
-@settings(max_examples=EXAMPLES // 2)
-@given(cases(torch.float32))
-def test_equals_the_naive_loop_in_float32(case):
-    gradients = RecordGradients(case.model, case.mask, cross_entropy)
-    result = gradients.filtered_sum(case.x, case.y, case.filter)
-    expected, norms = case.naive(gradients.rounding)
-    # A float32 gradient is off by about 1e-6 of its norm. A filter moves that error by at most its Lipschitz constant.
-    match case.filter:
-        case Tanh() | Sigmoid():
-            slope = case.filter.scale / case.filter.range
-        case RadialTanh():
-            slope = case.filter.clip_norm / case.filter.range
-        case Automatic(gamma=gamma):
-            assume(gamma > 0)  # to normalise is not Lipschitz: float32 decides the direction of what has hardly any
-            slope = case.filter.clip_norm / gamma
-        case _:
-            slope = 1.0
-    live = (
-        math.sqrt(case.mask.live) * case.filter.scale
-        if isinstance(case.filter, (Tanh, Sigmoid))
-        else case.filter.clip_norm
-    )
-    tolerance = 1e-5 * (slope * float(norms.sum()) + live)
-    if isinstance(case.filter, Clip):
-        tolerance = 1e-5 * len(case.x) * live
-    torch.testing.assert_close(result.values, expected, rtol=1e-5, atol=tolerance)
 
 
 def by_hand() -> tuple[nn.Sequential, Mask, Tensor, Tensor]:
@@ -186,26 +159,23 @@ class CountingTanh(Tanh):
 shapes: list[tuple[int, ...]] = []
 
 
-@pytest.mark.parametrize("before", [None, Clip(0.5)])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_chunks_change_nothing(monkeypatch, before, dtype):
+def test_chunks_change_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(3)
-    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).to(dtype)
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
     mask = random_mask(model, 0.7, generator)
     mask.apply(model)
     gradients = RecordGradients(model, mask, cross_entropy)
-    x = torch.randn(11, 5, generator=generator).to(dtype)
+    x = torch.randn(11, 5, generator=generator, dtype=torch.float64)
     y = torch.randint(0, 3, (11,), generator=generator)
-    whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, before)).values
-    weights = [int(mask[name].sum()) for name in ("0.weight", "2.weight")]
-    for chunk, coordinates in ((1, 1), (33, 3), (10**9, 10**9)):
+    whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, Clip(0.5))).values
+    most = max(int(mask[name].sum()) for name in ("0.weight", "2.weight"))
+    for chunk, coordinates in ((1, 1), (33, 3), (10**9, most)):
         monkeypatch.setattr(linear_layer, "CHUNK", chunk)
         shapes.clear()
-        chunked = gradients.filtered_sum(x, y, CountingTanh(1.0, 0.1, before)).values
+        chunked = gradients.filtered_sum(x, y, CountingTanh(1.0, 0.1, Clip(0.5))).values
         assert {batch for _, batch in shapes} == {11}
-        assert max(count for count, _ in shapes) == min(coordinates, max(weights)), "not the size that was asked for"
-        tolerance = 1e-14 if dtype == torch.float64 else 1e-6
-        torch.testing.assert_close(chunked, whole, rtol=tolerance, atol=tolerance)
+        assert max(count for count, _ in shapes) == coordinates, "not the size that was asked for"
+        torch.testing.assert_close(chunked, whole, rtol=1e-14, atol=1e-14)
 
 
 def test_works_again_after_a_batch_that_failed():

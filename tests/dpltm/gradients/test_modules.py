@@ -126,7 +126,7 @@ def convolutions(draw: st.DrawFn, dimensions: int) -> tuple[nn.Module, tuple[int
 @once
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
 @pytest.mark.parametrize("dimensions", [1, 2])
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=EXAMPLES // 3)
 @given(data=st.data(), batch=records, seed=seeds)
 def test_convolutions(dimensions, data, batch, seed):
     conv, shape = data.draw(convolutions(dimensions))
@@ -148,7 +148,7 @@ def two_texts(size: int, padding: int | None) -> nn.Module:
 
 @once
 @pytest.mark.parametrize(("make", "positions"), [(looked_up, None), (two_texts, [6])], ids=["once", "twice"])
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=EXAMPLES // 3)
 @given(
     batch=records,
     drawn=st.lists(st.integers(1, 4), max_size=2),
@@ -201,7 +201,7 @@ def norms(draw: st.DrawFn, kind: str) -> tuple[nn.Module, tuple[int, ...]]:
 
 @once
 @pytest.mark.parametrize("kind", ["layer", "rms", "group"])
-@settings(max_examples=EXAMPLES * 2 // 5)
+@settings(max_examples=EXAMPLES * 3 // 10)
 @given(data=st.data(), batch=records, sparse=st.booleans(), seed=seeds)
 def test_normalisations(kind, data, batch, sparse, seed):
     module, shape = data.draw(norms(kind))
@@ -244,7 +244,7 @@ class Recurrent(nn.Module):
 
 @once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
-@settings(max_examples=EXAMPLES * 3 // 10)
+@settings(max_examples=EXAMPLES // 4)
 @given(
     layers=st.integers(1, 2),
     flags=st.fixed_dictionaries(dict.fromkeys(("bidirectional", "batch_first", "bias"), st.booleans())),
@@ -282,7 +282,7 @@ class Loop(nn.Module):
 
 @once
 @pytest.mark.parametrize("kind", list(CELLS))
-@settings(max_examples=EXAMPLES * 3 // 10)
+@settings(max_examples=EXAMPLES // 5)
 @given(st.booleans(), st.booleans(), records, st.integers(1, 4), st.booleans(), seeds)
 def test_cells_in_a_loop(kind, bias, start, batch, length, sparse, seed):
     check(Loop(kind, bias, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
@@ -329,76 +329,6 @@ class Scaled(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return 3 * super().forward(x) * self.weight.sum()
-
-
-OTHERS = {
-    "attention": (lambda: attention(False), (4, 4), ATTENDED),
-    "weights": (lambda: attention(True), (4, 4), ATTENDED),
-    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 2, 2), nn.Tanh()), (2, 3, 3), None),
-    "conv3d": (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh()), (1, 2, 2, 3), None),
-    "prelu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), (3,), None),
-    "bilinear": (
-        lambda: Applied(lambda self, x: self.pair(self.left(x), x), left=nn.Linear(3, 2), pair=nn.Bilinear(2, 3, 2)),
-        (3,),
-        None,
-    ),
-    "handwritten": (handwritten, (3,), [["weight", "inner.weight", "inner.bias"]]),
-    "keywords": (
-        uses_handwritten,
-        (3,),
-        [["before.weight", "before.bias"], ["custom.weight", "custom.inner.weight", "custom.inner.bias"]],
-    ),
-    "subclass": (lambda: nn.Sequential(Scaled(3, 3), nn.Linear(3, 2)), (3,), None),
-    "transformer": (
-        lambda: nn.Sequential(nn.Linear(2, 4), nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)),
-        (4, 2),
-        ENCODER,
-    ),
-}
-
-
-@once
-@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
-@pytest.mark.parametrize(("batch", "seed"), [(1, 0), (3, 1), (5, 2)])
-@pytest.mark.parametrize("name", OTHERS)
-def test_modules_without_a_rule(name, batch, seed):
-    make, shape, layers = OTHERS[name]
-    check_both(make, numbers(seed, batch, *shape), seed, layers)
-
-
-# Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.
-WHOLE = {
-    "time first": lambda: Applied(lambda self, x: self.layer(x.transpose(0, 1)).sin().sum(0), layer=nn.Linear(2, 3)),
-    "positions": lambda: Applied(
-        lambda self, x: self.tokens(x) * (1 + self.positions(torch.arange(x.shape[1]))),
-        tokens=nn.Embedding(6, 2),
-        positions=nn.Embedding(5, 2),
-    ),
-    "borrowed": lambda: Applied(
-        lambda self, x: functional.linear(self.table(x).tanh().mean(1), self.table.weight), table=nn.Embedding(6, 3)
-    ),
-}
-
-
-@once
-@pytest.mark.parametrize("batch", [1, 3, 4])
-@pytest.mark.parametrize("name", WHOLE)
-def test_models_that_torch_func_takes_as_a_whole(name, batch):
-    x = numbers(3, batch, 4, 2) if name == "time first" else torch.arange(4 * batch).reshape(batch, 4) % 5
-    check(WHOLE[name](), x, 11, whole=True)
-
-
-# Networks
-
-
-@once
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_tied_tables(batch, bias, seed):
-    shared = ["table.weight", "out.bias"] if bias else ["table.weight"]
-    tokens = torch.arange(3 * batch).reshape(batch, 3) % 6
-    check(tied(bias, padding_idx=1), tokens, seed, layers=[shared, ["middle.weight", "middle.bias"]])
 
 
 def again(module: nn.Module) -> nn.Module:
@@ -492,67 +422,112 @@ def kernels() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *second)
 
 
+SMALL_ATTENTION = {"batch_first": True, "dropout": 0.0}
+HANDWRITTEN = ["weight", "inner.weight", "inner.bias"]
+WITHOUT_RULE = {
+    "attention": (lambda: attention(False), (4, 4), ATTENDED),
+    "weights": (lambda: attention(True), (4, 4), ATTENDED),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 2, 2), nn.Tanh()), (2, 3, 3), None),
+    "prelu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), (3,), None),
+    "bilinear": (
+        lambda: Applied(lambda self, x: self.pair(self.left(x), x), left=nn.Linear(3, 2), pair=nn.Bilinear(2, 3, 2)),
+        (3,),
+        None,
+    ),
+    "handwritten": (handwritten, (3,), [HANDWRITTEN]),
+    "keywords": (
+        uses_handwritten, (3,), [["before.weight", "before.bias"], [f"custom.{name}" for name in HANDWRITTEN]]
+    ),
+    "subclass": (lambda: nn.Sequential(Scaled(3, 3), nn.Linear(3, 2)), (3,), None),
+    "transformer": (
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.TransformerEncoderLayer(4, 2, 6, **SMALL_ATTENTION)), (4, 2), ENCODER
+    ),
+}  # fmt: skip
+TIED = [["table.weight"], ["middle.weight", "middle.bias"]]
 NETWORKS = {
-    "convolutions in a row": (kernels, (2, 4, 4)),
-    "group norm of one value a channel": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4)), (3,)),
-    "three times: Linear": (lambda: again(nn.Linear(4, 4)), (4,)),
-    "three times: Linear on rows": (lambda: again(nn.Linear(4, 4)), (2, 4)),
-    "three times: Conv1d": (lambda: again(nn.Conv1d(2, 2, 3, padding=1)), (2, 4)),
-    "three times: LayerNorm": (lambda: again(nn.LayerNorm(4)), (2, 4)),
-    "three times: GroupNorm": (lambda: again(nn.GroupNorm(1, 2)), (2, 4)),
-    "three times: GRUCell": (lambda: again(nn.GRUCell(4, 4)), (4,)),
-    "three times: torch.func": (lambda: again(Scaled(4, 4)), (4,)),
-    "one module under two names": (under_two_names, (3,)),
-    "frozen table": (frozen_table, 3),
-    "unused": (spare, (3,)),
-    "residual": (lambda: residual(False), (2, 2, 2)),
-    "residual in place": (lambda: residual(True), (2, 2, 2)),
-    "overwritten table": (lambda: overwritten_table(None), 3),
-    "overwritten padded table": (lambda: overwritten_table(2), 3),
-    "overwritten states": (overwrites_states, (4, 2)),
+    **WITHOUT_RULE,
+    "tied": (lambda: tied(padding_idx=1), 3, TIED),
+    "tied with a bias": (lambda: tied(True, padding_idx=1), 3, [["table.weight", "out.bias"], TIED[1]]),
+    "convolutions in a row": (kernels, (2, 4, 4), None),
+    "group norm of one value a channel": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4)), (3,), None),
+    "three times: Linear": (lambda: again(nn.Linear(4, 4)), (4,), None),
+    "three times: Linear on rows": (lambda: again(nn.Linear(4, 4)), (2, 4), None),
+    "three times: Conv1d": (lambda: again(nn.Conv1d(2, 2, 3, padding=1)), (2, 4), None),
+    "three times: GroupNorm": (lambda: again(nn.GroupNorm(1, 2)), (2, 4), None),
+    "three times: GRUCell": (lambda: again(nn.GRUCell(4, 4)), (4,), None),
+    "three times: torch.func": (lambda: again(Scaled(4, 4)), (4,), None),
+    "one module under two names": (under_two_names, (3,), None),
+    "frozen table": (frozen_table, 3, None),
+    "unused": (spare, (3,), None),
+    "residual": (lambda: residual(False), (2, 2, 2), None),
+    "residual in place": (lambda: residual(True), (2, 2, 2), None),
+    "overwritten table": (lambda: overwritten_table(None), 3, None),
+    "overwritten padded table": (lambda: overwritten_table(2), 3, None),
+    "overwritten states": (overwrites_states, (4, 2), None),
 }
-"""Each with the shape of a record, or its number of tokens."""
+"""Each with the shape of a record, or its number of tokens, and its layers if not the modules."""
+
+
+@once
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name, batch):
+    make, shape, layers = NETWORKS[name]
+    x = tokens_of(7, 5, batch, shape) if isinstance(shape, int) else numbers(7, batch, *shape)
+    check_both(make, x, 15, layers)
+
+
+# Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.
+WHOLE = {
+    "time first": lambda: Applied(lambda self, x: self.layer(x.transpose(0, 1)).sin().sum(0), layer=nn.Linear(2, 3)),
+    "positions": lambda: Applied(
+        lambda self, x: self.tokens(x) * (1 + self.positions(torch.arange(x.shape[1]))),
+        tokens=nn.Embedding(6, 2),
+        positions=nn.Embedding(5, 2),
+    ),
+    "borrowed": lambda: Applied(
+        lambda self, x: functional.linear(self.table(x).tanh().mean(1), self.table.weight), table=nn.Embedding(6, 3)
+    ),
+}
 
 
 @once
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks(name, batch):
-    make, shape = NETWORKS[name]
-    x = tokens_of(7, 5, batch, shape) if isinstance(shape, int) else numbers(7, batch, *shape)
-    check_both(make, x, 15)
+@pytest.mark.parametrize("name", WHOLE)
+def test_models_that_torch_func_takes_as_a_whole(name, batch):
+    x = numbers(3, batch, 4, 2) if name == "time first" else torch.arange(4 * batch).reshape(batch, 4) % 5
+    check(WHOLE[name](), x, 11, whole=True)
 
 
 FREEZES = [
-    ["0.weight"],
-    ["0.bias", "3.weight"],
-    ["0.weight", "0.bias"],
-    ["1.weight", "3.bias"],
-    ["4.bias_hh_l0", "4.weight_ih_l0"],
-    ["7.weight"],
-    ["7.bias"],
-    ["7.weight", "7.bias"],
-    ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "7.bias"],
+    (["0.weight"], 8),
+    (["0.bias", "3.weight"], 8),
+    (["1.weight", "3.bias"], 4),
+    (["4.bias_hh_l0", "4.weight_ih_l0"], 18),
+    (["7.weight", "7.bias"], 10),
 ]
+"""Names, and how many coordinates they have together."""
 
 
-@pytest.mark.parametrize("frozen", FREEZES, ids=" ".join)
-def test_frozen_parameters_have_no_coordinates(frozen):
+@once
+@pytest.mark.parametrize(("frozen", "count"), FREEZES, ids=str)
+def test_frozen_parameters_have_no_coordinates(frozen, count):
     """Whatever the mask says of them; one whose parameters are all frozen is no layer to PerLayerClip either."""
     model = assorted()
-    parameters = dict(model.named_parameters())
+    total = RecordGradients(model, Mask.dense(model), squared_error).live
     for name in frozen:
-        parameters[name].requires_grad_(False)
+        model.get_parameter(name).requires_grad_(False)
     check(model, numbers(6, 4, 2, 4), 14)
-    live = RecordGradients(model, Mask.dense(model), squared_error).live
-    assert live == sum(value.numel() for name, value in parameters.items() if name not in frozen)
+    assert RecordGradients(model, Mask.dense(model), squared_error).live == total - count
 
 
+@once
 @pytest.mark.parametrize("frozen", ["weight", "inner.weight"])
 def test_frozen_parameters_under_torch_func(frozen):
     model = handwritten()
-    dict(model.named_parameters())[frozen].requires_grad_(False)
-    check(model, numbers(6, 4, 3), 14, layers=[[name for name, p in model.named_parameters() if p.requires_grad]])
+    model.get_parameter(frozen).requires_grad_(False)
+    check(model, numbers(6, 4, 3), 14, layers=[[name for name in HANDWRITTEN if name != frozen]])
 
 
 class Shuffled(nn.Module):
@@ -579,7 +554,8 @@ SHUFFLED_LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@once
+@pytest.mark.parametrize("seed", range(2))
 def test_values_come_in_the_order_of_the_parameters(seed):
     model = Shuffled()
     names = [name for name, _ in model.named_parameters()]
@@ -604,15 +580,15 @@ def test_kinds_of_layer():
     assert [type(layer) for layer, _ in gradients._plan.layers] == [EmbeddingLayer, explicit, LinearLayer, explicit]
 
 
-@pytest.mark.parametrize("chunk", [1, 40, 10**9])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_pieces_change_nothing(monkeypatch, chunk, seed):
+@once
+@pytest.mark.parametrize("chunk", [1, 40])
+def test_pieces_change_nothing(monkeypatch, chunk):
     """Neither how many images are unfolded at a time, nor how many records are mapped at a time."""
     monkeypatch.setattr(explicit_layer, "CHUNK", chunk)
     monkeypatch.setattr(rules, "PATCHES", chunk)
-    check(assorted(), numbers(6, 7, 2, 4), seed + 14)
+    check(assorted(), numbers(6, 7, 2, 4), 14)
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()
-    check(model, numbers(seed, 5, 2, 3, 3), seed, mask=Mask.dense(model))
+    check(model, numbers(0, 5, 2, 3, 3), 0, mask=Mask.dense(model))
 
 
 # Rows that only fill the batch
@@ -629,14 +605,6 @@ PADDED = {
 }
 
 
-def padded(case: str) -> tuple[RecordGradients, Tensor, Tensor]:
-    """A network of ``PADDED``, and seven records for it."""
-    make, shape = PADDED[case]
-    model = make()
-    x = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape)
-    return RecordGradients(model, prepared(model, 2), squared_error), x, numbers(4, 7)
-
-
 def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor | None, skipped: int = 0) -> Tensor:
     """The sums under every filter, one below the other."""
     results = [gradients.filtered_sum(x, y, filter, present) for filter in filters_for(3.0)]
@@ -647,31 +615,26 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
 @pytest.mark.parametrize("case", list(PADDED))
 def test_rows_that_are_not_present_count_for_nothing(case):
     """Neither do gradients that are not finite, which are not counted as skipped unless the row is present."""
-    gradients, x, y = padded(case)
+    make, shape = PADDED[case]
+    model = make()
+    x, y = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape), numbers(4, 7)
+    gradients = RecordGradients(model, prepared(model, 2), squared_error)
     assert gradients.live
     present = torch.tensor([True, False, True, True, False, False, True])
     expected = everything(x[present], y[present], gradients, None)
+    fewer = everything(x[present][1:], y[present][1:], gradients, None)
     results = {"all present": everything(x[present], y[present], gradients, torch.ones(4, dtype=torch.bool))}
-    for filler in (0.0, 5.0, 1e9, 1e300, math.inf, math.nan):
+    for filler in (0.0, 1e9, 1e300, math.inf, math.nan):
         y[~present] = filler
         if x.is_floating_point():
             x[~present] = filler
         results[filler] = everything(x, y, gradients, present)
     absent = torch.zeros(7, dtype=torch.bool)
-    assert not everything(x, torch.ones(7), gradients, absent).any()
     assert not everything(x, torch.full((7,), math.nan), gradients, absent).any()
+    assert not everything(x, torch.ones(7), gradients, absent).any()
     for filler, values in results.items():
         torch.testing.assert_close(
             values, expected, rtol=1e-12, atol=1e-12, msg=lambda text, filler=filler: f"{filler}: {text}"
         )
-
-
-@pytest.mark.parametrize("case", list(PADDED))
-def test_a_record_that_is_not_finite_is_skipped_and_counted_among_padding(case):
-    """Rows 1 and 4 are padding and not finite, row 2 is a record and not finite: only that is counted."""
-    gradients, x, y = padded(case)
-    good = torch.tensor([True, False, False, True, False, False, True])
-    expected = everything(x[good], y[good], gradients, None)
-    y[[1, 2, 4]] = math.nan
-    values = everything(x, y, gradients, good | (torch.arange(7) == 2), skipped=1)
-    torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    y[0] = math.nan  # a record, beside what only fills the batch and is not finite either
+    torch.testing.assert_close(everything(x, y, gradients, present, skipped=1), fewer, rtol=1e-12, atol=1e-12)

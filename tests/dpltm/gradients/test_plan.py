@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
+from torch.nn.utils import parametrizations, prune, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
@@ -27,8 +25,8 @@ from gradient_cases import (
     refusal,
     right,
     squared_error,
-    tied,
 )
+from refusals import refused
 
 once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 """Once, not with sparse products too: what is refused has no plan, and in other plans no layer takes products."""
@@ -89,40 +87,28 @@ COMPILED = (
 )
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "BatchNorm1d": (lambda: inside(nn.BatchNorm1d(4)), ": " + BATCH_NORM),
-    "without statistics": (
-        lambda: inside(nn.BatchNorm1d(4, affine=False, track_running_stats=False)), ": " + BATCH_NORM
-    ),
     "BatchNorm2d": (lambda: inside(nn.BatchNorm2d(4)).eval(), ": " + BATCH_NORM),
     "SyncBatchNorm": (lambda: inside(nn.SyncBatchNorm(4)), ": " + BATCH_NORM),
     "InstanceNorm1d": (lambda: inside(nn.InstanceNorm1d(4, track_running_stats=True)), ": " + STATISTICS),
-    "InstanceNorm2d": (lambda: inside(nn.InstanceNorm2d(4, track_running_stats=True)), ": " + STATISTICS),
     "frequency": (lambda: nn.Embedding(7, 2, scale_grad_by_freq=True), ": Embedding " + BY_FREQUENCY),
     "frequency in a bag": (lambda: nn.EmbeddingBag(7, 2, scale_grad_by_freq=True), ": EmbeddingBag " + BY_FREQUENCY),
     "max_norm": (lambda: nn.Embedding(7, 2, max_norm=1.0), ": Embedding " + MAX_NORM),
     "max_norm in a bag": (lambda: nn.EmbeddingBag(7, 2, max_norm=1.0), ": EmbeddingBag " + MAX_NORM),
     "bfloat16": (lambda: inside(nn.LayerNorm(4).to(torch.bfloat16)), HALF.format("torch.bfloat16")),
-    "float16": (lambda: inside(nn.LayerNorm(4).to(torch.float16)), HALF.format("torch.float16")),
     "two dtypes": (
         lambda: inside(nn.Linear(4, 3).double()), ": parameters of several dtypes; use one, float32 or float64"
     ),
     "frozen": (lambda: nn.Linear(6, 2).requires_grad_(False), FROZEN),
     "no parameter": (nn.ReLU, FROZEN),
-    "expanded vector": (lambda: expanded((1,), (6,)), SHARE),
-    "expanded columns": (lambda: expanded((3, 1), (3, 6)), SHARE),
     "expanded rows": (lambda: expanded((1, 6), (3, 6)), SHARE),
     "l1": (
         lambda: reparametrised(lambda layer: prune.l1_unstructured(layer, "weight", 0.5)),
         ": " + PERMANENT.format("L1Unstructured"),
     ),
-    "structured": (
-        lambda: reparametrised(lambda layer: prune.random_structured(layer, "weight", 0.5, dim=0)),
-        ": " + PERMANENT.format("RandomStructured"),
-    ),
     "identity": (
         lambda: reparametrised(lambda layer: prune.identity(layer, "bias")), ": " + PERMANENT.format("Identity")
     ),
     "weight norm": (lambda: reparametrised(weight_norm), ": " + PERMANENT.format("WeightNorm")),
-    "spectral norm": (lambda: reparametrised(spectral_norm), ": " + PERMANENT.format("SpectralNorm")),
     "compiled": (lambda: torch.compile(nn.Linear(6, 3)), COMPILED),
     "scripted": (
         lambda: torch.jit.script(nn.Linear(6, 3)),
@@ -145,20 +131,16 @@ def expanded(shape: tuple[int, ...], size: tuple[int, ...]) -> nn.Module:
 def test_networks_refused_for_what_they_are(name):
     build, message = REFUSED[name]
     model = build()
-    with pytest.raises(InputError) as error:
-        RecordGradients(model, Mask({}) if name == "lazy" else Mask.dense(model), squared_error)
-    assert str(error.value) == "model" + message
+    assert (
+        refused(RecordGradients, model, Mask({}) if name == "lazy" else Mask.dense(model), squared_error)
+        == "model" + message
+    )
 
 
 @once
 def test_a_mask_of_another_shape_is_refused():
-    model, other = nn.Conv1d(3, 2, 3), Mask.dense(nn.Conv1d(3, 2, 2))
-    assert (
-        refusal(model, mask=other)
-        == "mask weight: shape (2, 3, 2) in the mask, (2, 3, 3) in the network; they must match"
-    )
-    partial = Mask({"weight": Mask.dense(model)["weight"]})
-    assert refusal(model, mask=partial) == "mask bias: shape None in the mask, (2,) in the network; they must match"
+    message = refusal(nn.Conv1d(3, 2, 3), mask=Mask.dense(nn.Conv1d(3, 2, 2)))
+    assert message == "mask weight: shape (2, 3, 2) in the mask, (2, 3, 3) in the network; they must match"
 
 
 # Losses, randomness, failures, and what torch.func cannot take.
@@ -169,13 +151,10 @@ def test_a_mask_of_another_shape_is_refused():
     ("loss", "shape"),
     [
         (lambda out, y: squared_error(out, y).mean(), "()"),
-        (lambda out, y: squared_error(out, y).sum(), "()"),
-        (lambda out, _: out, "(11, 2)"),
         (lambda out, y: squared_error(out, y)[:, None], "(11, 1)"),
-        (lambda out, y: squared_error(out, y)[1:], "(10,)"),
         (lambda out, y: squared_error(out, y)[:4], "(4,)"),  # which happens to fit the batch
     ],
-    ids=["mean", "sum", "outputs", "column", "one less", "as many as the batch"],
+    ids=["mean", "column", "as many as the batch"],
 )
 def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape):
     message = f"loss: shape {shape}, expected one value for each of 11 records; use reduction='none'"
@@ -204,11 +183,10 @@ def test_randomness_other_than_dropout_is_refused():
     ("model", "loss", "y", "reason"),
     [
         (nn.Linear(4, 2), squared_error, None, "mat1 and mat2 shapes cannot be multiplied (11x6 and 4x2)"),
-        (Applied(lambda self, _: self.nothing, layer=nn.Linear(6, 2)), squared_error, None, "'Applied' object has no"),
         (nn.Linear(6, 2), cross_entropy, torch.zeros(4, 7).long(), ""),  # torch's own words
         (nn.Linear(6, 2), lambda _out, _y: {}["absent"], None, "'absent'"),
     ],
-    ids=["shape", "attribute", "labels", "loss"],
+    ids=["shape", "labels", "loss"],
 )
 def test_networks_that_fail_on_made_up_records_are_refused(model, loss, y, reason):
     message = refusal(model, loss, y=y)
@@ -319,36 +297,28 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "flatten": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(18, 2)), (1, 4, 4)),
     "positions as rows": (lambda: Applied(lambda s, x: s.l(x.flatten(0, 1)).view(len(x), -1), l=nn.Linear(3, 2)), (4, 3)),
     "time first": (lambda: Applied(lambda s, x: s.l(x.transpose(0, 1))[0][-1], l=nn.GRU(3, 2)), (4, 3)),
-    "time first linear": (lambda: Applied(lambda s, x: s.l(x.transpose(0, 1)).sum(0), l=nn.Linear(3, 2)), (4, 3)),
     "constants": (
         lambda: Applied(lambda s, x: s.a(x) @ s.b(x.new_ones(5, 4)).T, a=nn.Linear(3, 2), b=nn.Linear(4, 2)), (3,)
     ),
-    "bare parameter": (lambda: scaled(lambda x, scale: (x * scale).cumsum(1)), (6,)),
-    "bilinear": (lambda: Applied(lambda s, x: s.l(x, x.exp()), l=nn.Bilinear(3, 3, 2)), (3,)),
-    "attention": (lambda: Applied(lambda s, x: s.l(x, x, x)[0], l=nn.MultiheadAttention(4, 2, batch_first=True)), (6, 4)),
     "orthogonal": (lambda: nn.Sequential(parametrizations.orthogonal(nn.Linear(3, 3)), nn.Linear(3, 2)), (3,)),
     "hook": (doubled, (3,)),
-    "unused": (lambda: Applied(lambda s, x: s.a(x), a=nn.Linear(3, 2), b=nn.Linear(9, 9)), (3,)),
     "custom function without parameters": (
         lambda: nn.Sequential(nn.Linear(3, 3), Applied(lambda _, x: Square.apply(x, x.new_ones(3))), nn.Linear(3, 2)), (3,)
     ),
-    "eval dropout between layers": (lambda: first_of(nn.LSTM(3, 2, 2, dropout=0.5, batch_first=True)).eval(), (4, 3)),
     "positions": (lambda: learned_positions(False), (5, 2)),
     "a row of positions": (lambda: learned_positions(True), (5, 2)),
-    "positions of three": (lambda: learned_positions(False), (3, 2)),
     "causal": (lambda: Applied(causal, layer=encoder(dropout=0.0)), (5, 4)),
     "causal of three": (lambda: Applied(causal, layer=encoder(dropout=0.0)), (3, 4)),
-    "one coordinate expanded": (lambda: nn.Sequential(nn.Linear(6, 3), expanded((), (1,))), (6,)),
     "pruned for good": (pruned_for_good, (6,)),
     "a number set again": (lambda: Applied(set_again, layer=nn.Linear(6, 3), scale=6**-0.5), (6,)),
     **{
         type(error).__name__: (lambda error=error: raises(error), (6,))
-        for error in (ValueError("no"), IndexError("no"), RuntimeError("no"), AssertionError("no"), Exception("no"))
+        for error in (ValueError("no"), AssertionError("no"), Exception("no"))
     },
     **{
         f"{kind.__name__} of {time} steps": (lambda kind=kind: time_first(kind), (time, 2))
         for kind in (nn.GRU, nn.LSTM, nn.RNN)
-        for time in (2, 3, 4, 5, 8, 11)
+        for time in (2, 3, 11)
     },
 }  # fmt: skip
 
@@ -395,25 +365,13 @@ def test_any_way_to_call_a_module_is_right(forward, name):
 
 def test_tokens_and_classes_are_accepted_and_right():
     tokens = torch.randint(0, 6, (5, 4))
-    for model in (nn.Embedding(7, 2, padding_idx=0), nn.Embedding(7, 3, sparse=True), tied()):
-        right(model, tokens)
+    right(nn.Embedding(7, 3, sparse=True), tokens)
     right(nn.Sequential(nn.Embedding(1, 2), nn.Flatten(), nn.Linear(6, 3)), torch.zeros(4, 3, dtype=torch.long))
     single = torch.zeros(5, dtype=torch.long)
     right(nn.Linear(6, 1), torch.randn(5, 6), lambda o, y: cross_entropy(o, y) + o[:, 0] ** 2, single)
 
 
-def test_frozen_parts_are_accepted_and_right():
-    model = nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.ReLU(), nn.Linear(4, 2))
-    assert right(model, torch.randn(5, 3)).live == 10
-    model[2].weight.requires_grad_(False)
-    assert right(model, torch.randn(5, 3)).live == 2
-
-
-@pytest.mark.parametrize(
-    "norm",
-    [lambda: nn.GroupNorm(4, 4), lambda: nn.InstanceNorm1d(4), lambda: nn.InstanceNorm1d(4, affine=True)],
-    ids=["group", "instance", "affine"],
-)
+@pytest.mark.parametrize("norm", [lambda: nn.GroupNorm(4, 4), lambda: nn.InstanceNorm1d(4)], ids=["group", "instance"])
 def test_a_bias_without_effect_is_right(norm):
     model, x = normalised(norm()), torch.randn(5, 2, 6)
     checked(model, squared_error, x, torch.zeros(5))  # in float32, where the rounding is large
@@ -436,7 +394,7 @@ def test_one_record_and_no_record_are_enough_to_check():
 
 def test_parameters_that_are_zero_or_absurd_are_accepted():
     """A network of zeros would hide every mistake, and one of infinities would have no gradient to compare."""
-    for value in (0.0, 1e30, -1e30, math.inf, math.nan):
+    for value in (0.0, 1e30, math.inf, math.nan):
         model = nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(15, 2))
         for weight in model.parameters():
             weight.data.fill_(value)
@@ -471,7 +429,6 @@ DROPPING = {
         ),
         (6, 4),
     ),
-    "LSTM": (lambda: first_of(nn.LSTM(4, 3, 2, dropout=0.5, batch_first=True)), (6, 4)),
     "inside a module": (
         lambda: Applied(
             lambda self, x: self.drop(x * self.scale), scale=nn.Parameter(torch.ones(64)), drop=nn.Dropout(0.5)
@@ -536,10 +493,8 @@ PROBED = {
     "whole": (lambda: Applied(lambda s, x: s.l(x) + s.l.weight.sum(), l=nn.Linear(6, 2)), True),
     "encoder": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4)), encoder(dropout=0.25)), True),
     "mixed": (lambda: nn.Sequential(nn.Dropout(0.5), between(lambda x: x - x.mean(0))), False),
-    "mixed inside": (lambda: scaled(lambda x, scale: (x - x.mean(0)) * scale), False),
     "failing": (lambda: between(fails), False),
     "random": (lambda: scaled(lambda x, scale: x * scale * torch.rand(6)), False),
-    "not torch.func": (lambda: scaled(Square.apply), False),
     "state": (lambda: Applied(counts, layer=nn.Linear(6, 3), seen=nn.Buffer(torch.zeros(6))), False),
 }
 
@@ -573,7 +528,7 @@ def test_probing_leaves_no_trace_even_where_it_refuses(name, training):
 
 
 @once
-@pytest.mark.parametrize("value", [0.0, math.nan, math.inf, 1e30, 1e-45])
+@pytest.mark.parametrize("value", [0.0, math.nan, 1e30])
 def test_the_plan_does_not_depend_on_values(value):
     """What model and loss see while it is made is the same, bit for bit, whatever the records hold."""
     seen: list[bytes] = []
@@ -599,9 +554,7 @@ def test_the_plan_does_not_depend_on_values(value):
 
 def test_tokens_are_not_read_either():
     """Tokens beyond the table would fail, were they looked up."""
-    x = torch.full((5, 4), 10**12)
-    gradients = checked(nn.Embedding(7, 2), squared_error, x, torch.zeros(5))
-    assert gradients.filtered_sum(x % 7, torch.ones(5), Clip(1.0)).values.count_nonzero() > 0
+    checked(nn.Embedding(7, 2), squared_error, torch.full((5, 4), 10**12), torch.zeros(5))
 
 
 def test_the_plan_is_made_once_and_before_any_record_is_touched():
@@ -609,18 +562,8 @@ def test_the_plan_is_made_once_and_before_any_record_is_touched():
     model, x, y = between(lambda x: x - x.mean(0)), torch.ones(5, 6), torch.ones(5)
     gradients = RecordGradients(model, Mask.dense(model), squared_error)
     for _ in range(2):
-        with pytest.raises(InputError) as error:
-            gradients.filtered_sum(x, y, Clip(1.0))
-        assert str(error.value) == MIXED.format("the loss")
+        assert refused(lambda: gradients.filtered_sum(x, y, Clip(1.0))) == MIXED.format("the loss")
     gradients = checked(nn.Linear(6, 2), squared_error, x, y)
     plan = gradients._plan
     gradients.filtered_sum(x, y, Clip(1.0))
     assert gradients._plan is plan
-
-
-def test_a_copy_of_a_checked_network_needs_a_check_of_its_own():
-    """Rules hold on to the modules that they watched."""
-    model = nn.Sequential(nn.Linear(3, 2))
-    other = copy.deepcopy(model)
-    for one in (model, other):
-        right(one, torch.randn(5, 3))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip
-from dpltm.gradients.probe import LENGTHS, MadeUp
+from dpltm.gradients.probe import MadeUp
 from gradient_cases import MIXED, REMEDY, Applied, checked, cross_entropy, refusal, squared_error
+from refusals import refused
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # what is refused has no plan
 
@@ -73,25 +73,20 @@ def hooked(x: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "input mean": lambda: before(lambda x: x - x.mean(0)),
-    "input standardised": lambda: before(lambda x: (x - x.mean(0)) / (x.std(0) + 1e-5)),
     "input over maximum": lambda: before(lambda x: x / x.abs().max()),
     "input roll": lambda: before(lambda x: x.roll(1, 0)),
     "input scaled if large": lambda: before(lambda x: x / 255 if x.max() > 5 else x),
-    "input batch_norm": lambda: before(lambda x: functional.batch_norm(x, None, None, training=True)),
     "input pairs": lambda: before(odd),
     "mean": lambda: between(lambda x: x - x.mean(0)),
-    "std": lambda: between(lambda x: x / x.std(0)),
     "norm": lambda: between(lambda x: x / x.norm()),
     "softmax": lambda: between(lambda x: x.softmax(0)),
     "roll": lambda: between(lambda x: x.roll(1, 0)),
-    "flip": lambda: between(lambda x: x.flip(0)),
     "cumsum": lambda: between(lambda x: x.cumsum(0)),
     "maximum": lambda: between(lambda x: x + x.max(0).values),
     "reshape": lambda: between(lambda x: x.reshape(8, -1).T),
     "batch_norm": lambda: between(lambda x: functional.batch_norm(x, None, None, training=True)),
     "attention": lambda: between(lambda x: (x @ x.T).softmax(1) @ x),
     "pairs": lambda: between(odd),
-    "detached std": lambda: between(lambda x: x / x.detach().std(0)),
     "detached mean": lambda: between(lambda x: x - x.detach().mean(0)),
     "detached attention": lambda: between(lambda x: (x @ x.T).detach().softmax(1) * len(x) @ x),
     "above mean": lambda: between(lambda x: x * (x > x.mean(0))),
@@ -105,7 +100,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "first": lambda: between(lambda x: x - x[0].detach()),
     "second": lambda: between(lambda x: x - x[1].detach()),
     "last": lambda: between(lambda x: x - x[-1].detach()),
-    "outputs over detached std": lambda: behind(lambda x: x / x.detach().std()),
     "mixup": lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)),
     "item": lambda: between(lambda x: x * (1 if x.sum().item() > 0 else 2)),
     "a draw decides": lambda: between(lambda x: x - x.mean(0) if float(torch.rand(())) < 0.5 else x),
@@ -132,16 +126,12 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "over mean": lambda o, y: cross_entropy(o, y) / cross_entropy(o, y).mean(),
     "over detached mean": lambda o, y: cross_entropy(o, y) / entropies(o, y).mean(),
     "mean for everybody": lambda o, y: cross_entropy(o, y).mean().expand(len(y)),
-    "softmax": lambda o, y: cross_entropy(o, y).softmax(0),
     "distances": lambda o, _: (o[:, None] - o).square().sum((1, 2)),
-    "neighbour": lambda o, _: (o - o.roll(1, 0)).square().sum(1),
     "over class count": lambda o, y: cross_entropy(o, y) / torch.bincount(y, minlength=3)[y],
-    "class weights": lambda o, y: cross_entropy(o, y) * len(y) / torch.bincount(y, minlength=3)[y],
     "above mean": lambda o, y: cross_entropy(o, y) * (entropies(o, y) >= entropies(o, y).mean()),
     "largest": lambda o, y: (
         cross_entropy(o, y) * (entropies(o, y) >= entropies(o, y).topk(max(1, len(y) // 4))[0][-1])
     ),
-    "contrastive": lambda o, _: cross_entropy(o @ o.T, torch.arange(len(o))),
     "contrastive detached keys": lambda o, _: cross_entropy(o @ o.detach().T, torch.arange(len(o))),
     "over maximum": lambda o, y: (cross_entropy(o, y) / entropies(o, y).max()) ** 2,
     "labels minus mean": lambda o, y: (o[:, 0] - (y.double() - y.double().mean())) ** 2,
@@ -187,37 +177,6 @@ def test_what_mixes_only_where_a_record_is_ordinary_is_refused(record):
     assert refusal(plain(), loss) == MIXED.format("the loss")
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (nn.Conv1d(3, 2, 2), (3, 6)),
-        (nn.Conv2d(1, 2, 2), (1, 4, 4)),
-        (nn.Embedding(7, 2), (4,)),
-        (nn.LayerNorm(4), (6, 4)),
-        (nn.GroupNorm(2, 4), (4, 6)),
-        (nn.RMSNorm(4), (4,)),
-        (nn.Bilinear(3, 3, 2), (3,)),
-        (nn.PReLU(), (4,)),
-        (nn.Linear(4, 2), (6, 4)),
-        (nn.LSTM(3, 2, batch_first=True), (4, 3)),
-        (nn.GRU(3, 2, batch_first=True), (4, 3)),
-        (nn.RNN(3, 2, batch_first=True), (4, 3)),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
-)
-def test_mixing_is_seen_behind_every_kind_of_layer(layer, shape):
-    for value in layer.parameters():
-        nn.init.normal_(value)
-
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        out = self.layer(x, x) if isinstance(layer, nn.Bilinear) else self.layer(x)
-        out = out[0] if isinstance(out, tuple) else out
-        return out - out.square().mean(0)
-
-    x = torch.zeros(5, *shape, dtype=torch.long if isinstance(layer, nn.Embedding) else torch.float32)
-    assert refusal(Applied(forward, layer=layer), x=x) == MIXED.format("the loss")
-
-
 def test_attention_over_the_batch_is_refused():
     """Without batch_first, records take the place of positions."""
     model = Applied(lambda self, x: self.layer(x, x, x)[0], layer=nn.MultiheadAttention(4, 2))
@@ -229,17 +188,7 @@ kinds = pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM], ids=lambda ki
 
 
 @kinds
-def test_mixing_behind_a_time_first_module_is_refused(kind):
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        out = self.layer(x.transpose(0, 1))[0]
-        return self.head((out - out.mean(1, keepdim=True))[-1])
-
-    model = Applied(forward, layer=kind(3, 4), head=nn.Linear(4, 2))
-    assert refusal(model, x=torch.zeros(4, 5, 3)) == MIXED.format("the loss")
-
-
-@kinds
-@pytest.mark.parametrize("time", [2, 3, 4, 5, 8, 11, 16, 32])
+@pytest.mark.parametrize("time", [2, 3, 11, 32])
 def test_a_forgotten_batch_first_is_refused(kind, time):
     """Whatever the number of steps, also where it is one that made-up records come in."""
     model = Applied(lambda self, x: self.layer(x)[0], layer=kind(3, 2))
@@ -275,7 +224,7 @@ def test_mixing_of_whole_numbers_is_refused():
     assert message == MIXED.format("the loss")
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", [1, 2, 8, 16, 32])
 def test_each_length_is_tried(length):
     assert classes(between(lambda x: x * (2 if len(x) == length else 1))) == LENGTH.format("the loss")
 
@@ -329,9 +278,9 @@ def test_a_mode_that_mixes_records_is_refused_once_it_is_switched_on(mode):
     assert gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0)).values.count_nonzero() > 0
     mixing.train(mode)  # it alone
     for _ in range(2):  # and stays refused
-        with pytest.raises(InputError) as error:
-            gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0))
-        assert str(error.value) == MIXED.format("the loss")
+        assert refused(lambda: gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0))) == MIXED.format(
+            "the loss"
+        )
 
 
 # State.
@@ -372,9 +321,7 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "buffer reassigned": (reassigned, "mu", nn.Buffer(ODD_TENSOR.clone())),
     "buffer in place": (in_place, "mu", nn.Buffer(ODD_TENSOR.clone())),
     "tensor reassigned": (reassigned, "mu", ODD_TENSOR.clone()),
-    "tensor in place": (in_place, "mu", ODD_TENSOR.clone()),
     "late": (late, "mu", None),
-    "number": (counted, "mu", 1.0),
     "count of records": (counted, "mu", 0),
     "memory": (remembered, "mu", []),
     "private name": (private, "_mu", None),
@@ -385,17 +332,13 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_is_refused_and_put_back(name, training):
     forward, place, old = STATES[name]
+    assert classes(Applied(forward, layer=nn.Linear(6, 3), **{place: old}).train(training)) == STATE.format(place)
     model = nn.Sequential(Applied(forward, layer=nn.Linear(6, 3), **{place: old}), nn.Dropout(0.5)).train(training)
     was = old.numpy().tobytes() if isinstance(old, Tensor) else repr(old)
     assert classes(model) == STATE.format(f"0.{place}")
     now = getattr(model[0], place)
     assert now is old
     assert (now.numpy().tobytes() if isinstance(now, Tensor) else repr(now)) == was
-
-
-def test_a_state_at_the_top_goes_by_its_own_name():
-    model = Applied(reassigned, layer=nn.Linear(6, 3), mu=torch.zeros(6))
-    assert classes(model) == STATE.format("mu")
 
 
 def test_a_loss_with_a_state_is_refused():
@@ -430,8 +373,7 @@ def test_there_are_as_many_made_up_records_as_no_other_dimension(where):
         return self.layer(x) if where == "outputs" else self.layer(x.transpose(0, 1)).sum(0)
 
     model = Applied(forward, layer=nn.Linear(6, 11 if where == "outputs" else 3))
-    x = torch.zeros(4, 6) if where == "outputs" else torch.zeros(4, 11, 6)
-    checked(model, squared_error, x, torch.zeros(4))
+    checked(model, squared_error, torch.zeros(4, 6) if where == "outputs" else torch.zeros(4, 11, 6), torch.zeros(4))
     assert 13 in seen
     assert seen.count(11) <= 2, "only to see that it would not do"
 

@@ -10,6 +10,7 @@ from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
+from refusals import refused
 
 
 def generation(**given) -> GenerateOptions:
@@ -53,9 +54,7 @@ def test_values_of_python(given, expected):
     ],
 )
 def test_refused(given, message):
-    with pytest.raises(InputError) as refused:
-        Arguments(given, (SelectOptions,), ("bounds",))
-    assert str(refused.value) == message
+    assert refused(Arguments, given, (SelectOptions,), ("bounds",)) == message
 
 
 def test_where_nothing_is_near_all_are_named():

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from dpltm.errors import CalibrationError, InputError
+from dpltm.errors import CalibrationError
 from dpltm.options.latent import EpsilonOptions
 from dpltm.stages.latent_claim import local_claim
+from refusals import refused
 
 
 def claim(**options: Any):
@@ -54,10 +55,9 @@ def test_labels_and_copies_add_up() -> None:
         {"protocol": "uer", "epsilon": 1.0},
     ],
 )
-@pytest.mark.parametrize("wanted", [4.0, 30.0])
-def test_the_setting_that_certifies_what_is_wanted(options: dict[str, Any], wanted: float) -> None:
-    found = claim(**options, bits=40, certified=wanted)
-    assert wanted * (1 - 1e-6) <= found.certified <= wanted
+def test_the_setting_that_certifies_what_is_wanted(options: dict[str, Any]) -> None:
+    found = claim(**options, bits=40, certified=30.0)
+    assert 30 * (1 - 1e-6) <= found.certified <= 30
     again = claim(**{**options, "epsilon": found.epsilon, "alpha": found.alpha}, bits=40)
     assert again.certified == pytest.approx(found.certified, rel=1e-9)
 
@@ -65,23 +65,19 @@ def test_the_setting_that_certifies_what_is_wanted(options: dict[str, Any], want
 REFUSED: dict[str, dict[str, Any]] = {
     "`epsilon` is missing: what the protocol claims, such as 0.5": {"alpha": 7.0},
     "`bits`: 0 is not a whole number from 1 to": {"bits": 0, "alpha": 7.0, "epsilon": 1.0},
-    "`alpha`: 0 is not a positive number": {"alpha": 0.0, "epsilon": 1.0},
     "`epsilon`: -1 is not a positive number": {"alpha": 7.0, "epsilon": -1.0},
     "`alpha` is missing: uer needs one, such as 7": {"epsilon": 1.0},
     "`alpha`: ue has none; leave it out": {"protocol": "ue", "alpha": 7.0, "epsilon": 1.0},
     "`epsilon` is missing: what uer shall claim; `alpha` is found for it": {"certified": 3.0},
     "`epsilon`, `certified`: one of them decides": {"protocol": "ue", "certified": 3.0, "epsilon": 5.0},
     "`certified`: 3 is all spent on the label": {"protocol": "ue", "certified": 3.0, "label_epsilon": 3.0},
-    "`copies`: 0 is not a whole number from 1 to 1,000,000": {"protocol": "ue", "epsilon": 3.0, "copies": 0},
     "`label_epsilon`: 0 is not a positive number": {"protocol": "ue", "epsilon": 3.0, "label_epsilon": 0.0},
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_refused(message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        claim(**{"bits": 10, **REFUSED[message]})
-    assert str(refused.value).startswith(message)
+    assert refused(claim, **{"bits": 10, **REFUSED[message]}).startswith(message)
 
 
 def test_no_setting_certifies_so_little() -> None:

@@ -21,6 +21,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
@@ -77,19 +78,18 @@ REFUSED: dict[str, dict[str, Any]] = {
     "`format`: of bits; a codebook has one epsilon": {"protocol": "codebook", "format": "1,2"},
     "`label_epsilon`: of bits; a codebook has one epsilon": {"protocol": "codebook"},
     "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
-    "`format`: '3' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "3"},
-    "`format`: '1,2,3' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1,2,3"},
-    "`format`: '0.5,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "0.5,1"},
-    "`format`: 'nan,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "nan,1"},
-    "`format`: '1e400,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1e400,1"},
-    "`format`: -1,2 is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": "-1,2"},
-    "`format`: 9,9 is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": "9,9"},
+    **{
+        f"`format`: '{text}' is not of the form WHOLE,FRACTION, such as 4,5": {"format": text}
+        for text in ("3", "1,2,3", "0.5,1", "nan,1", "1e400,1")
+    },
+    **{
+        f"`format`: {text} is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": text}
+        for text in ("-1,2", "9,9")
+    },
     "`epsilon`: 0 is not a positive number up to 10000": {"epsilon": 0.0},
-    "`epsilon`: nan is not a positive number up to 10000": {"epsilon": math.nan},
     "`alpha` is missing: uer needs one, such as 7": {"protocol": "uer"},
     "`alpha`: rappor has none; leave it out": {"alpha": 7.0},
     "`features`: none leaves values as they are, whose scale differs; take unit": {"features": "none"},
-    "`features`: 'nope' is not ": {"features": "nope"},
 }
 
 
@@ -98,14 +98,7 @@ def test_schemes_that_cannot_be(message: str) -> None:
     options = replace(BITS, **REFUSED[message])
     if REFUSED[message].get("protocol") == "codebook" and len(REFUSED[message]) > 1:
         options = replace(options, label_epsilon=None)
-    with pytest.raises(InputError) as refused:
-        check_scheme_options(options)
-    assert str(refused.value).startswith(message)
-
-
-def test_more_components_than_there_are_features(registry: RecordRegistry) -> None:
-    with pytest.raises(InputError, match="`components`: 99 is not from 1 to 64"):
-        agreed(registry, components=99)
+    assert refused(check_scheme_options, options).startswith(message)
 
 
 def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
@@ -116,6 +109,8 @@ def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
     assert made.public is not None
     assert registry.resolve(made.public).surely_overlaps(registry.reference(PUBLIC))
     assert made.id == agreed(registry, format="1,2").id
+    with pytest.raises(InputError, match="`components`: 99 is not from 1 to 64"):
+        agreed(registry, components=99)
 
 
 # --- what is entered ---
@@ -130,6 +125,7 @@ def sent(plan: Any) -> np.ndarray:
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
+    """A plan is for one: the same event twice would count as one, where two ledgers are put together."""
     plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
     assert ledger.events == (), "a plan spends nothing"
     rows = sent(plan)
@@ -140,21 +136,14 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert scheme.answer.certified == pytest.approx(132)
     assert certified(plan) == pytest.approx(132)
     assert (plan.privacy.certified.adjacency, plan.privacy.certified.sampling) == ("replace-one", "none")
-    assert plan.privacy.nominal is not None
-    assert plan.privacy.nominal.epsilon == 132
+    assert plan.privacy.nominal.epsilon == 132  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
+        encode(plan)
+    assert ledger.events == (event,)
     again = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
     assert certified(again) == pytest.approx(264)
     assert not np.array_equal(sent(again), rows), "coins of its own"
     assert len(ledger.events) == 2
-
-
-def test_a_plan_is_for_one_release(scheme: Scheme, ledger: Ledger) -> None:
-    """The same event twice would count as one, where two ledgers are put together."""
-    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    encode(plan)
-    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
-        encode(plan)
-    assert len(ledger.events) == 1
 
 
 def test_other_records_are_counted_apart(scheme: Scheme, ledger: Ledger) -> None:
@@ -207,40 +196,26 @@ def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger:
 # --- what is refused, with nothing entered ---
 
 
-def budget(ref: Any, epsilon: float) -> BudgetEvent:
-    return BudgetEvent(ref, epsilon, 1e-5)
-
-
-def test_a_budget_has_room_for_what_it_says(scheme: Scheme, registry: RecordRegistry, ledger: Ledger) -> None:
-    ledger.append(budget(registry.reference(PRIVATE), 200.0))
-    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
-    with pytest.raises(
-        BudgetError, match="this would bring mine to epsilon 264 at delta 1e-05, above the budget of 200"
-    ):
-        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert len(ledger.events) == 2
-
-
-@pytest.mark.parametrize("epsilon", [0.96, 1.2, 1.44, 4.0])
+@pytest.mark.parametrize("epsilon", [0.96, 1.44, 4.0])
 def test_a_budget_of_that_epsilon_has_room_for_one_message(
     registry: RecordRegistry, ledger: Ledger, epsilon: float
 ) -> None:
     scheme = agreed(registry, protocol="codebook", epsilon=epsilon, label_epsilon=None)
-    ledger.append(budget(registry.reference(PRIVATE), epsilon))
+    ledger.append(BudgetEvent(registry.reference(PRIVATE), epsilon, 1e-5))
     encode(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
-    with pytest.raises(BudgetError):
+    message = f"this would bring mine to epsilon {2 * epsilon:g} at delta 1e-05, above the budget of {epsilon:g}"
+    with pytest.raises(BudgetError, match=message):
         plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert len(ledger.events) == 2
 
 
-@pytest.mark.parametrize("changes", [{"features": "scatter:1,2"}, {"components": 8}, {}])
+@pytest.mark.parametrize("changes", [{"components": 8}, {}])
 def test_records_declared_public_for_a_scheme_cannot_be_private(
     registry: RecordRegistry, ledger: Ledger, changes: dict[str, Any]
 ) -> None:
     scheme = agreed(registry, **changes)
     for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
-        with pytest.raises(InputError) as refused:
-            plan_encoding(scheme, dataset, EncodeOptions(), ledger, label="t")
-        assert str(refused.value) == (
+        assert refused(plan_encoding, scheme, dataset, EncodeOptions(), ledger, label="t") == (
             f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
         )
     plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
@@ -266,9 +241,7 @@ def test_what_the_ledger_holds_already(
 ) -> None:
     """Records down as public; releases under another relation, with which there is no common guarantee."""
     ledger.append(event(registry.reference(PRIVATE, public=event is declared)))
-    with pytest.raises(InputError) as refused:
-        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert str(refused.value).startswith(message)
+    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith(message)
     assert len(ledger.events) == 1
 
 
@@ -285,12 +258,10 @@ OTHERS: dict[str, Dataset] = {
 
 @pytest.mark.parametrize("message", OTHERS)
 def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        plan_encoding(scheme, OTHERS[message], EncodeOptions(), ledger)
-    assert str(refused.value) == message
+    assert refused(plan_encoding, scheme, OTHERS[message], EncodeOptions(), ledger) == message
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.1, 1e-16])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
 def test_deltas_that_promise_nothing(scheme: Scheme, ledger: Ledger, delta: float) -> None:
     with pytest.raises(InputError, match=r"^`delta`: "):
         plan_encoding(scheme, PRIVATE, EncodeOptions(delta=delta), ledger)

@@ -22,6 +22,7 @@ from dpltm.stages import latent_server
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import make_scheme
 from dpltm.stages.latent_server import Learned, check_options, learn, plan_learning
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 PUBLIC = from_arrays(X[:400], Y[:400], test=(X[400:700], Y[400:700]), name="pub")
@@ -57,11 +58,8 @@ def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
     """Epsilon 0.1 for 64 bits and 0.1 for the label; chance is 0.1, and six deviations of 300 draws are 0.1."""
     weak = agreed(epsilon=0.1, label_epsilon="0.1")
     found = learned(weak, [messages(weak, 700, 1797)], PUBLIC, model="mlp:32", epochs=5.0, lr=0.1)
-    row = found.scores[0]
-    assert row.randomised is not None
-    assert row.randomised < 0.2 + 0.1
-    assert row.accuracy is not None
-    assert row.accuracy < 0.4
+    assert found.scores[0].randomised < 0.2 + 0.1  # type: ignore[operator]
+    assert found.scores[0].accuracy < 0.4  # type: ignore[operator]
 
 
 def test_densities_are_those_of_the_schedule(scheme: Scheme, files: list[np.ndarray]) -> None:
@@ -85,10 +83,9 @@ def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
     assert len({weights(**change) for change in ({}, {"seed": 1}, {"dropout": 0.5}, {"lr": 0.1})}) == 4
 
 
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_dropout_is_for_training_alone(scheme: Scheme, files: list[np.ndarray], rounds: int) -> None:
+def test_dropout_is_for_training_alone(scheme: Scheme, files: list[np.ndarray]) -> None:
     """What is measured twice on the same network is the same."""
-    options = {"rounds": rounds, "dropout": 0.9, "epochs": 5.0}
+    options = {"rounds": 1, "dropout": 0.9, "epochs": 5.0}
     one, two = (learned(scheme, files, PUBLIC, **options).scores for _ in range(2))
     assert [row.accuracy for row in one] == [row.accuracy for row in two]
 
@@ -136,43 +133,30 @@ REFUSED: dict[str, dict[str, Any]] = {
     "`batch_size`: 1098 is not from 1 to 1097, the messages at hand": {"batch_size": 1098},
     "`batch_size`: 0 is not from 1 to 1097, the messages at hand": {"batch_size": 0},
     "`dropout`: 1 is not at least 0 and below 1": {"dropout": 1.0},
-    "`dropout`: -0.1 is not at least 0 and below 1": {"dropout": -0.1},
-    "`dropout`: nan is not at least 0 and below 1": {"dropout": math.nan},
     "`rounds`: -1 is not a whole number from 0 on": {"rounds": -1},
     "`rounds`: 10000 is more than the 9999 ": {"rounds": 10000},
     "`prune`: the rates are too small: round ": {"rounds": 100},
     "`prune`: 'x' is not a list of numbers separated by commas": {"prune": "x", "rounds": 1},
-    "`prune`: 3 rates for a network of 2 layers; give at most 2": {"prune": "0.1,0.1,0.1", "rounds": 1},
     "`prune`: nothing is pruned in no rounds; say `rounds` N": {"prune": "0.2"},
     "`epochs`: 0 is not a positive number up to 10,000": {"epochs": 0.0},
     "`epochs`: nan is not a positive number up to 10,000": {"epochs": math.nan},
-    "`epochs`: inf is not a positive number up to 10,000": {"epochs": math.inf},
     "`lr`: 0.0 is not a positive number": {"lr": 0.0},
-    "`lr`: nan is not a positive number": {"lr": math.nan},
-    "`seed`: -1 is not between 0 and 2^63 - 1": {"seed": -1},
     "`threads`: 0 is not between 1 and 1024": {"threads": 0},
     "`model`: cnn does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128": {"model": "cnn"},
-    "`model`: cnn-tanh:8x8x1 does not take bits": {"model": "cnn-tanh:8x8x1"},
     "`model`: 'mlp:0': widths must be whole numbers": {"model": "mlp:0"},
-    "`model`: nonsense does not take bits": {"model": "nonsense"},
     "`lr`: training diverged at 1e+30; take a smaller one": {"lr": 1e30},
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_options_that_cannot_be(scheme: Scheme, files: list[np.ndarray], message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        learned(scheme, files, **REFUSED[message])
-    assert str(refused.value).startswith(message)
+    assert refused(learned, scheme, files, **REFUSED[message]).startswith(message)
 
 
-def test_options_are_checked_without_messages() -> None:
+def test_options_are_checked_without_messages_and_every_message_counts_once(scheme: Scheme, files: list) -> None:
     check_options(replace(QUICK, batch_size=10**6))
     with pytest.raises(InputError, match="`dropout`"):
         check_options(replace(QUICK, dropout=1.0))
-
-
-def test_every_message_counts_once(scheme: Scheme, files: list[np.ndarray]) -> None:
     with pytest.raises(InputError, match="two files hold the same messages; every message counts once"):
         plan_learning(scheme, [files[0], files[0]], QUICK)
 
@@ -185,6 +169,4 @@ def test_test_records_of_another_kind(scheme: Scheme, files: list[np.ndarray]) -
         (none, "", "`test`: none has no test split; name a dataset that has one"),
         (none, "a.npz", "`test`: a.npz has no test split; name a dataset that has one"),
     ):
-        with pytest.raises(InputError) as refused:
-            plan_learning(scheme, files, QUICK, test, test_label=label)
-        assert str(refused.value) == message
+        assert refused(plan_learning, scheme, files, QUICK, test, test_label=label) == message

@@ -24,16 +24,6 @@ def test_clip_norm_scales_the_noise_and_not_the_cost():
     assert planned_report(half).certified == planned_report(one).certified
 
 
-def test_tanh_means_clip_then_tanh():
-    plan = planned(filter="tanh", clip_norm=2.0, tanh_scale=3.0, tanh_range=0.5, epsilon=1.0)
-    bound = 3 * math.sqrt(LIVE) * math.tanh(2 / (0.5 * math.sqrt(LIVE)))  # docs/privacy-model.md section 4.2
-    assert facts(plan)["sensitivity"] == pytest.approx(bound, rel=2e-6)
-    assert facts(plan)["sensitivity"] >= bound
-    assert facts(plan)["filter"] == "clip(C=2) then tanh(c=3, k=0.5)"
-    assert planned_report(plan).nominal is None
-    assert 0.998 < certified(plan) <= 1
-
-
 def test_tanh_as_printed():
     """Calibrated to its certified bound, the claimed epsilon is far smaller, and is shown beside it."""
     plan = planned(filter="tanh", no_pre_clip=True, epsilon=1.0)
@@ -93,30 +83,18 @@ def test_replace_one_doubles_the_sensitivity():
     assert 0.998 < certified(two) <= 1
 
 
-def test_noise_multiplier_states_the_noise():
-    less, more = planned(noise_multiplier=1.0), planned(noise_multiplier=2.0)
-    assert (facts(less)["noise_multiplier"], facts(more)["noise_multiplier"]) == (1, 2)
-    assert certified(less) > certified(more) > 0
-
-
 def test_fast_noise_is_pointed_out():
     note = "`noise` fast draws noise from a generator that is not cryptographic"
     assert note in planned_report(planned(noise="fast", noise_multiplier=2.0)).notes
     assert note not in planned_report(planned(noise_multiplier=2.0)).notes
 
 
-def test_epochs_are_counted_in_expected_batches():
+def test_rates_and_steps_come_from_the_public_number_of_records():
+    """Epochs are counted in expected batches; a quarter of the records is a batch unless another is stated."""
     plan = planned(epochs=2.0, batch_size=20.0, noise_multiplier=5.0)
     assert (facts(plan)["sampling_rate"], facts(plan)["steps"]) == (pytest.approx(20 / RECORDS), 20)
-
-
-def test_declared_records_are_what_rates_come_from():
     plan = planned(dataset=records(0, records=180), batch_size=18.0, noise_multiplier=5.0)
-    assert facts(plan)["sampling_rate"] == 0.1
-    assert plan.config.expected_batch == 18
-
-
-def test_a_quarter_of_the_records_is_a_batch():
+    assert (facts(plan)["sampling_rate"], plan.config.sampling_rate, plan.config.expected_batch) == (0.1, 0.1, 18)
     plan = planned(noise_multiplier=5.0)
     assert (plan.config.expected_batch, plan.config.sampling_rate) == (RECORDS / 4, 0.25)
 
@@ -124,11 +102,7 @@ def test_a_quarter_of_the_records_is_a_batch():
 @pytest.mark.parametrize(
     ("name", "options", "bound", "nominal"),
     [
-        ("clip", {"clip_norm": 0.5}, 0.5, None),
-        ("per-layer", {"clip_norm": 0.5}, 0.5, None),
-        ("radial-tanh", {"clip_norm": 0.5, "tanh_range": 0.1}, 0.5, None),
-        ("auto", {"clip_norm": 0.5}, 0.5, None),
-        ("normalize", {"clip_norm": 0.5}, 0.5, None),
+        *((name, {"clip_norm": 0.5}, 0.5, None) for name in ("clip", "per-layer", "radial-tanh", "auto", "normalize")),
         ("tanh-clip", {"clip_norm": 0.5, "tanh_scale": 3.0, "tanh_range": 0.1}, 0.5, None),
         (
             "tanh",
