@@ -20,7 +20,6 @@ from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, 
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
 from dpltm.privacy.lineage import check_not_public
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets import identity
 from dpltm.tickets.identity import _LINE, UserRegistry, key_path, load_key, read_event, read_ref
 from dpltm.tickets.ledger_file import open_ledger
@@ -181,14 +180,6 @@ def test_ids_are_random_and_say_nothing(write):
     assert refs[0].surely_overlaps(refs[1])
 
 
-def test_what_was_published_before_and_after_a_deletion_tells_nothing(write):
-    """Finding 8: a digest of the records would tell whether the one record was there."""
-    with_, without = write(), write("less", X[1:], Y[1:])
-    bodies = [{**ref_to_json(reference(data)), "name": ""} for data in (with_, with_, without, without)]
-    assert len({body.pop("id") for body in bodies}) == 4
-    assert all(body == bodies[0] for body in bodies)
-
-
 def test_parts_of_one_dataset(write):
     first, second = reference(write(subset="0.5")), reference(write(subset="0.5:1.0"))
     assert (first.cut, first.start, first.stop) == ("values", 0, 5 * 10**8)
@@ -266,18 +257,6 @@ def test_other_people_do_not_overlap(write):
         assert not one.may_overlap(two)
         assert not again(one).may_overlap(again(two))
         assert not two.surely_overlaps(one)
-
-
-@pytest.mark.usefixtures("home")
-def test_a_table_with_another_label_is_the_same_people(tmp_path):
-    """Finding 6: one CSV, two `labels`; what was spent on the one adds to what was spent on the other."""
-    rows = np.column_stack([X, Y % 2, (Y + X[:, 0]) % 2])
-    text = ["a,b,c,d,e,f,y,z", *(",".join(map(str, row)) for row in rows.tolist())]
-    (tmp_path / "t.csv").write_text("\n".join(text) + "\n")
-    path = str(tmp_path / "t.csv")
-    one, two = (reference(load(path, label=label, bounds=(0, 255), classes=2)) for label in "yz")
-    assert one.surely_overlaps(two)
-    assert total_epsilon([pure(one, 0.5), pure(two, 0.3)], 1e-12) == pytest.approx(0.8, abs=1e-6)
 
 
 def test_references_under_two_keys_cannot_be_told_apart(write, tmp_path, monkeypatch):

@@ -244,18 +244,6 @@ def test_nothing_is_written_over(there):
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
 
-def test_messages_that_fail_midway_leave_nothing(there):
-    def blocks():
-        yield ROWS[:4]
-        assert any(path.name.startswith(".new.") for path in there.iterdir()), "written beside its place"
-        raise KeyboardInterrupt
-
-    before = sorted(there.rglob("*"))
-    with pytest.raises(KeyboardInterrupt):
-        write_messages(there / "new", SCHEME, 9, blocks())
-    assert sorted(there.rglob("*")) == before
-
-
 def test_messages_of_another_length_than_they_say(there):
     data = M.read_bytes()
     for other in (data[:-1], data[:-5], data[:-45], data + b"\0", data + data[-5:]):

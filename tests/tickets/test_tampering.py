@@ -63,17 +63,6 @@ def refused():
 # --- files ---
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("theta0.safetensors", CHANGED), ("predictors.safetensors", PREDICTORS)]
-)
-def test_flipped_value(folder, name, message):
-    path = folder / name
-    data = bytearray(path.read_bytes())
-    data[-4] ^= 0x10
-    path.write_bytes(data)
-    assert refused() == message
-
-
 def test_flipped_mask_bit(folder, raw, edit):
     """The id tells; once it is made right, the predictors have another number of live values."""
     masks = raw.read(folder / "masks.safetensors")
@@ -160,14 +149,6 @@ def test_the_folder_itself_may_be_a_link(folder):
 
 
 # --- tensors ---
-
-
-def test_missing_and_added_rounds(folder, raw):
-    masks = raw.read(folder / "masks.safetensors")
-    raw.write(folder / "masks.safetensors", {name: value for name, value in masks.items() if name != "2/fc1.weight"})
-    assert refused() == "s/masks.safetensors: tensor '2/fc1.weight': found none, expected ((64,), 'uint8')"
-    raw.write(folder / "masks.safetensors", {**masks, "4/fc1.weight": masks["3/fc1.weight"]})
-    assert refused() == "s/masks.safetensors: tensor '4/fc1.weight': found ((64,), 'uint8'), expected none"
 
 
 def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
@@ -258,11 +239,6 @@ def test_predictors_that_the_description_does_not_know_of(folder, edit):
     (folder / "predictors.safetensors").unlink()
     (folder / "predictors.safetensors").symlink_to("nowhere")
     assert refused() == message
-
-
-def test_another_network(edit):
-    edit(model="mlp:9")
-    assert refused() == "s/masks.safetensors: tensor '0/fc1.bias': found ((1,), 'uint8'), expected ((2,), 'uint8')"
 
 
 @pytest.mark.parametrize("key", ["config", "name", "features", "source", "events", "parent", "tickets", "digest"])
