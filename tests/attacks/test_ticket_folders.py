@@ -30,18 +30,16 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
 from hostile_values import MAPS, wrong_values
+from set_events import DRAWN, MOMENTS, SAID, SOURCE, TRAINED
 from sets import store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256
-TIME = "2026-01-01T00:00:00Z"
 LOCAL = ("selection.json", "ledger.jsonl")
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
 
@@ -66,22 +64,18 @@ def original(folder: Path) -> TicketSet:
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
-    source = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
-    spent = GaussianEvent(source, GaussianRelease(20.0), "moments", time=TIME)
-    drawn = SelectionEvent(source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "ef" * 32, time=TIME)
     front = ModelSpec("mlp:12", 4, 3)
-    trained = TrainingEvent(source, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 99, time=TIME)
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = store_set(
-        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
-        config={"rounds": 3}, events=[spent], draws=[drawn],
+        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=SOURCE,
+        config={"rounds": 3}, events=[MOMENTS], draws=[DRAWN],
         feature_map=FeatureMap(
-            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=source, events=(trained,)
+            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=SOURCE, events=(TRAINED,)
         ),
     )  # fmt: skip
-    drawn = replace(drawn, ticket_set=saved.id)
+    drawn = replace(DRAWN, ticket_set=saved.id)
     ledger = open_ledger(folder / "s" / "ledger.jsonl")
-    for event in (spent, ProvenanceEvent(source, "dp", saved.id, time=TIME), drawn):
+    for event in (MOMENTS, replace(SAID, provenance="dp", ticket_set=saved.id), drawn):
         ledger.append(event)
     save_winner(saved, 2, "exponential", [drawn])
     return saved
@@ -279,7 +273,7 @@ class Attacker:
                 del lines[place]
             case 3:
                 lines[place] = (
-                    lines[place].replace(b"20.0", b"90.0").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
+                    lines[place].replace(b"7.5", b"9.5").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
                 )
         path.write_bytes(b"".join(lines))
 

@@ -17,13 +17,12 @@ import torch
 from dpltm.data import load, scale
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec
-from dpltm.privacy.events import DatasetRef
 from dpltm.ticket_set import TicketSet
+from set_events import SOURCE
 from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
 
 
 @pytest.fixture(scope="session")

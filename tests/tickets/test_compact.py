@@ -19,8 +19,6 @@ from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
-from dpltm.privacy.events import DatasetRef, GaussianEvent, SelectionEvent
-from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.sampling import Records
 from dpltm.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set
@@ -33,12 +31,10 @@ from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from dpltm.training import TrainingConfig, cross_entropy, train
 from entries import having
+from set_events import DRAWN, MOMENTS, SOURCE, TIME
 from sets import store_set
 from told import told
 
-TIME = "2026-01-01T00:00:00Z"
-SOURCE = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
-SPENT = GaussianEvent(SOURCE, GaussianRelease(20.0), "moments", time=TIME)
 SPECS = {"mlp": ModelSpec("mlp:12,9", 10, 4), "cnn": ModelSpec("cnn:14x14x1:5,6,7", 196, 4)}
 
 # Units without a live outgoing weight, by the parameter that takes them in; a channel of conv2 is one input of fc1 here.
@@ -146,7 +142,7 @@ def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_pa
 @pytest.mark.parametrize("provenance", ["public", "private", "dp", "data-free"])
 def test_a_compact_set_comes_from_where_the_set_does(tmp_path, provenance):
     """It has no accuracies, so a side file of another set, which was moved elsewhere, stays as it is."""
-    source, events = None if provenance == "data-free" else SOURCE, [SPENT] if provenance == "dp" else []
+    source, events = None if provenance == "data-free" else SOURCE, [MOMENTS] if provenance == "dp" else []
     saved = saved_set(tmp_path / "s", "mlp", provenance=provenance, source=source, events=events)
     private_path(tmp_path / "c").write_text("accuracies of another set")
     compact_set(saved, 2, tmp_path / "c")
@@ -162,8 +158,7 @@ def test_a_compact_set_comes_from_where_the_set_does(tmp_path, provenance):
 def test_a_compact_winner_remembers_its_draw(tmp_path):
     """Which round was compacted tells who won: the draw is in the description of it, and of no other round."""
     saved = saved_set(tmp_path / "s", "mlp")
-    mechanism, ref = Selection(0.1, 0.1), replace(SOURCE, start=60, stop=90)
-    drawn = SelectionEvent(ref, mechanism, "product", "exact", 0.5, 2, saved.id, time=TIME)
+    drawn = replace(DRAWN, dataset=replace(SOURCE, start=719, stop=900), ticket_set=saved.id)
     save_winner(saved, 1, "exponential", [drawn])
     compact_set(saved, 2, tmp_path / "other")
     assert load_ticket_set(tmp_path / "other").draws == ()
@@ -225,7 +220,7 @@ def saved_run(path, kind, mask):
     with new_folder(path) as folder:
         write_run(folder, config, masked(spec, values_of(spec, 1), mask), mask, metrics)
         write_json(folder / "result.json", {"accuracy": 0.5})
-        open_ledger(folder / "ledger.jsonl").append(SPENT)
+        open_ledger(folder / "ledger.jsonl").append(MOMENTS)
     return load_run(path)
 
 

@@ -18,8 +18,6 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import DatasetRef, GaussianEvent, GuaranteeEvent, SelectionEvent
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Selection
 from dpltm.tickets import export
 from dpltm.tickets.export import (
     export_onnx,
@@ -36,21 +34,15 @@ from dpltm.tickets.origin import Origin, origin_of
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
+from set_events import COUNT, DRAWN, MOMENTS, SOURCE, SOURCE_JSON, TIME
 from told import told
 
-TIME = "2026-01-01T00:00:00Z"
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-SPENT = GaussianEvent(SOURCE, GaussianRelease(20.0), "moments", time=TIME)
-DRAWN = SelectionEvent(
-    replace(SOURCE, start=719, stop=1438), Selection(0.1, 0.1), "product", "exact", 0.5, 2, "ef" * 32, time=TIME
-)
-COUNT = GuaranteeEvent(SOURCE, Guarantee(1.0), "x", time=TIME)
 FRONT = Front.of(make_feature_map("unit:1", (12,), (0.0, 1.0)))
 ORIGIN = Origin("cd" * 32, "a name", "public", SOURCE, ())
 ORIGINS = {
     "public": ORIGIN,
     "private": replace(ORIGIN, provenance="private"),
-    "dp": replace(ORIGIN, name='Größe "数字"', provenance="dp", events=(SPENT, COUNT)),
+    "dp": replace(ORIGIN, name='Größe "数字"', provenance="dp", events=(MOMENTS, COUNT)),
     "data-free": replace(ORIGIN, provenance="data-free", source=None),
     "drawn from, behind features": replace(ORIGIN, draws=(DRAWN,), front=FRONT),
 }
@@ -100,7 +92,7 @@ def equal(one, other):
 @pytest.mark.parametrize("provenance", ["public", "private", "dp"])
 def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance):
     """Of a private set neither the networks nor an accuracy, in any file; of a DP set what it spent."""
-    saved = save(tmp_path / "s", provenance=provenance, events=[SPENT] if provenance == "dp" else [])
+    saved = save(tmp_path / "s", provenance=provenance, events=[MOMENTS] if provenance == "dp" else [])
     drawn = replace(DRAWN, dataset=saved.source, ticket_set=saved.id)
     open_ledger(ledger_path(saved.path)).append(drawn)
     save_winner(saved, 2, "exponential", [drawn])
@@ -340,9 +332,9 @@ def test_a_file_says_where_it_comes_from(tmp_path, form):
 
 
 def test_a_set_says_where_its_tickets_come_from(tmp_path, save):
-    saved = save(tmp_path / "s", provenance="dp", source=SOURCE, events=[SPENT])
+    saved = save(tmp_path / "s", provenance="dp", source=SOURCE, events=[MOMENTS])
     origin = origin_of(load_ticket_set(saved.path))
-    assert origin == origin_of(saved) == Origin(saved.id, "a name", "dp", SOURCE, (SPENT,))
+    assert origin == origin_of(saved) == Origin(saved.id, "a name", "dp", SOURCE, (MOMENTS,))
 
 
 def test_the_origin_by_the_letter():
@@ -351,8 +343,8 @@ def test_the_origin_by_the_letter():
         "id": "cd" * 32,
         "name": 'Größe "数字"',
         "provenance": "dp",
-        "source": {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"},
-        "events": [to_json(SPENT), to_json(COUNT)],
+        "source": SOURCE_JSON,
+        "events": [to_json(MOMENTS), to_json(COUNT)],
         "draws": [],
         "feature_map": None,
     }
@@ -407,7 +399,7 @@ def test_metadata_of_others_beside_the_tensors(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "one", "base"),
-    [("events", replace(SPENT, what="ü" * 1000), ORIGINS["dp"]), ("draws", DRAWN, replace(ORIGIN, name="ü" * 200))],
+    [("events", replace(MOMENTS, what="ü" * 1000), ORIGINS["dp"]), ("draws", DRAWN, replace(ORIGIN, name="ü" * 200))],
 )
 def test_more_than_32_kib_to_go_along_are_refused(tmp_path, key, one, base):
     """What a file may not state it may not leave out either; all that it may state can be read, whatever the texts."""

@@ -17,22 +17,15 @@ from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.event_json import ref_to_json, to_json
-from dpltm.privacy.events import DatasetRef, GuaranteeEvent, NonPrivateEvent, TrainingEvent
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Unprotected
+from dpltm.privacy.event_json import to_json
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
+from set_events import COUNT, SHOWN, SOURCE, SOURCE_JSON, TRAINED
 from sets import store_set
 from told import told
 
-SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
-TIME = "2026-01-02T03:04:05Z"
-EVENTS = (
-    GuaranteeEvent(SOURCE, Guarantee(0.1), "count of right answers", time=TIME),
-    TrainingEvent(SOURCE, NoisySgd(0.25, 60, 3.5), "clip(C=1)", 610, time=TIME),
-)
 NETWORK = ModelSpec("mlp:7", 80, 4)
 
 
@@ -44,13 +37,14 @@ def maps() -> dict[str, FeatureMap]:
     projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
     projected = replace(statistics, projection=projection)
     weights = {name: value.detach() for name, value in build(NETWORK, 1).named_parameters()}
+    front = FrozenNetwork(NETWORK, weights)
     return {
         "plain": plain,
         "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
         "statistics": statistics,
         "projected": projected,
         "centred": projected.centred_at(torch.rand(5, generator=draw)),
-        "network": FeatureMap(FrozenNetwork(NETWORK, weights), (8, 10), (0.0, 255.0), source=SOURCE, events=EVENTS),
+        "network": FeatureMap(front, (8, 10), (0.0, 255.0), source=SOURCE, events=(COUNT, TRAINED)),
     }
 
 
@@ -190,10 +184,8 @@ def test_a_file_of_tensors_that_a_map_does_not_have(there, kind):
 
 # --- descriptions that were changed ---
 
-REF = ref_to_json(SOURCE)
-BAD_SOURCES = [{**REF, **change} for change in ({"more": 1}, {"start": "3"}, {"start": 500}, {"cut": "x"})]
-NO_RELEASE = to_json(NonPrivateEvent(SOURCE, Unprotected(), "x", time=TIME))
-HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["events"], [NO_RELEASE]]}
+BAD_SOURCES = [{**SOURCE_JSON, **change} for change in ({"more": 1}, {"start": "3"}, {"start": 719}, {"cut": "x"})]
+HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["events"], [to_json(SHOWN)]]}
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -212,9 +204,9 @@ def test_hostile_values(there, kind, key):
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("plain", {"source": REF}),
+        ("plain", {"source": SOURCE_JSON}),
         ("plain", {"statistics": True}),
-        ("plain", {"events": [to_json(event) for event in EVENTS]}),
+        ("plain", {"events": [to_json(event) for event in (COUNT, TRAINED)]}),
         ("statistics", {"source": None}),
         ("statistics", {"statistics": False}),
         ("projected", {"components": None}),

@@ -15,40 +15,26 @@ from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError, BudgetError
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import (
-    OPEN_END,
-    BudgetEvent,
-    DatasetRef,
-    GuaranteeEvent,
-    NonPrivateEvent,
-    ProvenanceEvent,
-    SelectionEvent,
-    TrainingEvent,
-)
-from dpltm.privacy.mechanisms import (
-    Guarantee,
-    NoisySgd,
-    Selection,
-    Unprotected,
-)
+from dpltm.privacy.events import OPEN_END, DatasetRef, GuaranteeEvent
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import copy_events, open_ledger
+from entries import having
+from set_events import BUDGET, DRAWN, SAID, SHOWN, SOURCE, TIME, TRAINED
 from told import told
 
-TIME = "2026-01-02T03:04:05Z"
-REF = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 EVENTS = (
-    ProvenanceEvent(REF, "private", "12" * 32, time=TIME),
-    SelectionEvent(REF, Selection(0.1, math.inf), "product", "paper", 49.0, 15, "12" * 32, time=TIME),
-    TrainingEvent(REF, NoisySgd(0.1, 300, 1.1, 2.5, 1.0), "clip(C=1) then tanh(c=1, k=1)", 432, time=TIME),
-    TrainingEvent(REF, NoisySgd(1 / 3, 1, 0.0), "clip(C=1)", 432, time=TIME),
-    NonPrivateEvent(REF, Unprotected(), "scores", time=TIME),
+    SAID,
+    having(DRAWN, certified_epsilon=math.inf),
+    TRAINED,
+    having(TRAINED, sampling_rate=1 / 3, steps=1, noise_multiplier=0.0),
+    SHOWN,
 )
-FIRST = replace(EVENTS[1], mechanism=Selection(0.1, 0.1, adaptive=False))
+FIRST = having(DRAWN, adaptive=False)
 """A draw that says that nothing was released before it."""
 
 
-def count(epsilon, ref=REF, what="a count"):
+def count(epsilon, ref=SOURCE, what="a count"):
     return GuaranteeEvent(ref, Guarantee(epsilon), what, time=TIME)
 
 
@@ -108,7 +94,7 @@ def test_a_missing_file_is_an_empty_ledger_until_its_first_event(tmp_path):
 
 def test_what_an_id_stands_for_is_not_in_the_file(path):
     """And not known from it alone: whoever opens it elsewhere adds everything up."""
-    known = replace(REF, content="01234567:" + "9" * 32, shares=frozenset({"01234567:" + "8" * 32}))
+    known = replace(SOURCE, content="01234567:" + "9" * 32, shares=frozenset({"01234567:" + "8" * 32}))
     open_ledger(path).append(count(0.5, known))
     assert "9" * 32 not in path.read_text()
     assert "8" * 32 not in path.read_text()
@@ -142,7 +128,7 @@ def written_before(path, events, schema):
 def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(tmp_path, schema):
     """Its ranges moved, and its fingerprints told apart what was the same; docs/formats.md."""
     there = tmp_path / "l.jsonl"
-    released = [count(0.5, replace(REF, start=0, stop=719)), count(0.5)]
+    released = [count(0.5), count(0.5, replace(SOURCE, start=719, stop=1438))]
     assert total_epsilon(released, 1e-12) == pytest.approx(0.5, abs=1e-6)
     written_before(there, released, schema)
     then = open_ledger(there).events
@@ -158,7 +144,7 @@ def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(tmp_path, sch
 
 def test_the_whole_of_a_dataset_stays_the_whole(tmp_path):
     """Written with an open end, it was no range."""
-    written_before(tmp_path / "l.jsonl", [count(0.5, replace(REF, start=0, stop=2**63 - 1))], 2)
+    written_before(tmp_path / "l.jsonl", [count(0.5, replace(SOURCE, start=0, stop=2**63 - 1))], 2)
     (event,) = open_ledger(tmp_path / "l.jsonl").events
     assert (event.dataset.cut, str(event.dataset)) == ("whole", "digits")
     assert total_epsilon([event], 1e-12) == pytest.approx(0.5, abs=1e-6)
@@ -171,7 +157,7 @@ def test_the_whole_of_a_dataset_stays_the_whole(tmp_path):
     ("events", "refused", "why"),
     [
         (
-            [BudgetEvent(REF, 0.7, 1e-5, time=TIME), count(0.5)],
+            [replace(BUDGET, epsilon=0.7), count(0.5)],
             count(0.5, what="b"),
             r"above the budget of 0\.7 set on",
         ),
@@ -194,7 +180,7 @@ def test_what_the_ledger_refuses_is_not_written_and_what_it_admits_is(tmp_path, 
 
 def test_a_copy_asks_no_budget_again(tmp_path):
     """What another ledger admitted is copied as it stands, even where a budget was set below it since."""
-    events = (*EVENTS, BudgetEvent(REF, 1e-3, 1e-5, time=TIME))
+    events = (*EVENTS, replace(BUDGET, epsilon=1e-3))
     copy_events(tmp_path / "copy.jsonl", events)
     assert open_ledger(tmp_path / "copy.jsonl").events == events
 
@@ -219,7 +205,9 @@ def test_appending_after_another_is_refused(path, exists):
 def test_an_event_that_could_not_be_read_again_is_not_written(path, field):
     """The file stays byte for byte, and is read and written as before: a ledger that nobody can open is worse than none."""
     before, ledger, text = path.read_bytes(), open_ledger(path), "\x1b[2J"
-    event = replace(EVENTS[4], what=text) if field == "what" else replace(EVENTS[4], dataset=replace(REF, name=text))
+    event = (
+        replace(EVENTS[4], what=text) if field == "what" else replace(EVENTS[4], dataset=replace(SOURCE, name=text))
+    )
     why = f"event field {field}: {text!r} is no printable text of at most 1000 characters"
     assert told(ledger.append, event) == why
     assert path.read_bytes() == before
@@ -318,8 +306,8 @@ KNOWN = (
     " non-private, budget; a newer dpltm may have written it"
 )
 CHANGES = [
-    (in_line(2, '"private"', '"public"'), 2, EDITED),
-    (in_line(4, '"noise_multiplier": 1.1', '"noise_multiplier": 11.0'), 4, EDITED),
+    (in_line(2, '"public"', '"private"'), 2, EDITED),
+    (in_line(4, '"noise_multiplier": 3.5', '"noise_multiplier": 35.0'), 4, EDITED),
     (in_line(6, "scores", "nothing"), 6, EDITED),
     (in_line(3, '"adaptive": true', '"adaptive": false'), 3, EDITED),  # cheaper in composition
     *((with_digest(digest), 3, EDITED) for digest in ("0" * 64, None, 5, "")),

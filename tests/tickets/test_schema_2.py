@@ -17,41 +17,15 @@ from dpltm.errors import ArtifactError
 from dpltm.generation import GenerationConfig, without_data
 from dpltm.models import ModelSpec
 from dpltm.privacy.event_json import KINDS, to_json
-from dpltm.privacy.events import (
-    OPEN_END,
-    BudgetEvent,
-    DatasetRef,
-    GaussianEvent,
-    GuaranteeEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
-    ProvenanceEvent,
-    RandomizedResponseEvent,
-    SelectionEvent,
-    TrainingEvent,
-)
-from dpltm.privacy.mechanisms import (
-    GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
-    NoisySgd,
-    RandomizedResponse,
-    Selection,
-    Unprotected,
-)
+from dpltm.privacy.events import OPEN_END
 from dpltm.ticket_set import Parent
 from dpltm.tickets.origin import check_text, origin_of
 from dpltm.tickets.ticket_set import card_is_as_written, load_ticket_set
+from set_events import BUDGET, COUNT, DRAWN, LABELS, MEAN, MOMENTS, SAID, SHOWN, SOURCE, SOURCE_JSON, TIME, TRAINED
 from sets import store_set
 from told import told
 
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-BODY = {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"}
-TIME = "2026-01-02T03:04:05Z"
-EVENTS = (
-    TrainingEvent(SOURCE, NoisySgd(0.25, 60, 3.5), "clip(C=1)", 610, time=TIME),
-    GaussianEvent(SOURCE, GaussianRelease(7.5, 2.0), "moments", time=TIME),
-)
+EVENTS = (TRAINED, MOMENTS)
 ROWS = [to_json(event) for event in EVENTS]
 PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
 SPEC, CONFIG = ModelSpec("mlp:6", 7, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random", seed=4)
@@ -111,7 +85,7 @@ def test_a_set_from_releases_and_a_parent(cwd, tickets):
         "how": "transfer to other records",
     }
     assert document["events"][1] == {
-        **{"kind": "gaussian", "dataset": BODY, "time": TIME, "adjacency": "add-remove", "unit": "record"},
+        **{"kind": "gaussian", "dataset": SOURCE_JSON, "time": TIME, "adjacency": "add-remove", "unit": "record"},
         **{"what": "moments", "sensitivity": 2.0, "noise_multiplier": 7.5},
     }
 
@@ -178,7 +152,10 @@ def test_schema_1_knew_less(cwd, raw, changes, message):
 
 def test_schema_2_gives_the_same_content(cwd, edit):
     """Before 0.2: references had a fingerprint, and ranges were of positions."""
-    before = {**{key: BODY[key] for key in ("name", "key_id", "start", "stop")}, "fingerprint": BODY["id"]}
+    before = {
+        **{key: SOURCE_JSON[key] for key in ("name", "key_id", "start", "stop")},
+        "fingerprint": SOURCE_JSON["id"],
+    }
     edit("dp", schema=2, source=before, events=[{**row, "dataset": before} for row in ROWS])
     loaded = load_ticket_set(cwd / "dp")
     assert loaded.source == replace(SOURCE, cut="positions", start=0, stop=OPEN_END)
@@ -209,23 +186,23 @@ NO_PARENT = "parent is not a reference to a ticket set"
         ("dp", {"provenance": "unknown"}, "provenance 'unknown' is none of data-free, public, dp, private"),
         ("dp", {"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
         *(
-            ("dp", {"source": {**BODY, **change}}, ELSEWHERE)
+            ("dp", {"source": {**SOURCE_JSON, **change}}, ELSEWHERE)
             for change in ({"name": "mnist"}, {"key_id": "89abcdef"}, {"stop": 720}, {"cut": "positions"})
         ),
-        ("dp", {"source": {**BODY, "start": 0.0}}, f"{REFERENCE}: field start: bad value 0.0, expected int"),
-        ("dp", {"source": {**BODY, "more": 1}}, f"{REFERENCE}: unknown or missing field 'more'"),
-        ("dp", {"source": [BODY]}, f"{REFERENCE}: expected an object"),
+        ("dp", {"source": {**SOURCE_JSON, "start": 0.0}}, f"{REFERENCE}: field start: bad value 0.0, expected int"),
+        ("dp", {"source": {**SOURCE_JSON, "more": 1}}, f"{REFERENCE}: unknown or missing field 'more'"),
+        ("dp", {"source": [SOURCE_JSON]}, f"{REFERENCE}: expected an object"),
         (
             "dp",
-            {"source": {**BODY, "start": 719}},
+            {"source": {**SOURCE_JSON, "start": 719}},
             "source: dataset reference digits: records 719:719 are not a range",
         ),
         *(
             ("free", {"provenance": kind}, f"provenance {kind} and source do not go together")
             for kind in ("public", "dp")
         ),
-        ("free", {"source": BODY}, "provenance data-free and source do not go together"),
-        ("free", {"provenance": "dp", "source": BODY}, f"events: provenance dp {AGREE}"),
+        ("free", {"source": SOURCE_JSON}, "provenance data-free and source do not go together"),
+        ("free", {"provenance": "dp", "source": SOURCE_JSON}, f"events: provenance dp {AGREE}"),
         *(("dp", {"parent": value}, NO_PARENT) for value in ({}, "cd" * 32, {**asdict(PARENT), "more": 1})),
         *(
             ("dp", {"parent": {**asdict(PARENT), "round": value}}, f"parent: round {value} is not a round")
@@ -236,7 +213,7 @@ NO_PARENT = "parent is not a reference to a ticket set"
             {"events": [ROWS[0], {**ROWS[1], "more": 1}]},
             "events: gaussian event: unknown or missing field 'more'",
         ),
-        ("dp", {"events": [ROWS[0], {**ROWS[1], "dataset": {**BODY, "start": 1}}]}, ELSEWHERE),
+        ("dp", {"events": [ROWS[0], {**ROWS[1], "dataset": {**SOURCE_JSON, "start": 1}}]}, ELSEWHERE),
         ("dp", {"events": [*ROWS, 5]}, "events: an event must be a JSON object"),
     ],
 )
@@ -253,21 +230,8 @@ def test_an_edit_that_agrees_is_read(cwd, edit):
     assert load_ticket_set(cwd / "free").parent == replace(PARENT, round=None)
 
 
-RELEASES = {
-    "training": EVENTS[0],
-    "gaussian": EVENTS[1],
-    "laplace": LaplaceEvent(SOURCE, LaplaceRelease(4.0, 2.0), "a mean", time=TIME),
-    "guarantee": GuaranteeEvent(SOURCE, Guarantee(0.5, 1e-6), "a count", time=TIME),
-}
-BUDGET = BudgetEvent(SOURCE, 0.1, 1e-5, time=TIME)
-DRAWN = SelectionEvent(SOURCE, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "x", time=TIME)
-NO_RELEASES = {
-    "budget": BUDGET,
-    "provenance": ProvenanceEvent(SOURCE, "public", "x", time=TIME),
-    "non-private": NonPrivateEvent(SOURCE, Unprotected(), "scores", time=TIME),
-    "selection": DRAWN,
-    "randomized-response": RandomizedResponseEvent(SOURCE, RandomizedResponse(1.0, 10), "labels", time=TIME),
-}
+RELEASES = {to_json(event)["kind"]: event for event in (TRAINED, MOMENTS, MEAN, COUNT)}
+NO_RELEASES = {to_json(event)["kind"]: event for event in (BUDGET, SAID, SHOWN, DRAWN, LABELS)}
 
 
 def test_every_kind_is_a_release_or_none():
@@ -355,12 +319,12 @@ def test_texts():
 @pytest.mark.parametrize("key", ["name", "id", "key_id"])
 def test_texts_of_source_and_parent(tmp_path, edit, save, key):
     """A reference in a ledger may have longer texts than that of a set."""
-    edit("dp", provenance="private", events=[], source={**BODY, key: "a" * 201})
+    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "a" * 201})
     assert refused("dp") == f"source: {key}: {TEXT}"
-    edit("dp", provenance="private", events=[], source={**BODY, key: "\x1b[2J"})
+    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "\x1b[2J"})
     assert refused("dp").startswith(f"{REFERENCE}: field {key}: bad value")
     other = "how" if key == "key_id" else key
-    edit("dp", source=BODY, parent={**asdict(PARENT), other: "\x1b[2J"})
+    edit("dp", source=SOURCE_JSON, parent={**asdict(PARENT), other: "\x1b[2J"})
     assert refused("dp") == f"parent: {other}: {TEXT}"
     for text in ("\x1b[2J", "a" * 201):
         assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"

@@ -22,11 +22,10 @@ from dpltm.local.scheme import Scheme
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource, SecureSource
-from dpltm.privacy.events import DatasetRef
 from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
+from set_events import SOURCE
 from told import told
 
-SOURCE = DatasetRef("other", "cd" * 16, "01234567", 3, 500, "places")
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 SCHEME = Scheme(
     make_feature_map("unit:1", (2, 3), (0.0, 255.0)), torch.linspace(-1, 1, 6), torch.linspace(0.5, 3, 6), ANSWER

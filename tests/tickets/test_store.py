@@ -12,16 +12,13 @@ import pytest
 from dpltm.data import key_id
 from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import InputError
-from dpltm.privacy.events import ProvenanceEvent, SelectionEvent
-from dpltm.privacy.mechanisms import Selection
 from dpltm.tickets import store, ticket_set
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import ledger_path, load_ticket_set
 from dpltm.tickets.winner import save_winner
+from set_events import DRAWN, SAID
 from told import told
-
-TIME = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -177,9 +174,9 @@ def test_a_folder_that_cannot_be_listed():
 def healthy(tmp_path, save):
     """A set with a selection and a ledger."""
     saved = save(tmp_path / "s")
-    drawn = SelectionEvent(saved.source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, saved.id, time=TIME)
+    drawn = replace(DRAWN, ticket_set=saved.id)
     ledger = open_ledger(ledger_path(saved.path))
-    for event in (ProvenanceEvent(saved.source, "public", saved.id, time=TIME), drawn):
+    for event in (replace(SAID, ticket_set=saved.id), drawn):
         ledger.append(event)
     save_winner(saved, 2, "exponential", [drawn])
     return saved

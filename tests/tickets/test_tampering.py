@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.events import DatasetRef
 from dpltm.tickets import ticket_set
 from dpltm.tickets.ticket_set import load_ticket_set
+from set_events import SOURCE
 from sets import store_set
 from told import told
 
@@ -30,9 +30,9 @@ NETWORKS = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent
 @pytest.fixture(scope="module")
 def original(tmp_path_factory, tickets):
     """A saved set; tests work on copies."""
-    folder, source = tmp_path_factory.mktemp("original") / "s", DatasetRef("digits", "ab" * 16, "01234567")
+    folder = tmp_path_factory.mktemp("original") / "s"
     said = {"name": "n", "criterion": "magnitude", "provenance": "public", "config": {"rounds": 3}}
-    store_set(folder, tickets, source=source, **said)
+    store_set(folder, tickets, source=SOURCE, **said)
     return folder
 
 

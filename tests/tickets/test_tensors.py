@@ -69,6 +69,8 @@ def test_no_tensors_at_all(tmp_path):
     path = tmp_path / "b"
     path.write_bytes(b" " * 513)
     assert told(read_tensors, path, {}, "float32").startswith(f"{path}: 513 bytes, where 0 to 512 are expected")
+    path.write_bytes((3).to_bytes(8, "little") + b"{}")
+    assert told(read_header, path, 0) == f"{path}: not a valid safetensors file"  # longer than what there is
 
 
 def test_a_header_as_it_was_written(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
+from set_events import SOURCE_JSON
 from told import told
 
 
@@ -43,11 +44,10 @@ def test_document(tmp_path, tickets, save, raw):
         *("criterion", "provenance", "source", "events", "draws", "parent", "config", "card", "tickets", "digest"),
         "feature_map",
     }
-    source = {"name": "digits", "id": "ab" * 16, "key_id": "01234567", "start": 0, "stop": 719, "cut": "places"}
     stated = {
         **{"format": "dpltm-ticket-set", "schema": 3, "name": "a name", "events": [], "draws": [], "parent": None},
         **{"feature_map": None, "model": "mlp:8", "features": 64, "classes": 10, "criterion": "magnitude"},
-        **{"provenance": "public", "source": source, "id": raw.set_id(tmp_path / "s")},
+        **{"provenance": "public", "source": SOURCE_JSON, "id": raw.set_id(tmp_path / "s")},
         "predictors_id": raw.content_id(raw.read(tmp_path / "s/predictors.safetensors")),
         "card": hashlib.sha256((tmp_path / "s/README.md").read_bytes()).hexdigest(),
         "digest": raw.digest(document),

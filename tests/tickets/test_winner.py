@@ -11,23 +11,13 @@ import pytest
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import (
-    BudgetEvent,
-    DatasetRef,
-    GaussianEvent,
-    NonPrivateEvent,
-    ProvenanceEvent,
-    SelectionEvent,
-)
 from dpltm.privacy.lineage import draws_behind
-from dpltm.privacy.mechanisms import GaussianRelease, Selection, Unprotected
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import Winner, last_winner, load_winner, save_winner
 from entries import having
+from set_events import BUDGET, DRAWN, MOMENTS, SAID, SHOWN
 from told import told
 
-TIME = "2026-01-02T03:04:05Z"
-PRIVATE = DatasetRef("digits", "ab" * 16, "01234567", 719, 1438, "places")
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
 OTHER = "does not belong to this ticket set; run dpltm select s again"
 
@@ -43,8 +33,7 @@ def drawn(tmp_path, save, monkeypatch):
 
 
 def event_for(tickets):
-    mechanism = Selection(0.5, 0.5, adaptive=False)
-    return SelectionEvent(PRIVATE, mechanism, "product", "exact", 0.05, 3, tickets.id, time=TIME)
+    return replace(having(DRAWN, adaptive=False), ticket_set=tickets.id)
 
 
 def another(tickets, second):
@@ -198,14 +187,8 @@ def test_equal_draws_of_one_record_are_as_many_draws(drawn, save):
 
 # --- what a draw may have entered ---
 
-STRANGERS = [
-    BudgetEvent(PRIVATE, 1e9, 0.5, time=TIME),
-    GaussianEvent(PRIVATE, GaussianRelease(5.0), "moments", time=TIME),
-    ProvenanceEvent(PRIVATE, "public", "12" * 32, time=TIME),
-]
 
-
-@pytest.mark.parametrize("event", STRANGERS, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", [BUDGET, MOMENTS, SAID], ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("place", ["events", "earlier"])
 def test_an_event_that_no_draw_enters_is_refused(drawn, edit, event, place):
     """A budget set by somebody else's selection.json would end up in the ledger of whoever trains the winner."""
@@ -217,9 +200,8 @@ def test_an_event_that_no_draw_enters_is_refused(drawn, edit, event, place):
 
 
 def test_an_unprotected_release_is_what_a_draw_enters(drawn):
-    revealed = NonPrivateEvent(PRIVATE, Unprotected(), "scores", time=TIME)
-    save_winner(drawn, 1, "exponential", [event_for(drawn), revealed])
-    assert load_winner(drawn).events == (event_for(drawn), revealed)
+    save_winner(drawn, 1, "exponential", [event_for(drawn), SHOWN])
+    assert load_winner(drawn).events == (event_for(drawn), SHOWN)
 
 
 def test_an_event_that_cannot_be_written_leaves_the_record_as_it_was(drawn):
