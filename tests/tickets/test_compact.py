@@ -237,7 +237,9 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     shrunk = compact_run(run, tmp_path / "c")
     small, x = load_run(tmp_path / "c"), records(SPECS[kind], 50)
     assert close(small.model(x), run.model(x))
-    assert torch.equal(small.model(x).argmax(1), run.model(x).argmax(1))
+    program = executed(tmp_path / "c/model.py")
+    assert close(program(x), run.model(x))
+    assert not program.training
     assert {name: tuple(value.shape) for name, value in small.model.named_parameters()} == shrunk.after.shapes()
     assert shrunk.after.text == FOLDED[kind]
     assert sum(int(value.sum()) for value in small.mask.values()) == shrunk.live[1] < shrunk.live[0]
@@ -291,6 +293,13 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name, what):
 # --- plain programs ---
 
 
+def executed(path):
+    """The model that a program makes, which finds its weights beside itself."""
+    scope = {"__file__": str(path)}
+    exec(compile(path.read_text(), path.name, "exec"), scope)
+    return scope["model"]
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -303,33 +312,15 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name, what):
     ids=lambda spec: spec.text,
 )
 def test_the_program_builds_the_same_network(tmp_path, spec):
-    """Same names, same outputs, whatever the weights."""
+    """Same names, same outputs, whatever the weights; and it needs no dpltm."""
     save_file(values_of(spec, 1), tmp_path / "w.safetensors")
-    scope = {"__file__": str(tmp_path / "model.py")}
-    exec(compile(plain_pytorch(spec, "w.safetensors"), "model.py", "exec"), scope)
-    found, expected = scope["model"], build(spec)
+    text = plain_pytorch(spec, "w.safetensors")
+    (tmp_path / "model.py").write_text(text)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = {getattr(node, "module", None) or alias.name for node in nodes for alias in node.names}
+    assert modules == {"collections", "pathlib", "torch", "safetensors.torch"}
+    found, expected = executed(tmp_path / "model.py"), build(spec)
     expected.load_state_dict(values_of(spec, 1))
     assert isinstance(found, nn.Sequential)
     assert {name: tuple(value.shape) for name, value in found.named_parameters()} == spec.shapes()
     assert torch.equal(found(records(spec)), expected(records(spec)))
-
-
-def test_the_program_needs_no_dpltm(tmp_path, run, kind):
-    """Only what it imports is there for it; it is ready to answer, with the weights beside it."""
-    compact_run(run, tmp_path / "c")
-    path = tmp_path / "c/model.py"
-    imports = [
-        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
-    ]
-    named = {getattr(node, "module", None) or alias.name for node in imports for alias in node.names}
-    assert {name.partition(".")[0] for name in named} <= {
-        "__future__",
-        "collections",
-        "pathlib",
-        "safetensors",
-        "torch",
-    }
-    scope = {"__file__": str(path)}
-    exec(compile(path.read_text(), "model.py", "exec"), scope)
-    assert close(scope["model"](records(SPECS[kind])), run.model(records(SPECS[kind])))
-    assert not scope["model"].training
