@@ -44,6 +44,14 @@ LOCAL = ("selection.json", "ledger.jsonl")
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
 
 
+ENTRIES: dict[str, list[Any]] = {
+    "shape": [[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]],
+    "data_offsets": [[0, 2**63], [-1, 0], [2**64, 2**64 + 1], [5, 1], [0], None, ["0", "4"]],
+    "dtype": ["F64", "object", "O", "", None, "I8", 7, "F8_E5M2"],
+}
+"""What a header may say of a tensor, and must not."""
+
+
 class Payload:
     """Unpickling it leaves a trace."""
 
@@ -181,21 +189,15 @@ class Attacker:
         (size,) = struct.unpack("<Q", data[:8])
         header = json.loads(data[8 : 8 + size])
         name = self.random.choice([key for key in header if key != "__metadata__"])
-        entry, draw = header[name], self.random
+        others, draw = [key for key in header if key != name], self.random
         match draw.randrange(9):
-            case 0:
-                entry["shape"] = draw.choice([[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]])
-            case 1:
-                entry["data_offsets"] = draw.choice(
-                    [[0, 2**63], [-1, 0], [2**64, 2**64 + 1], [5, 1], [0], None, ["0", "4"]]
-                )
-            case 2:
-                entry["dtype"] = draw.choice(["F64", "object", "O", "", None, "I8", 7, "F8_E5M2"])
+            case 0 | 1 | 2:
+                key = draw.choice(list(ENTRIES))
+                header[name][key] = draw.choice(ENTRIES[key])
             case 3:
                 header["../" * draw.randint(1, 5) + "etc/passwd"] = header.pop(name)
             case 4:
-                other = draw.choice([key for key in header if key != name])
-                header[name] = header[other]
+                header[name] = header[draw.choice(others)]
             case 5:
                 header["__metadata__"] = draw.choice([[], {"a": {}}, {"a": 1}, "x", {"n": [[]] * 1000}])
             case 6:
@@ -203,7 +205,7 @@ class Attacker:
             case 7:
                 del header[name]
             case 8:
-                header = draw.choice([[], None, 7, {"a": 1}, "x", {"": {}}])  # type: ignore[assignment]
+                header = draw.choice([[], None, 7, {"a": 1}, "x", {"": {}}])
         text = json.dumps(header).encode()
         length = draw.choice([len(text)] * 6 + [0, 1, len(text) + 1, 2**31, 2**63, 2**64 - 1])
         path.write_bytes((struct.pack("<Q", length) + text + data[8 + size :])[: len(data)].ljust(len(data), b" "))

@@ -119,20 +119,6 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     assert len(files(home)) == 3
 
 
-def test_equal_names_of_files_do_not_share(home, tmp_path, monkeypatch):
-    """Two files of one name in two folders: what counts is what is in them."""
-    for number in range(2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        x = np.random.default_rng(number).integers(0, 17, (40, 8, 8)).astype(np.uint8)
-        np.savez(folder / "d.npz", x_train=x, y_train=np.arange(40) % 3)
-        monkeypatch.chdir(folder)
-        np.testing.assert_allclose(
-            features(load("d.npz", bounds=(0, 16), classes=3)), FOUND(x).numpy(), rtol=1e-3, atol=1e-6
-        )
-    assert len(files(home)) == 2
-
-
 # Making
 
 
