@@ -97,8 +97,8 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     open_ledger(ledger_path(saved.path)).append(drawn)
     save_winner(saved, 2, "exponential", [drawn])
     measured = [ticket.accuracy for ticket in saved.body.tickets]
-    before, saved = content(tmp_path), load_ticket_set(saved.path)
-    copied = export_set(saved, tmp_path / "c/copy")
+    before, known, saved = content(tmp_path), saved, load_ticket_set(saved.path)
+    copied = export_set(known, tmp_path / "c/copy")  # of what is in memory, with the accuracies
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["copy"]  # no side file, no ledger beside it
     files = {"README.md", "masks.safetensors", "theta0.safetensors", "tickets.json"}
     predictors = set() if provenance == "private" else {"predictors.safetensors"}
