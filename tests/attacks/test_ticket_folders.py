@@ -25,54 +25,31 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
-
-from dpltm.errors import ArtifactError, DpltmError
+from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.events import DatasetRef, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
+from hostile_values import MAPS, wrong_values
+from set_events import DRAWN, MOMENTS, SAID, SOURCE, TRAINED
 from sets import store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256
-TIME = "2026-01-01T00:00:00Z"
 LOCAL = ("selection.json", "ledger.jsonl")
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
 
 
-FEATURE_MAPS: list[tuple[str, Any]] = [
-    *(("id", value) for value in ("", "0" * 64, None, 7, [])),
-    *(
-        ("text", value)
-        for value in ("scatter:2,8", "scatter", "none", "network:../x", "", None, 7, ["network"], "x" * 10_000)
-    ),
-    *(
-        ("shape", value)
-        for value in ([], [4, 0], [-2, -2], [2, 2, 2], [2**40, 2], [2.0, 2.0], [True, 4], "22", None, 4, [[2, 2]])
-    ),
-    *(
-        ("bounds", value)
-        for value in ([0], [1, 0], [0, 0], ["a", "b"], [0, 1e999], [-1e999, 1], None, 7, [0, 10**400], {})
-    ),
-    *(("statistics", value) for value in (True, None, 1.5, "no")),
-    *(("source", value) for value in (None, {}, "records", [], 7, {"name": "a"})),
-    *(("events", value) for value in (None, {}, "x", [7], [{}], [{"kind": "os"}], [None])),
-    *(("network", value) for value in (None, [], "mlp:12", {}, {"model": "mlp:12", "features": 4})),
-    *(
-        ("network", {"model": text, "features": 4, "classes": 3})
-        for text in ("mlp:99999,99999", "mlp:11", "os", None, 7)
-    ),
-    *(("network", {"model": "mlp:12", "features": size, "classes": 3}) for size in (0, -1, 2**63, "4", None, 5, True)),
-    ("more", 1),
-]
-"""A key of the description of a feature map, and a value that it must be refused for."""
+ENTRIES: dict[str, list[Any]] = {
+    "shape": [[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]],
+    "data_offsets": [[0, 2**63], [-1, 0], [2**64, 2**64 + 1], [5, 1], [0], None, ["0", "4"]],
+    "dtype": ["F64", "object", "O", "", None, "I8", 7, "F8_E5M2"],
+}
+"""What a header may say of a tensor, and must not."""
 
 
 class Payload:
@@ -95,22 +72,18 @@ def original(folder: Path) -> TicketSet:
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
-    source = DatasetRef("records", "ab" * 32, "01234567", 0, 60, "places")
-    spent = GaussianEvent(source, GaussianRelease(20.0), "moments", time=TIME)
-    drawn = SelectionEvent(source, Selection(0.1, 0.1), "product", "exact", 0.5, 3, "ef" * 32, time=TIME)
     front = ModelSpec("mlp:12", 4, 3)
-    trained = TrainingEvent(source, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 99, time=TIME)
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = store_set(
-        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=source,
-        config={"rounds": 3}, events=[spent], draws=[drawn],
+        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=SOURCE,
+        config={"rounds": 3}, events=[MOMENTS], draws=[DRAWN],
         feature_map=FeatureMap(
-            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=source, events=(trained,)
+            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=SOURCE, events=(TRAINED,)
         ),
     )  # fmt: skip
-    drawn = replace(drawn, ticket_set=saved.id)
+    drawn = replace(DRAWN, ticket_set=saved.id)
     ledger = open_ledger(folder / "s" / "ledger.jsonl")
-    for event in (spent, ProvenanceEvent(source, "dp", saved.id, time=TIME), drawn):
+    for event in (MOMENTS, replace(SAID, provenance="dp", ticket_set=saved.id), drawn):
         ledger.append(event)
     save_winner(saved, 2, "exponential", [drawn])
     return saved
@@ -216,21 +189,15 @@ class Attacker:
         (size,) = struct.unpack("<Q", data[:8])
         header = json.loads(data[8 : 8 + size])
         name = self.random.choice([key for key in header if key != "__metadata__"])
-        entry, draw = header[name], self.random
+        others, draw = [key for key in header if key != name], self.random
         match draw.randrange(9):
-            case 0:
-                entry["shape"] = draw.choice([[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]])
-            case 1:
-                entry["data_offsets"] = draw.choice(
-                    [[0, 2**63], [-1, 0], [2**64, 2**64 + 1], [5, 1], [0], None, ["0", "4"]]
-                )
-            case 2:
-                entry["dtype"] = draw.choice(["F64", "object", "O", "", None, "I8", 7, "F8_E5M2"])
+            case 0 | 1 | 2:
+                key = draw.choice(list(ENTRIES))
+                header[name][key] = draw.choice(ENTRIES[key])
             case 3:
                 header["../" * draw.randint(1, 5) + "etc/passwd"] = header.pop(name)
             case 4:
-                other = draw.choice([key for key in header if key != name])
-                header[name] = header[other]
+                header[name] = header[draw.choice(others)]
             case 5:
                 header["__metadata__"] = draw.choice([[], {"a": {}}, {"a": 1}, "x", {"n": [[]] * 1000}])
             case 6:
@@ -238,7 +205,7 @@ class Attacker:
             case 7:
                 del header[name]
             case 8:
-                header = draw.choice([[], None, 7, {"a": 1}, "x", {"": {}}])  # type: ignore[assignment]
+                header = draw.choice([[], None, 7, {"a": 1}, "x", {"": {}}])
         text = json.dumps(header).encode()
         length = draw.choice([len(text)] * 6 + [0, 1, len(text) + 1, 2**31, 2**63, 2**64 - 1])
         path.write_bytes((struct.pack("<Q", length) + text + data[8 + size :])[: len(data)].ljust(len(data), b" "))
@@ -267,74 +234,33 @@ class Attacker:
         (folder / "tickets.json").write_text(json.dumps(document, indent=self.random.choice((None, 2))))
 
     def description(self, folder: Path) -> None:
+        """A value that is wrong, at whatever depth, with all of what it belongs to as it was."""
         document = json.loads((folder / "tickets.json").read_text())
-        wrong: dict[str, list[Any]] = {
-            "format": ["x", None, ["dpltm-ticket-set"]],
-            "schema": [0, -1, 3, 10**30, 1.5, "2", True, None],
-            "id": ["", "0" * 64, document["predictors_id"], None, 7],
-            "predictors_id": ["", "0" * 64, None, 7, []],
-            "name": ["\x1b[2J", "a\nb", "x" * 201, None, 7, ["a"], "\u202e"],
-            "created": [None, "\0", 7],
-            "dpltm": [None, "\x1b]0;x\a", 7],
-            "criterion": [None, "x" * 10_000, "\r", {}],
-            "model": ["mlp:99999,99999", "mlp:0", "mlp:" + "9" * 5000, "cnn:28x28x1", "os", "../x", None, 7, "mlp:7,5"],
-            "features": [0, -1, 2**63, 10**40, 1.5, "12", None, True, 13, 100_000],
-            "classes": [0, -1, 2**63, "3", None, 4, [3]],
-            "provenance": ["public", "data-free", "private", "", None, ["dp"], 7],
-            "source": [None, {}, [], "records", {**document["source"], "start": 60}, {**document["source"], "stop": -1},
-                       {**document["source"], "start": 0.5}, {**document["source"], "name": "\x1b[0m"},
-                       {**document["source"], "more": 1}, {**document["source"], "id": "cd" * 32},
-                       {**document["source"], "fingerprint": "cd" * 32}, {**document["source"], "content": "cd" * 16},
-                       *({**document["source"], "cut": cut} for cut in ("whole", "values", "positions", "", None, 7))],
-            "events": [[], None, {}, [{}], [7], [{"kind": "os"}], document["events"] * 2 + [None],
-                       [{**document["events"][0], "kind": "training"}],
-                       [{**document["events"][0], "noise_multiplier": 0}],
-                       [{**document["events"][0], "noise_multiplier": "inf"}],
-                       [{**document["events"][0], "sensitivity": -1}],
-                       [{key: value for key, value in document["events"][0].items() if key != "sensitivity"}]],
-            "draws": [None, {}, "x", [{}], [7], [None], [{"kind": "os"}], document["events"],
-                      [{**document["draws"][0], "kind": "training"}], [{**document["draws"][0], "eps1": -1}],
-                      [{**document["draws"][0], "certified_epsilon": "nan"}], [document["draws"]],
-                      [{key: value for key, value in document["draws"][0].items() if key != "eps1"}],
-                      [{**{key: document["events"][0][key] for key in ("dataset", "time", "adjacency", "unit")},
-                        "kind": "budget", "epsilon": 1e9, "delta": 0.5}]],
-            "parent": [{}, [], "x", 7, {"id": "a", "name": "b", "round": -1, "how": "c"},
-                       {"id": "a", "name": "\x1b", "round": None, "how": "c"},
-                       {"id": "a", "name": "b", "round": True, "how": "c"}],
-            "config": [None, [], "x", 7],
-            "card": ["", "0" * 64, 7, []],
-            "feature_map": [None, {}, [], "scatter", 7, True, {"id": document["feature_map"]["id"]},
-                            *({**document["feature_map"], key: value} for key, value in FEATURE_MAPS)],
-            "tickets": [None, [], {}, document["tickets"][:2], document["tickets"][::-1], document["tickets"] * 5000],
-        }  # fmt: skip
-        key = self.random.choice([*wrong, "-", "+"])
-        if key == "-":
-            del document[self.random.choice(list(wrong))]
-        elif key == "+":
-            document[self.random.choice(["__class__", "masks", "Format", "id "])] = 1
-        else:
-            document[key] = self.random.choice(wrong[key])
+        self.forge(document)
         self.signed(folder, document)
 
     def row(self, folder: Path) -> None:
         document = json.loads((folder / "tickets.json").read_text())
-        row = self.random.choice(document["tickets"])
-        wrong: dict[str, list[Any]] = {
-            "round": [-1, 99, 1.5, None, "0", True],
-            "density": [-1, 2, 1e308, None, "1", [], 0.123456],
-            "live": [-1, 0, 10**30, None, "1", 1.5],
-            "accuracy": [-0.1, 1.1, 1e308, "1", [], True],
-        }
-        key = self.random.choice([*wrong, "-", "+"])
-        if key == "-":
-            del row[self.random.choice(list(wrong))]
-        elif key == "+":
-            row["more"] = 1
-        else:
-            row[key] = self.random.choice(
-                [value for value in wrong[key] if value is not row[key] and value != row[key]]
-            )
+        self.forge(self.random.choice(document["tickets"]))
         self.signed(folder, document)
+
+    def forge(self, holder: dict[str, Any]) -> None:
+        """Changes, drops or adds one key of an object, or of one within it."""
+        key = self.random.choice([key for key in holder if key != "digest"])
+        inner = self.random.choice(holder[key] or [None]) if isinstance(holder[key], list) else holder[key]
+        if isinstance(inner, dict) and key != "config" and self.random.random() < 0.7:
+            self.forge(inner)
+            return
+        match self.random.randrange(8):
+            case 0:
+                del holder[key]
+            case 1:
+                holder[self.random.choice(["__class__", "masks", "Format", "more "])] = 1
+            case _:
+                values = MAPS[key] if "statistics" in holder else wrong_values(key, holder[key])
+                if key == "tickets":
+                    values = [*values, holder[key][:2], holder[key][::-1], holder[key] * 5000]
+                holder[key] = self.random.choice([value for value in values if value != holder[key]])
 
     def ledger(self, folder: Path) -> None:
         path = folder / "ledger.jsonl"
@@ -349,7 +275,7 @@ class Attacker:
                 del lines[place]
             case 3:
                 lines[place] = (
-                    lines[place].replace(b"20.0", b"90.0").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
+                    lines[place].replace(b"7.5", b"9.5").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
                 )
         path.write_bytes(b"".join(lines))
 
@@ -431,7 +357,7 @@ def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[
 
 
 def test_a_few_hundred_hostile_folders(tmp_path: Path) -> None:
-    tried, wrong = campaign(600, 0, tmp_path)
+    tried, wrong = campaign(300, 0, tmp_path)
     assert wrong == []
     assert len(tried) == len(Attacker(tmp_path, 0, tmp_path).ways), "not every way was tried"
 
@@ -440,11 +366,6 @@ def test_a_pickle_would_have_left_its_trace(tmp_path: Path) -> None:
     """The trap works: what the reader must not do, does run code."""
     pickle.loads(pickle.dumps(Payload(tmp_path / "trace")))
     assert (tmp_path / "trace").exists()
-
-
-def test_refusals_are_errors_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(DpltmError, match="no ticket set there"):
-        problems(tmp_path / "nowhere")
 
 
 if __name__ == "__main__":

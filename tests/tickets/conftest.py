@@ -17,33 +17,21 @@ import torch
 from dpltm.data import load, scale
 from dpltm.generation import GenerationConfig, Tickets, generate
 from dpltm.models import ModelSpec
-from dpltm.privacy.events import DatasetRef
 from dpltm.ticket_set import TicketSet
+from set_events import SOURCE
 from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)
-SOURCE = DatasetRef("digits", "ab" * 16, "01234567", 0, 719, "places")
-
-
-def make(seed: int = 5) -> Tickets:
-    digits = load("digits", subset="0.5")
-    x, y = torch.from_numpy(scale(digits.train.x, digits.bounds)), torch.from_numpy(digits.train.y)
-    test = torch.from_numpy(scale(digits.test.x, digits.bounds)), torch.from_numpy(digits.test.y)
-    config = GenerationConfig(CONFIG.rounds, CONFIG.prune, CONFIG.iterations, CONFIG.batch_size, CONFIG.lr, seed)
-    return generate(SPEC, x, y, config, test)
 
 
 @pytest.fixture(scope="session")
 def tickets() -> Tickets:
     """Four tickets (rounds 0 to 3) of a network with 8 hidden units, from half of the digits."""
-    return make()
-
-
-@pytest.fixture(scope="session")
-def make_tickets() -> Callable[[int], Tickets]:
-    """The same with another seed."""
-    return make
+    digits = load("digits", subset="0.5")
+    x, y = torch.from_numpy(scale(digits.train.x, digits.bounds)), torch.from_numpy(digits.train.y)
+    test = torch.from_numpy(scale(digits.test.x, digits.bounds)), torch.from_numpy(digits.test.y)
+    return generate(SPEC, x, y, CONFIG, test)
 
 
 @pytest.fixture
@@ -51,14 +39,8 @@ def save(tickets: Tickets) -> Callable[..., TicketSet]:
     """Writes the tickets to a folder."""
 
     def call(path: Path, body: Tickets = tickets, **changes: object) -> TicketSet:
-        settings = {
-            "name": "a name",
-            "criterion": "magnitude",
-            "provenance": "public",
-            "source": SOURCE,
-            "config": asdict(CONFIG),
-        }
-        return store_set(path, body, **{**settings, **changes})  # type: ignore[arg-type]
+        said = {"name": "a name", "criterion": "magnitude", "provenance": "public", "source": SOURCE}
+        return store_set(path, body, **{**said, "config": asdict(CONFIG), **changes})  # type: ignore[arg-type]
 
     return call
 
@@ -126,9 +108,22 @@ def unpack_bits(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(bits, dtype=bool).reshape(shape)
 
 
+def edit(path: Path, *, signed: bool = True, **changes: object) -> None:
+    """Changes keys of a document; ``...`` drops one. ``signed`` makes its digest right, so that it is not what tells."""
+    document = {**json.loads(path.read_text()), **changes}
+    document = {key: value for key, value in document.items() if value is not ...}
+    path.write_text(json.dumps({**document, "digest": digest(document)} if signed else document))
+
+
 @pytest.fixture(scope="session")
 def raw() -> SimpleNamespace:
-    """``read``, ``write``, ``content_id``, ``set_id``, ``digest`` and ``unpack``, written from the documents alone."""
+    """Readers and writers of files, by name of their function here, written from the documents alone."""
     return SimpleNamespace(
-        read=read_raw, write=write_raw, content_id=content_id, set_id=set_id, digest=digest, unpack=unpack_bits
+        read=read_raw,
+        write=write_raw,
+        content_id=content_id,
+        set_id=set_id,
+        digest=digest,
+        unpack=unpack_bits,
+        edit=edit,
     )

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from dpltm.data import load
-from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.stages.progress import Silent
 from dpltm.tickets import feature_cache
 from dpltm.tickets.feature_cache import FeatureCache, cache_path
+from told import told
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 
@@ -39,6 +39,10 @@ def files(home: Path) -> list[Path]:
     return sorted(path for path in home.rglob("*") if not path.is_dir())
 
 
+def features(digits, **options):
+    return FeatureCache().features(digits, digits.train, FOUND, **options)
+
+
 class Watcher(Silent):
     """Notes what it is told, or does what it is told to at each step."""
 
@@ -52,62 +56,38 @@ class Watcher(Silent):
         return contextlib.nullcontext(self.step)
 
 
-def refused(digits) -> str:
-    with pytest.raises(ArtifactError) as caught:
-        FeatureCache().features(digits, digits.train, FOUND)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_values_are_those_of_the_map_in_half_precision(home, digits):
-    values = FeatureCache().features(digits, digits.train, FOUND)
-    assert values.dtype == np.float16
-    assert values.shape == (600, FOUND.features)
-    np.testing.assert_allclose(values, FOUND(digits.train.x).numpy(), rtol=1e-3, atol=1e-6)
-    path = cache_path(digits, digits.train, FOUND)
-    assert files(home) == [path]
-    assert np.array_equal(np.load(path), values)
-
-
 def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
+    """In half precision, readable by its owner alone; and made again where it was deleted."""
     rows: list[int] = []
-    plain = FeatureMap.__call__
+    plain, path = FeatureMap.__call__, cache_path(digits, digits.train, FOUND)
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
-    assert not cache_path(digits, digits.train, FOUND).exists()
-    first = np.array(FeatureCache().features(digits, digits.train, FOUND))
-    assert sum(rows) >= 600
-    state = cache_path(digits, digits.train, FOUND).stat()
-    rows.clear()
-    again = FeatureCache().features(digits, digits.train, FOUND)
-    assert sum(rows) < 20, "a few rows are tried, the others are not computed again"
-    assert np.array_equal(again, first)
-    assert cache_path(digits, digits.train, FOUND).stat().st_mtime_ns == state.st_mtime_ns
-    assert isinstance(again, np.memmap)
-    assert not again.flags.writeable
-    assert len(files(home)) == 1
-
-
-def test_progress_counts_records(home, digits):  # noqa: ARG001 - nothing is cached yet
-    watcher = Watcher()
-    FeatureCache().features(digits, digits.train, FOUND, progress=watcher)
-    assert watcher.titles == [("features of the training records of digits", 600)]
-    assert watcher.done[-1] == 600
-    assert watcher.done == sorted(watcher.done)
-    assert len(watcher.done) > 1
-    FeatureCache().features(digits, digits.train, FOUND, progress=watcher)
-    assert len(watcher.titles) == 1, "there is nothing to do"
-
-
-@pytest.mark.usefixtures("home")
-def test_readable_by_its_owner_alone(digits):
-    mask = os.umask(0)
+    watcher, mask = Watcher(), os.umask(0)
     try:
-        FeatureCache().features(digits, digits.train, FOUND)
+        first = np.array(features(digits, progress=watcher))
     finally:
         os.umask(mask)
-    path = cache_path(digits, digits.train, FOUND)
+    assert (first.dtype, first.shape) == (np.float16, (600, FOUND.features))
+    np.testing.assert_allclose(first, FOUND(digits.train.x).numpy(), rtol=1e-3, atol=1e-6)
+    assert files(home) == [path]
+    assert np.array_equal(np.load(path), first)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert watcher.titles == [("features of the training records of digits", 600)]
+    assert watcher.done == sorted(watcher.done)
+    assert watcher.done[-1] == 600
+    assert len(watcher.done) > 1
+    state = path.stat()
+    rows.clear()
+    again = features(digits, progress=watcher)
+    assert sum(rows) < 20, "a few rows are tried, the others are not computed again"
+    assert len(watcher.titles) == 1, "there is nothing to do"
+    assert np.array_equal(again, first)
+    assert path.stat().st_mtime_ns == state.st_mtime_ns
+    assert isinstance(again, np.memmap)
+    assert not again.flags.writeable
+    path.unlink()
+    assert np.array_equal(features(digits), first)
+    assert files(home) == [path]
 
 
 # Names
@@ -125,15 +105,9 @@ def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch
 
 
 def test_what_differs_has_a_cache_of_its_own(home, digits):
-    whole = load("digits")
-    theirs, hashed = load("digits", subset="600:1200"), load("digits", subset="0.0:0.4")
+    whole, theirs, hashed = (load("digits", subset=subset) for subset in (None, "600:1200", "0.0:0.4"))
     maps = [FOUND, make_feature_map("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
-    paths = [
-        cache_path(data, split, found)
-        for data in (whole, digits, theirs, hashed)
-        for split in (data.train,)
-        for found in maps
-    ]
+    paths = [cache_path(data, data.train, found) for data in (whole, digits, theirs, hashed) for found in maps]
     paths += [cache_path(digits, digits.test, found) for found in maps]
     assert len(set(paths)) == len(paths)
     assert cache_path(whole, whole.test, FOUND) == cache_path(digits, digits.test, FOUND)  # the same test records
@@ -145,108 +119,46 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     assert len(files(home)) == 3
 
 
-def test_equal_names_of_files_do_not_share(home, tmp_path, monkeypatch):
-    """Two files of one name in two folders: what counts is what is in them."""
-    found = []
-    for number in range(2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        x = np.random.default_rng(number).integers(0, 17, (40, 8, 8)).astype(np.uint8)
-        np.savez(folder / "d.npz", x_train=x, y_train=np.arange(40) % 3)
-        monkeypatch.chdir(folder)
-        data = load("d.npz", bounds=(0, 16), classes=3)
-        found.append(np.array(FeatureCache().features(data, data.train, FOUND)))
-        np.testing.assert_allclose(found[-1], FOUND(x).numpy(), rtol=1e-3, atol=1e-6)
-    assert len(files(home)) == 2
-
-
 # Making
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_what_is_interrupted_leaves_nothing(home, digits, error):
     def stop(_: int) -> None:
         assert [path.suffix for path in files(home)] != [".npy"], "half of it stands under its name"
         raise error
 
     with pytest.raises(error):
-        FeatureCache().features(digits, digits.train, FOUND, progress=Watcher(stop))
+        features(digits, progress=Watcher(stop))
     assert files(home) == []
-    assert not cache_path(digits, digits.train, FOUND).exists()
-    assert len(FeatureCache().features(digits, digits.train, FOUND)) == 600
+    assert len(features(digits)) == 600
 
 
-def test_a_full_disk(home, digits, monkeypatch):
+def test_a_place_that_cannot_be_used(home, digits, monkeypatch):
+    folder, help_ = home / "dpltm/features", "make room, or point XDG_CACHE_HOME elsewhere"
+    home.write_text("a file")
+    assert told(features, digits) == f"{folder}: features cannot be kept there: Not a directory; {help_}"
+    assert home.read_text() == "a file"
+    home.unlink()
+
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(feature_cache.os, "replace", full)
-    path = cache_path(digits, digits.train, FOUND)
-    assert refused(digits) == (
-        f"{path.parent}: features cannot be kept there: No space left on device; make room, or point XDG_CACHE_HOME"
-        " elsewhere"
-    )
+    assert told(features, digits) == f"{folder}: features cannot be kept there: No space left on device; {help_}"
     assert files(home) == []
-
-
-def test_a_place_that_is_no_folder(home, digits):
-    home.write_text("a file")
-    assert refused(digits) == (
-        f"{home}/dpltm/features: features cannot be kept there: Not a directory; make room, or point XDG_CACHE_HOME"
-        " elsewhere"
-    )
-    assert home.read_text() == "a file"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_place_that_cannot_be_written(home, digits):
-    home.mkdir()
-    home.chmod(0o500)
-    assert "cannot be kept there: Permission denied; make room" in refused(digits)
 
 
 # What lies there
 
 
-def other_values(path: Path) -> None:
-    values = np.load(path)
-    np.save(path, values[::-1].copy())
+def saved(change: Callable[[np.ndarray], object]) -> Callable[[Path], None]:
+    """Another array in place of the one that is there."""
+    return lambda path: np.save(path, np.array(change(np.load(path))), allow_pickle=True)
 
 
-def one_shape(path: Path) -> None:
-    np.save(path, np.load(path)[:-1])
-
-
-def wide(path: Path) -> None:
-    np.save(path, np.load(path).astype(np.float32))
-
-
-def swapped(path: Path) -> None:
-    np.save(path, np.load(path).T.copy())
-
-
-def zeros(path: Path) -> None:
-    np.save(path, np.zeros_like(np.load(path)))
-
-
-def truncated(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 2)
-
-
-def header_alone(path: Path) -> None:
-    os.truncate(path, 128)
-
-
-def empty(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def noise(path: Path) -> None:
-    path.write_bytes(os.urandom(5000))
-
-
-def pickled(path: Path) -> None:
-    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+def row_of_another(row: int) -> Callable[[Path], None]:
+    return saved(lambda values: np.concatenate([values[:row], values[5:6], values[row + 1 :]]))
 
 
 def folder(path: Path) -> None:
@@ -259,34 +171,30 @@ def archive(path: Path) -> None:
         np.savez(stream, values=np.zeros(3))
 
 
-DAMAGE = [other_values, one_shape, wide, swapped, zeros, truncated, header_alone, empty, noise, pickled, folder]
+DAMAGE = {
+    "other values": saved(lambda values: values[::-1]),
+    "another first record": row_of_another(0),
+    "another last record": row_of_another(599),
+    "a record less": saved(lambda values: values[:-1]),
+    "wide": saved(lambda values: values.astype(np.float32)),
+    "swapped": saved(lambda values: values.T),
+    "zeros": saved(np.zeros_like),
+    "pickled": saved(lambda _: [{"a": 1}]),
+    "truncated": lambda path: os.truncate(path, path.stat().st_size - 2),
+    "header alone": lambda path: os.truncate(path, 128),
+    "empty": lambda path: os.truncate(path, 0),
+    "noise": lambda path: path.write_bytes(os.urandom(5000)),
+    "folder": folder,
+    "archive": archive,
+}
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("damage", [*DAMAGE, archive], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_not_what_its_name_says(digits, damage):
-    FeatureCache().features(digits, digits.train, FOUND)
-    path = cache_path(digits, digits.train, FOUND)
-    damage(path)
-    assert refused(digits) == (
-        f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
-    )
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("row", [0, 599])
-def test_features_of_other_records(digits, row):
     """The first and the last record are tried, whatever else is."""
-    FeatureCache().features(digits, digits.train, FOUND)
+    features(digits)
     path = cache_path(digits, digits.train, FOUND)
-    values = np.load(path)
-    values[row] = values[row - 1 if row else 1]
-    np.save(path, values)
-    assert refused(digits).startswith(f"{path}: does not hold what its name says")
-
-
-def test_what_was_deleted_is_made_again(home, digits):
-    first = np.array(FeatureCache().features(digits, digits.train, FOUND))
-    cache_path(digits, digits.train, FOUND).unlink()
-    assert np.array_equal(FeatureCache().features(digits, digits.train, FOUND), first)
-    assert len(files(home)) == 1
+    DAMAGE[damage](path)
+    why = "does not hold what its name says (cut short, or written by another version); delete it"
+    assert told(features, digits) == f"{path}: {why}"

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import tracemalloc
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from dpltm.errors import ArtifactError
 from dpltm.tickets.files import check_free, digest_of, new_file, new_folder, read_bytes, read_json, write_json
+from told import told
 
 
 def everything(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-# --- new_folder and new_file ---
-
-
-def test_appears_at_the_end(tmp_path):
-    with new_folder(tmp_path / "a") as folder:
-        (folder / "x").write_text("hello")
-        assert not (tmp_path / "a").exists()
-        assert folder.parent == tmp_path
-        assert folder.name.startswith(".a.")
-    assert everything(tmp_path) == ["a", "a/x"]
-    assert (tmp_path / "a/x").read_text() == "hello"
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
-
-
-def test_makes_parents(tmp_path):
-    with new_folder(tmp_path / "a/b/c"):
-        pass
-    assert everything(tmp_path) == ["a", "a/b", "a/b/c"]
 
 
 def write_into(target):
@@ -49,14 +29,21 @@ def write_file(target):
         staging.write_text("hello")
 
 
-def told(call, *arguments):
-    """The line that a call is refused with."""
-    with pytest.raises(ArtifactError) as caught:
-        call(*arguments)
-    return str(caught.value)
+# --- new_folder and new_file ---
 
 
-TAKEN = "`out`: {} exists already; choose another name or remove it first"
+def test_a_folder_or_file_appears_at_the_end(tmp_path):
+    """With the folders that it needs."""
+    for make, mode in ((new_folder, 0o755), (new_file, 0o644)):
+        target = tmp_path / make.__name__ / "a.b"
+        with make(target) as staging:
+            (staging / "x" if make is new_folder else staging).write_text("hello")
+            assert not target.exists()
+            assert staging.parent == target.parent
+            assert staging.name.startswith(".a.b.")
+        assert target.stat().st_mode & 0o777 == mode
+    assert everything(tmp_path) == ["new_file", "new_file/a.b", "new_folder", "new_folder/a.b", "new_folder/a.b/x"]
+    assert (tmp_path / "new_folder/a.b/x").read_text() == (tmp_path / "new_file/a.b").read_text() == "hello"
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link to a folder", "link to a file", "dangling link"])
@@ -71,46 +58,39 @@ def test_nothing_is_written_over(tmp_path, kind, attempt):
     if taken != target:
         target.symlink_to(taken)
     before = everything(tmp_path)
-    assert told(attempt, target) == TAKEN.format(target)
+    assert told(attempt, target) == f"`out`: {target} exists already; choose another name or remove it first"
     assert everything(tmp_path) == before
     assert "file" not in kind or target.read_text() == "mine"
 
 
-def test_target_that_appears_meanwhile(tmp_path):
-    """Somebody else was quicker: theirs stays, and ours goes."""
+@pytest.mark.parametrize("make", [new_folder, new_file])
+def test_target_that_appears_meanwhile(tmp_path, make, monkeypatch):
+    """Somebody else was quicker: theirs stays, and ours goes. Named relative to the working folder."""
+    monkeypatch.chdir(tmp_path)
 
     def late():
-        with new_folder(tmp_path / "a") as folder:
-            (folder / "x").write_text("ours")
-            (tmp_path / "a").mkdir()
-            (tmp_path / "a/x").write_text("theirs")
+        with make(Path("b/a")):
+            Path("b/a").mkdir()
+            Path("b/a/x").write_text("theirs")
 
-    assert told(late) == TAKEN.format(tmp_path / "a")
-    assert everything(tmp_path) == ["a", "a/x"]
-    assert (tmp_path / "a/x").read_text() == "theirs"
+    assert told(late) == "`out`: b/a exists already; choose another name or remove it first"
+    assert everything(tmp_path) == ["b", "b/a", "b/a/x"]
 
 
-def test_place_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    for attempt in (write_into, write_file):
-        place = tmp_path / "file"
-        assert told(attempt, place / "a") == f"`out`: cannot write to {place}: File exists; choose another place"
-        assert everything(tmp_path) == ["file"]
-
-
-def test_a_file_appears_at_the_end(tmp_path):
-    with new_file(tmp_path / "b/a.txt") as staging:
-        staging.write_text("hello")
-        assert not (tmp_path / "b/a.txt").exists()
-        assert staging.parent == tmp_path / "b"
-        assert staging.name.startswith(".a.txt.")
-    assert everything(tmp_path) == ["b", "b/a.txt"]
-    assert (tmp_path / "b/a.txt").read_text() == "hello"
-    assert (tmp_path / "b/a.txt").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("attempt", [write_into, write_file])
+def test_place_that_cannot_be_written(tmp_path, attempt):
+    """Below a file, and by a name so long that nothing beside it can have its name and more; no folders are left."""
+    place = tmp_path / "file"
+    place.write_text("")
+    assert told(attempt, place / "a") == f"`out`: cannot write to {place}: File exists; choose another place"
+    long = tmp_path / "b/c" / ("a" * 250)
+    why = "File name too long; choose another place"
+    assert told(attempt, long) == f"`out`: cannot write to {long.parent}: {why}"
+    assert everything(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("make", [new_folder, new_file])
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit])
 def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
     """Those that were there before stay, and so do those that somebody has put something into meanwhile."""
     (tmp_path / "there").mkdir()
@@ -119,10 +99,7 @@ def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
         with make(target) as staging:
             if make is new_folder:
                 (staging / "deep").mkdir()
-                (staging / "deep/x").write_text("half of it")
-            else:
-                staging.write_text("half of it")
-            assert target.parent.is_dir()
+            (staging / "deep/x" if make is new_folder else staging).write_text("half of it")
             if meanwhile is not None:
                 meanwhile.write_text("theirs")
             raise error
@@ -136,53 +113,21 @@ def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
     assert everything(tmp_path) == ["there", "there/b", "there/b/theirs"]
 
 
-@pytest.mark.parametrize("make", [new_folder, new_file])
-def test_folders_made_where_another_was_quicker_go_again(tmp_path, make, monkeypatch):
-    """Named relative to the working folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def late(target):
-        with make(target):
-            target.mkdir()
-
-    with pytest.raises(ArtifactError, match="exists already"):
-        late(Path("b/a"))
-    assert everything(tmp_path) == ["b", "b/a"]  # theirs
-
-
-@pytest.mark.parametrize("make", [new_folder, new_file])
-def test_no_folders_are_left_where_nothing_could_be_made(tmp_path, make):
-    """A name so long that nothing beside it can have its name and more."""
-
-    def attempt(target):
-        with make(target):
-            pass
-
-    with pytest.raises(ArtifactError, match="cannot write to"):
-        attempt(tmp_path / "b/c" / ("a" * 250))
-    assert everything(tmp_path) == []
-
-
 # --- JSON ---
 
 
 def test_json_round_trip(tmp_path):
-    body = {"format": "f", "schema": 1, "text": "ü\n", "numbers": [1, 0.1, None, True]}
-    write_json(tmp_path / "a.json", body)
-    assert read_json(tmp_path / "a.json", "f", 1) == body
-    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o644
-    write_json(tmp_path / "a.json", {**body, "schema": 2}, mode=0o600)
-    assert read_json(tmp_path / "a.json", "f", 2)["schema"] == 2
-    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
-    assert everything(tmp_path) == ["a.json"]
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
-def test_what_json_cannot_hold_leaves_the_old_file(tmp_path, value):
-    write_json(tmp_path / "a.json", {"old": 1})
-    with pytest.raises((ValueError, TypeError)):
-        write_json(tmp_path / "a.json", {"new": value})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"old": 1}
+    """A key may stand in several objects, but not twice in one."""
+    body = {"format": "f", "schema": 1, "text": "ü\n", "x": {"x": 1, "y": [{"x": 2}, {"x": None}]}}
+    path = tmp_path / "a.json"
+    for mode, schema in ((0o644, 1), (0o600, 2)):
+        write_json(path, {**body, "schema": schema}, mode=mode)
+        assert read_json(path, "f", 2) == {**body, "schema": schema}
+        assert path.stat().st_mode & 0o777 == mode
+    for value in (float("nan"), float("inf"), object(), {1, 2}):
+        with pytest.raises((ValueError, TypeError)):
+            write_json(path, {"new": value})
+    assert read_json(path, "f", 2)["schema"] == 2
     assert everything(tmp_path) == ["a.json"]
 
 
@@ -198,59 +143,34 @@ def test_json_that_cannot_be_written(tmp_path):
     ("text", "message"),
     [
         ('{"format": "f"}', "schema None is not a positive whole number"),
-        ('{"format": "f", "schema": 1.0}', "schema 1.0 is not a positive whole number"),
-        ('{"format": "f", "schema": -1}', "schema -1 is not a positive whole number"),
+        *(
+            (f'{{"format": "f", "schema": {schema}}}', f"schema {shown} is not a positive whole number")
+            for schema, shown in (("1.0", "1.0"), ("-1", "-1"), ("0", "0"), ("true", "True"))
+        ),
         ('{"format": "f", "schema": 3}', "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
-        ('{"format": "g", "schema": 1}', "not a document of format 'f'"),
-        ('["format", "f"]', "not a document of format 'f'"),
+        *((text, "not a document of format 'f'") for text in ('{"format": "g", "schema": 1}', '["format", "f"]', "5")),
+        *((text, "not valid JSON") for text in ("", "{", "hello", '{"schema": ' + "9" * 5000 + "}")),
         ('{"format": "f", "schema": 1, "x": Infinity}', "not valid JSON"),
-        ('{"format": "f", "schema": 1,}', "not valid JSON"),
         ('{"format": "f", "schema": 1, "format": "f"}', "not valid JSON"),
         ('{"format": "f", "schema": 1, "x": {"a": 1, "b": 2, "a": 3}}', "not valid JSON"),
         ('{"format": "f", "schema": 1, "x": [[{"a": 1, "\\u0061": 1}]]}', "not valid JSON"),
     ],
 )
 def test_documents_that_are_refused(tmp_path, text, message):
+    """Of a key that stands twice readers differ in which they take, so neither is taken."""
     path = tmp_path / "a.json"
     path.write_text(text)
     assert told(read_json, path, "f", 2) == f"{path}: {message}"
 
 
-def test_documents_that_cannot_be_read(tmp_path):
-    for path, reason in ((tmp_path / "no", os.strerror(2)), (tmp_path, os.strerror(21))):
-        assert told(read_json, path, "f", 1) == f"{path}: cannot be read: {reason}"
-
-
-def test_a_key_may_stand_in_several_objects(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text('{"format": "f", "schema": 1, "x": {"x": 1, "y": [{"x": 2}, {"x": 2}]}}')
-    assert read_json(path, "f", 1)["x"] == {"x": 1, "y": [{"x": 2}, {"x": 2}]}
-
-
 def test_digest_by_hand():
     """Sorted keys, no blanks, everything but the digest: the SHA-256 of a text that stands here."""
-    from hashlib import sha256
-
     text = b'{"a":[1,0.5,null,true],"b":{"x":"\\u00fc","y":-0.0}}'
     body = {"b": {"y": -0.0, "x": "\u00fc"}, "digest": "whatever", "a": [1, 0.5, None, True]}
     assert digest_of(body) == digest_of({**body, "digest": 5}) == sha256(text).hexdigest()
 
 
 # --- what is no file, or too large ---
-
-
-@pytest.fixture
-def soon():
-    """Ends a test that hangs."""
-
-    def late(*_):
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(10)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def refused(path, *arguments):
@@ -279,37 +199,42 @@ def test_links_are_not_followed(tmp_path):
     assert read_bytes(tmp_path / "g", 10) == b"hello"
 
 
+@pytest.fixture
+def soon():
+    """Ends a test that hangs."""
+
+    def late(*_):
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 @pytest.mark.usefixtures("soon")
-def test_pipes_devices_sockets_and_folders(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    assert refused(tmp_path / "pipe", 10) == "is not a plain file"
-    writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+def test_pipes_devices_sockets_and_folders(tmp_path, monkeypatch):
+    """Nothing of them is read, waited for, or left open."""
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    os.mkfifo("pipe")
+    before = len(os.listdir("/proc/self/fd"))
+    assert refused(Path("pipe"), 10) == "is not a plain file"
+    writer = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
     os.write(writer, b"hello")
-    assert refused(tmp_path / "pipe", 10) == "is not a plain file"
+    assert refused(Path("pipe"), 10) == "is not a plain file"
     os.close(writer)
     for device in ("/dev/zero", "/dev/null", "/dev/urandom"):
         assert refused(device, 10) == "is not a plain file"
     assert refused(tmp_path, 10) == "cannot be read: Is a directory"
-    assert refused(tmp_path / "pipe/a", 10) == "cannot be read: Not a directory"
+    assert refused(Path("pipe/a"), 10) == "cannot be read: Not a directory"
+    assert refused(Path("none"), 10) == "cannot be read: No such file or directory"
     with socket.socket(socket.AF_UNIX) as listening:
-        before = os.getcwd()
-        os.chdir(tmp_path)  # names of sockets are short
-        try:
-            listening.bind("s")
-        finally:
-            os.chdir(before)
-        assert refused(tmp_path / "s", 10).startswith("cannot be read: ")
-
-
-def test_no_descriptor_is_left_open(tmp_path):
-    (tmp_path / "a").write_bytes(b"hello")
-    os.mkfifo(tmp_path / "pipe")
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        read_bytes(tmp_path / "a", 10)
-        refused(tmp_path / "a", 4)
-        refused(tmp_path / "pipe", 4)
-        refused(tmp_path, 4)
+        listening.bind("s")
+        assert refused(Path("s"), 10).startswith("cannot be read: ")
+    Path("a").write_bytes(b"hello")
+    assert read_bytes(Path("a"), 10) == b"hello"
+    refused(Path("a"), 4)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -323,25 +248,20 @@ def memory_of(call):
         tracemalloc.stop()
 
 
-def test_nothing_is_read_of_what_is_too_large(tmp_path):
+@pytest.mark.parametrize("size", [2**21 + 1, 2**38])
+def test_nothing_is_read_of_what_is_too_large(tmp_path, size):
     path = tmp_path / "a.json"
-    for size in (2**21 + 1, 2**38):
-        with path.open("wb") as stream:
-            stream.truncate(size)
-
-        why = f"{size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
-
-        def attempt(why=why):
-            assert told(read_json, path, "f", 1) == f"{path}: {why}"
-
-        assert memory_of(attempt) < 2**20
+    path.touch()
+    os.truncate(path, size)
+    why = f"{size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
+    messages = []
+    assert memory_of(lambda: messages.append(told(read_json, path, "f", 1))) < 2**20
+    assert messages == [f"{path}: {why}"]
 
 
 BOMBS = {
     "deep": b"[" * 2**20 + b"]" * 2**20,
     "deep objects": b'{"a":' * 2**18,
-    "wide": b"[" + b"[]," * 600_000 + b"[]]",
-    "objects": b"[" + b"{}," * 600_000 + b"{}]",
     "one long number": b'{"format": "f", "schema": ' + b"1" * 2_000_000 + b"}",
 }
 
@@ -351,8 +271,6 @@ def test_bombs(tmp_path, name):
     """As large as a document may be: one line in answer, and memory of some tens of times the file."""
     path = tmp_path / "a.json"
     path.write_bytes(BOMBS[name][: 2**21])
-
-    def attempt():
-        assert told(read_json, path, "f", 1).startswith(f"{path}: not ")
-
-    assert memory_of(attempt) < 2**28
+    messages = []
+    assert memory_of(lambda: messages.append(told(read_json, path, "f", 1))) < 2**28
+    assert messages[0].startswith(f"{path}: not ")

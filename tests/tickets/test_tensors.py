@@ -1,4 +1,4 @@
-"""Files of tensors: sizes to the byte before anything is read, and what a header may say."""
+"""Files of tensors: sizes to the byte before anything is read, what a header may say, and exactly the tensors asked for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dpltm.errors import ArtifactError
 from dpltm.tickets.files import MAX_JSON
-from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
+from dpltm.tickets.tensors import read_header, read_masks, read_tensors, write_tensors
+from told import told
 
 SHAPES = {"a": (2, 3), "b": (5,)}
 VALUES = {name: np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in SHAPES.items()}
@@ -19,26 +19,20 @@ ROOM = 512 * 3
 """For the header: 512 bytes for each of two tensors, and as many for the file."""
 
 
-def padded(path, size, metadata=None):
-    """A valid file of exactly ``size`` bytes: a header may end in blanks."""
-    header = {} if metadata is None else {"__metadata__": metadata}
-    place = 0
-    for name, value in VALUES.items():
-        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [place, place + value.nbytes]}
-        place += value.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (size - 8 - len(text) - BODY)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(value.tobytes() for value in VALUES.values()))
-    assert path.stat().st_size == size
+def described(**places):
+    """The header of a file of VALUES, some of them at other places than they are."""
+    places = {"a": [0, 24], "b": [24, 44], **places}
+    return {name: {"dtype": "F32", "shape": SHAPES[name], "data_offsets": places[name]} for name in SHAPES}
+
+
+def file_of(path, header, size=None, stated=None):
+    """A file of VALUES with some header: of ``size`` bytes in all, since one may end in blanks."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text += b" " * (0 if size is None else size - 8 - len(text) - BODY)
+    length = (len(text) if stated is None else stated).to_bytes(8, "little")
+    path.write_bytes(length + text + b"".join(value.tobytes() for value in VALUES.values()))
+    assert size in (None, path.stat().st_size)
     return path
-
-
-def refused(call, *arguments):
-    with pytest.raises(ArtifactError) as caught:
-        call(*arguments)
-    message = str(caught.value)
-    assert message.isprintable()
-    return message
 
 
 def same(found):
@@ -56,16 +50,16 @@ def test_round_trip(tmp_path):
 @pytest.mark.parametrize("metadata", [0, 1, 1000])
 def test_a_file_may_be_as_large_as_its_tensors_their_header_and_the_metadata_asked_for(tmp_path, metadata):
     most = BODY + ROOM + metadata
-    assert same(read_tensors(padded(tmp_path / "a", most), SHAPES, "float32", metadata))
-    path = padded(tmp_path / "b", most + 1)
-    assert refused(read_tensors, path, SHAPES, "float32", metadata) == (
+    assert same(read_tensors(file_of(tmp_path / "a", described(), most), SHAPES, "float32", metadata))
+    path = file_of(tmp_path / "b", described(), most + 1)
+    assert told(read_tensors, path, SHAPES, "float32", metadata) == (
         f"{path}: {most + 1} bytes, where {BODY} to {most} are expected; damaged, or not what it claims"
     )
 
 
 def test_metadata_has_no_room_of_its_own_unless_asked_for(tmp_path):
     save_file(VALUES, tmp_path / "a", metadata={"notes": "x" * ROOM})
-    assert "bytes, where" in refused(read_tensors, tmp_path / "a", SHAPES, "float32")
+    assert "bytes, where" in told(read_tensors, tmp_path / "a", SHAPES, "float32")
     assert same(read_tensors(tmp_path / "a", SHAPES, "float32", ROOM))
 
 
@@ -74,11 +68,13 @@ def test_no_tensors_at_all(tmp_path):
     assert read_tensors(tmp_path / "a", {}, "float32") == {}
     path = tmp_path / "b"
     path.write_bytes(b" " * 513)
-    assert refused(read_tensors, path, {}, "float32").startswith(f"{path}: 513 bytes, where 0 to 512 are expected")
+    assert told(read_tensors, path, {}, "float32").startswith(f"{path}: 513 bytes, where 0 to 512 are expected")
+    path.write_bytes((3).to_bytes(8, "little") + b"{}")
+    assert told(read_header, path, 0) == f"{path}: not a valid safetensors file"  # longer than what there is
 
 
 def test_a_header_as_it_was_written(tmp_path):
-    path = padded(tmp_path / "a", 700, {"key": "ü"})
+    path = file_of(tmp_path / "a", {"__metadata__": {"key": "ü"}, **described()}, 700)
     assert read_header(path, BODY) == {
         "__metadata__": {"key": "ü"},
         "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
@@ -88,39 +84,68 @@ def test_a_header_as_it_was_written(tmp_path):
     assert set(read_header(tmp_path / "b", BODY)) == {"a", "b"}
 
 
-@pytest.mark.parametrize("size", [0, 7])
-def test_a_file_too_short_for_a_header(tmp_path, size):
-    path = tmp_path / "a"
-    path.write_bytes(b"\0" * size)
-    assert refused(read_header, path, 100).startswith(f"{path}: {size} bytes, where 8 to {100 + MAX_JSON}")
-
-
-def test_nothing_is_read_of_a_file_larger_than_its_tensors_and_a_header(tmp_path):
+@pytest.mark.parametrize("size", [0, 7, BODY + MAX_JSON + 1])
+def test_a_file_too_short_for_a_header_or_too_large_for_its_tensors(tmp_path, size):
     path = tmp_path / "a"
     with path.open("wb") as stream:
-        stream.truncate(BODY + MAX_JSON + 1)
-    assert "bytes, where 8 to " in refused(read_header, path, BODY)
+        stream.truncate(size)
+    assert told(read_header, path, BODY).startswith(f"{path}: {size} bytes, where 8 to {BODY + MAX_JSON} ")
 
 
-@pytest.mark.parametrize("size", [3, 93, 2**31, 2**63, 2**64 - 1])
-def test_a_header_longer_than_what_there_is(tmp_path, size):
-    path = tmp_path / "a"
-    path.write_bytes(size.to_bytes(8, "little") + b"{}")
-    assert refused(read_header, path, 100) == f"{path}: not a valid safetensors file"
+MALFORMED = [
+    *((header, None) for header in (b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000)),
+    *((described(), size) for size in (3, 2000, 2**31, 2**63, 2**64 - 1)),
+]
+METADATA = [None, [], "text", {"a": 1}, {"a": None}, {"a": {}}, {"a": "x", "b": ["y"]}]
+PLACES = [{"b": [20, 40]}, {"b": [28, 44]}, {"a": [24, 0]}, {"b": [24, 2**64]}, {"a": [-24, 0]}, {"b": [0, 20]}]
+
+
+@pytest.mark.parametrize(("header", "stated"), [*MALFORMED, *(({"__metadata__": part}, None) for part in METADATA)])
+def test_a_header_that_is_none(tmp_path, header, stated):
+    """Longer than what there is, no JSON, no object, or with metadata that is no text."""
+    path = file_of(tmp_path / "a", header, stated=stated)
+    assert told(read_header, path, BODY + 2000) == f"{path}: not a valid safetensors file"
+
+
+@pytest.mark.parametrize(("header", "stated"), [*MALFORMED[:6], *((described(**place), None) for place in PLACES)])
+def test_tensors_that_cannot_be_read(tmp_path, header, stated):
+    """A header that is none, and tensors that do not lie one behind the other; the number of bytes is right."""
+    assert same(read_tensors(file_of(tmp_path / "b", described()), SHAPES, "float32"))
+    path = file_of(tmp_path / "a", header, stated=stated)
+    assert told(read_tensors, path, SHAPES, "float32", 2**17) == f"{path}: not a valid safetensors file"
 
 
 @pytest.mark.parametrize(
-    "metadata", [None, [], "text", {"a": 1}, {"a": None}, {"a": {}}, {"a": "x", "b": ["y"]}], ids=repr
+    ("changes", "wrong"),
+    [
+        ({"a": VALUES["a"].T}, "'a': found ((3, 2), 'float32'), expected ((2, 3), 'float32')"),
+        ({"a": VALUES["a"].reshape(-1)}, "'a': found ((6,), 'float32'), expected ((2, 3), 'float32')"),
+        ({"b": VALUES["b"].astype("f8")}, "'b': found ((5,), 'float64'), expected ((5,), 'float32')"),
+        ({"b": VALUES["b"].view("i4")}, "'b': found ((5,), 'int32'), expected ((5,), 'float32')"),
+        ({"b": None, "B": VALUES["b"]}, "'B': found ((5,), 'float32'), expected none"),
+        ({"b": None, "c": VALUES["b"]}, "'b': found none, expected ((5,), 'float32')"),
+        ({"c": VALUES["b"]}, "'c': found ((5,), 'float32'), expected none"),
+    ],
 )
-def test_metadata_that_is_no_text(tmp_path, metadata):
-    header = json.dumps({"__metadata__": metadata}).encode()
-    path = tmp_path / "a"
-    path.write_bytes(len(header).to_bytes(8, "little") + header)
-    assert refused(read_header, path, 100) == f"{path}: not a valid safetensors file"
+def test_other_tensors_than_those_asked_for(tmp_path, changes, wrong):
+    tensors = {name: np.ascontiguousarray(value) for name, value in {**VALUES, **changes}.items() if value is not None}
+    save_file(tensors, tmp_path / "a")
+    assert told(read_tensors, tmp_path / "a", SHAPES, "float32", 100) == f"{tmp_path / 'a'}: tensor {wrong}"
+
+
+def test_a_mask_has_one_form(tmp_path):
+    """Padding bits are zero: ten bits in two bytes, six of them padding."""
+    for padding in (0, 1):
+        write_tensors(tmp_path / "m", {"1/b": np.array([255, 192 | padding], dtype=np.uint8)})
+        if padding:
+            message = told(read_masks, tmp_path / "m", ["1"], {"b": (10,)})
+            assert message == f"{tmp_path / 'm'}: mask '1/b': padding bits are set"
+        else:
+            assert read_masks(tmp_path / "m", ["1"], {"b": (10,)})["1"].live == 10
 
 
 def test_links_are_not_followed(tmp_path):
     write_tensors(tmp_path / "a", VALUES)
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    for call in (lambda: read_header(tmp_path / "b", BODY), lambda: read_tensors(tmp_path / "b", SHAPES, "float32")):
-        assert refused(call) == f"{tmp_path / 'b'}: is a link, which is not followed"
+    for read in (lambda path: read_header(path, BODY), lambda path: read_tensors(path, SHAPES, "float32")):
+        assert told(read, tmp_path / "b") == f"{tmp_path / 'b'}: is a link, which is not followed"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
@@ -85,16 +83,6 @@ def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypat
     assert "--rounds: are too many" in why
 
 
-def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path) -> None:
-    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        Parallel(n_jobs=2)(delayed(made)(recipe, tmp_path / "s") for _ in range(2))
-    order = calls(tmp_path / "s")
-    assert sorted(order) == sorted(set(order))
-    assert len(order) == 24 + 12
-
-
 def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     """It makes everything else meanwhile; and what the other one has left after all."""
     recipe = read_recipe(HEAD + FINE, seeds=1)
@@ -149,6 +137,21 @@ def test_on_a_cluster(tmp_path: Path, scheduler: str) -> None:
     assert sorted(order) == sorted(set(order))
 
 
+def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: str) -> None:
+    """The two workers of the cluster are two processes, each with a sweep of its own."""
+    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
+    with dask_cluster(scheduler) as cluster:
+        cluster.client.wait_for_workers(2)
+        workers = list(cluster.client.scheduler_info()["workers"])
+        for future in [
+            cluster.client.submit(made, recipe, tmp_path / "s", workers=[one], pure=False) for one in workers
+        ]:
+            future.result()
+    order = calls(tmp_path / "s")
+    assert sorted(order) == sorted(set(order))
+    assert len(order) == 24 + 12
+
+
 def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
     with dask_cluster(scheduler) as cluster:
@@ -163,7 +166,7 @@ def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
 def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
-    monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 0.1)
     with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
         pass
 
