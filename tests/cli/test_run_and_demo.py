@@ -185,7 +185,7 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
         (
             ('"public"', '"private"'),
             'rule = "smallest-within"',
-            "--rule: smallest-within looks at accuracies unprotected",
+            "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private",
         ),
     ],
 )
