@@ -138,21 +138,6 @@ def test_a_dry_run_writes_nothing(cli, tree, monkeypatch, tmp_path, command):
     assert not (tmp_path / "key").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "new"),
-        ("select", "pub", *PRIVATE, "--eps1", "0.1"),
-        ("train", "pub@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "3", "--out", "r"),
-        ("datasets", "info", "digits"),
-    ],
-    ids=lambda command: command[0],
-)
-def test_quiet_prints_nothing(cli, command):
-    done = cli(*command, "--quiet")
-    assert (done.code, done.out, done.err) == (0, "", "")
-
-
 def test_quiet_with_json_prints_the_json(cli):
     assert cli("datasets", "info", "digits", "--quiet", "--json").json["name"] == "digits"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dpltm.cli.console import Console
@@ -90,11 +89,6 @@ def test_values_beyond_reason_are_bad_input(refused, options, named):
     assert refused(*TRAIN, *options).startswith(named)
 
 
-def test_a_very_large_eps1(cli):
-    body = cli("select", "pub", *PRIVATE, "--eps1", "1000", "--json").json
-    assert 999 < body["privacy"]["certified"]["epsilon"] <= 1000
-
-
 @pytest.mark.parametrize(("tickets", "more"), [("pri", ()), ("pub", ("--reveal",))])
 def test_a_dry_draw_is_certified_as_the_draw_is(cli, tickets, more):
     options = ("select", tickets, *PRIVATE, "--eps1", "0.1", "--ledger", "l.jsonl", *more, "--json")
@@ -111,19 +105,6 @@ def test_brackets_in_names(cwd, cli, name):
     done = cli(*TRAIN, "--out", name)
     assert (done.code, done.err) == (0, "")
     assert f"trained {name}\n" in done.out
-
-
-def test_a_set_with_an_at_sign_in_its_path(cwd, cli):
-    (cwd / "pub").rename(cwd / "me@work")
-    cli("select", "me@work", *PRIVATE, "--eps1", "0.1", "--quiet")
-    assert cli("train", "me@work", *TRAIN[2:], "--dry-run", "--json").json["ticket_set"] == "me@work"
-
-
-def test_evaluate_on_records_with_other_classes(cwd, cli, refused):
-    cli(*TRAIN, "--out", "r", "--quiet")
-    x, y = np.zeros((40, 64), np.uint8), np.arange(40) % 3
-    np.savez(cwd / "three.npz", x_train=x, y_train=y, x_test=x + 1, y_test=y)
-    assert "10 classes" in refused("evaluate", "r", "--dataset", "three.npz", "--bounds", "0,16")
 
 
 # --- what is left behind ---
@@ -148,19 +129,8 @@ def test_a_full_disk_leaves_the_ledger_usable(cwd, refused, cli, full_disk):
     assert cli("select", "pub", *PRIVATE, "--eps1", "0.1", "--quiet").code == 0
 
 
-def test_a_full_disk_while_the_set_is_written(refused, full_disk):
-    full_disk(2000)
-    message = refused("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "new")
-    full_disk(resource.RLIM_INFINITY)  # before pytest itself writes on, perhaps to a file
-    assert "theta0.safetensors: cannot be written: " in message
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_accuracies_of_another_set_are_not_written_over(cwd, refused, kind):
-    if kind == "file":
-        (cwd / "new.private.json").write_text("precious")
-    else:
-        (cwd / "new.private.json").mkdir()
+def test_accuracies_of_another_set_are_not_written_over(cwd, refused):
+    (cwd / "new.private.json").write_text("precious")
     assert refused("generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "new") == (
         "--out: new.private.json exists already; choose another name or remove it first"
     )

@@ -83,15 +83,6 @@ def test_run_with_the_papers_rule_spends_everything_on_training(cli, events):
     assert [event["kind"] for event in events("o/ledger.jsonl")] == ["provenance", "training"]
 
 
-def test_run_as_the_paper_does(cli):
-    """Tickets from the private records themselves: nominal figures only."""
-    write(('"0.0:0.5"', '"0.5:1.0"'), ('"public"', '"private"'), train='filter = "tanh"')
-    body = cli(*RUN, "--json").json
-    assert body["privacy"]["certified"]["epsilon"] == "inf"
-    assert 1.99 < body["privacy"]["nominal"]["epsilon"] <= 2
-    assert body["select"]["sensitivity"] == {"rule": "paper", "value": 49.0}
-
-
 def test_the_example_is_sound(cli, tree):
     before = tree()
     body = cli("run", "--config", EXAMPLE, "--out", "o", "--dry-run", "--json").json

@@ -116,18 +116,6 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
 
 
-def test_finished_members_are_left_alone(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    first = sweep(HEAD + DENSE, "--seeds", "1")
-    (kept,) = (cwd / "r.sweep").glob("members/*/result.json")
-    stamp = kept.stat().st_mtime_ns
-    again = sweep(HEAD + DENSE)
-    assert (len(members(cwd / "r.sweep")), kept.stat().st_mtime_ns) == (2, stamp)
-    assert again["arms"][0]["values"]["0"] == first["arms"][0]["values"]["0"]
-    # another option makes other members
-    changed = sweep(HEAD + DENSE + "train = { lr = 0.125 }\n")
-    assert (len(members(cwd / "r.sweep")), changed["finished"], changed["arms"][0]["lr"]) == (4, 2, 0.125)
-
-
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     """Whether a map suits the records shows when it is made, in a member; what is mended fills the hole."""
     broken = HEAD + DENSE + '[[arm]]\nname = "broken"\ntrain = { features = "wavelets" }\n'

@@ -39,7 +39,6 @@ RECIPE = """
 title = "Small"
 source = "nobody"
 seeds = 1
-
 [train]
 dataset = "{home}/pri.npz"
 test = "{home}/test.npz"
@@ -49,7 +48,6 @@ model = "mlp:4"
 batch-size = 30
 steps = 2
 epsilon = 2.0
-
 [tickets.public]
 dataset = "digits"
 subset = "0.0:0.5"
@@ -58,20 +56,16 @@ model = "mlp:4"
 rounds = 1
 iterations = 5
 batch-size = 30
-
 [[arm]]
 name = "dense"
-
 [[arm]]
 name = "drawn"
 tickets = "public"
 select = {{ eps1 = 0.5, score = "additive" }}
-
 [[arm]]
 name = "tuned"
 tickets = "public"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
-
 [[arm]]
 name = "broken"
 train = {{ features = "network:{home}/none.run" }}
@@ -236,9 +230,3 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
 def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
     found = recorded(TrainRequest(**given))
     assert {key: found[key] for key in kept} == kept
-
-
-def test_of_several_files_each_is_recorded() -> None:
-    options = latent.TrainRequest(scheme="/h/s", messages="/h/u/a.msg,b.msg,/h/u/more/", out="/h/u/r")
-    found = recorded(options)
-    assert (found["scheme"], found["messages"], found["out"]) == ("s", "a.msg,b.msg,more", "r")

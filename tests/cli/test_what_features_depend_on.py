@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
 
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.parts import total_epsilon
@@ -133,26 +132,6 @@ def test_features_come_back_where_the_file_holds_them(cli, done, refused, featur
     if features == MAP:
         assert "with statistics of `a`, declared public" in Path("t/README.md").read_text(encoding="utf-8")
         assert refused("train", "in@1", *A, *FEW, "--epsilon", "2").startswith("--public: a was declared public")
-
-
-def test_a_file_that_does_not_say_what_stands_in_front_is_read_with_a_word(cli, done):
-    """As dpltm wrote them before, or from elsewhere."""
-    done("generate", *B, *RANDOM, "--features", "unit", "--out", "t")
-    done("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors")
-    data = Path("t.safetensors").read_bytes()
-    stated = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["dpltm_origin"]
-    origin = json.loads(stated)
-    assert origin.pop("feature_map")["text"] == "unit:1"
-    save_file(load_file("t.safetensors"), "old.safetensors", metadata={"dpltm_origin": json.dumps(origin)})
-    given = ("tickets", "import", "old.safetensors", *IMPORT[3:], "--json", "--out")
-    plain = cli(*given, "plain").json
-    assert plain["feature_map"] is None
-    assert plain["notes"] == [
-        "old.safetensors does not say what stands in front of its network; records as they are is what is taken: if it is"
-        " features, name them with --features, since what they were made from counts as well"
-    ]
-    named = cli(*given, "named", "--features", "unit").json
-    assert (named["feature_map"]["text"], named["notes"]) == ("unit:1", [])
 
 
 def test_statistics_of_public_records_are_known_under_every_key(done, refused, monkeypatch, tmp_path):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpltm.data import load
-from dpltm.tickets.identity import key_path
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
@@ -122,14 +119,6 @@ def test_the_same_people_in_another_file_add_up(cli, people, other):
     assert epsilon(both) > 1.2 * epsilon(one)
 
 
-def test_public_records_are_known_again_under_another_label(refused, cli, people):  # noqa: ARG001
-    source = ("--dataset", "p.csv", *SCALED)
-    cli("generate", *source, "--label", "ill", *TINY, "--provenance", "public", "--out", "set", "--quiet")
-    assert refused("train", "set@1", *source, "--label", "old", "--epsilon", "1").startswith(
-        "set: its tickets were made from p, declared public, and p shares records with it"
-    )
-
-
 def test_several_datasets_come_to_something_if_they_overlap(cli, people):
     """Whether people are in both nobody but their owner knows."""
     x, labels = people
@@ -159,23 +148,6 @@ def test_a_network_in_front_of_a_scheme_is_counted_unless_its_records_are_known(
     assert body["certified"] <= 1.0
     assert [event["kind"] for event in events("owners.msg.ledger.jsonl")] == ["training", "guarantee"]
     assert any("whether these records are among them cannot be told here" in note for note in body["privacy"]["notes"])
-
-
-def test_ids_say_nothing_of_the_records(cli, people):
-    """The fingerprint of a run before and after a deletion told whether the record had been there."""
-    x, labels = people
-    shutil.copy("p.csv", "same.csv")
-    table("less.csv", x[1:], {name: y[1:] for name, y in labels.items()})
-    ids, written = set(), b""
-    for number, name in enumerate(("p", "p", "same", "less")):
-        options = ("--dataset", f"{name}.csv", "--label", "ill", *SCALED, "--records", "60", "--seed", "1")
-        cli("train", *options, *QUICK, "--out", f"run{number}", "--quiet")
-        ids.add(json.loads(Path(f"run{number}/config.json").read_text())["records"]["id"])
-        written += b"".join(path.read_bytes() for path in Path(f"run{number}").rglob("*") if path.is_file())
-    assert len(ids) == 4
-    known = list(Path(f"{key_path()}.records").glob("*.rows"))
-    assert known
-    assert not any(path.stem.encode() in written for path in known)
 
 
 def test_replacing_a_record_may_change_public_tickets_by_hash_too(refused):
