@@ -117,7 +117,6 @@ def test_kinds_of_input(cli, run, x):
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ({"x": X, "x_test": X}, (), "bad.npz: has both x and x_test; keep the one with the records"),
         (
             {"x": X[:, :7]},
             (),
@@ -130,20 +129,9 @@ def test_kinds_of_input(cli, run, x):
             "bad.npz: x has shape (8,); expected (records, features...); reshape it, one record a row",
         ),
         (
-            {"x": np.full((2, 64), np.nan)},
-            (),
-            "bad.npz: x has nan at record 0, feature 0 (counted from 0); features must be finite; replace the value or drop"
-            " the record",
-        ),
-        (
             "1,1\n1,1\n",
             (),
             "bad.csv: its first line holds numbers where names of columns belong; add a header line",
-        ),
-        (
-            "a,b\n1,2\n",
-            ("--label", "c"),
-            "--label c: bad.csv has no such column; it has 'a', 'b'",
         ),
         ("a\n1\n", ("--label", "a"), "--label a: bad.csv has no other column; give one that has the features"),
     ],
@@ -161,26 +149,15 @@ def test_what_is_no_records(refused, run, content, options, message):
     ("options", "message"),
     [
         (("-o", "p.csv"), "--out: p.csv exists already; choose another name or remove it first"),
-        (("-o", "p.json"), "--out: p.json is neither .csv nor .npz; name it p.csv or p.npz"),
         (("--label", "y", "-o", "q.csv"), "--label y: x.npz is .npz and has no columns; drop --label"),
-        (("--input", "no.npz", "-o", "q.csv"), "--input no.npz: no such file; correct the path"),
-        (
-            ("--input", "pub", "-o", "q.csv"),
-            "--input pub: is a folder; give a file in it that ends in .npz, .csv or .parquet",
-        ),
         (
             ("--input", "digits", "-o", "q.csv"),
             "--input digits: unknown kind of file; give one that ends in .npz, .csv or .parquet",
-        ),
-        (
-            ("--input", "bad.parquet", "-o", "q.csv"),
-            "bad.parquet: column 'a' has type string; every column must be numeric; encode or drop it",
         ),
     ],
 )
 def test_files_and_names(cwd, refused, run, x, options, message):
     (cwd / "p.csv").write_text("precious")
-    pq.write_table(pa.table({"a": ["x"], "b": [1.0]}), cwd / "bad.parquet")
     assert refused("predict", run, "--input", x, *options) == message
     assert refused("predict", "pub", "--input", x, "-o", "q.csv") == (
         "pub: not a run (no config.json in it); name a folder made by dpltm train --out pub"

@@ -148,11 +148,6 @@ REFUSED = {
         "--model: mlp:3 takes quantities, but records of other hold positions in tables of 30; take embed or embed-pad or"
         " lstm or gru",
     ),
-    "another table": (
-        ("train", "--dense", "--model", "embed:31", *OTHER, *NOISE),
-        "--model: embed:31 takes positions in tables of 31, but records of other hold positions in tables of 30; take embed"
-        " or embed-pad or lstm or gru",
-    ),
     "no texts": (
         ("train", "--dense", "--model", "embed", "--dataset", "digits", *NOISE),
         "--model embed: takes texts, whose words are positions in one table; if these are such, say their number by"
@@ -167,10 +162,6 @@ REFUSED = {
         "--augment: flip takes images, (height, width) or (height, width, colours), and a record here is of shape (12,);"
         " take --augment none",
     ),
-    "centre": (
-        ("train", "--dense", "--model", "embed", *OTHER, *NOISE[2:], "--epsilon", "1", "--centre", "0.1"),
-        "--centre: takes quantities, and records of other hold positions in tables; leave it out",
-    ),
     "synthetic": (
         ("generate", *TEXTS, *ROUNDS, "--model", "embed", "--criterion", "dp-synthetic", "--epsilon", "1"),
         "--criterion dp-synthetic: takes quantities, and records of texts hold positions in tables; take dp-train",
@@ -179,10 +170,6 @@ REFUSED = {
         ("generate", *TEXTS, *ROUNDS, "--model", "gru", "--criterion", "synflow"),
         "--criterion: synflow follows a flow through layers that are linear for it, and the gates of gru:30 are not; take"
         " init-magnitude or random",
-    ),
-    "local": (
-        ("latent", "scheme", "--public", "texts.npz", "--epsilon", "1", "--out", "scheme"),
-        "--features: takes quantities, and records of texts hold positions in tables; leave it out",
     ),
 }
 

@@ -61,19 +61,6 @@ def test_the_convolutional_network_learns(cli, images):
     assert (judged["records"], judged["accuracy"]) == (30, body["accuracy"])
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("cnn", "--model: cnn:8x8x1: images must be at least 14 x 14"),
-        ("cnn:28x28x1", "--model: cnn:28x28x1: such images have 784 features, but the records have 64"),
-    ],
-)
-def test_images_that_the_network_does_not_take(refused, model, message):
-    """Digits are 8 x 8."""
-    for command in (DENSE, ("generate", *PRIVATE, "--provenance", "public", "--out", "new")):
-        assert refused(*command, "--model", model) == message
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
 def test_a_device_that_is_not_there(refused):
     for more in ((), ("--dry-run",)):

@@ -109,14 +109,11 @@ def test_ten_rows_are_shown(cli, scores):
             "--for-records is missing: Public number of private records",
         ),
         (("tune", *PUBLIC, "--for-records", "700"), "--epsilon is missing: Budget of the private training."),
-        ((*TUNE, "--accountant", "clt"), "--accountant: 'clt' is not one of pld, rdp, ma"),
         ((*TUNE, "pub", "--model", "mlp"), "--model: the ticket set decides the network; leave --model out"),
         (
             (*TUNE, "pub", "--features", "scatter"),
             "--features: pub remembers what stands in front of its network; leave --features out",
         ),
-        ((*TUNE, "pub", "--rounds", "1,7"), "pub@7: no such round; it has rounds 0 to 2"),
-        ((*TUNE, "--out", "best.json"), "--out: best.json is a configuration file; name it best.toml"),
         ((*TUNE, "--out", "taken.toml"), "--out: taken.toml exists already; choose another name or remove it first"),
     ],
 )
