@@ -32,12 +32,6 @@ def start(cwd, *arguments, **options):
     )
 
 
-def test_a_refusal_is_one_line(cwd):
-    process = start(cwd, "datasets", "info", "no.npz")
-    assert process.communicate(timeout=PATIENCE) == ("", "error: --dataset no.npz: no such file; correct the path\n")
-    assert process.returncode == 2
-
-
 def test_progress_and_messages_go_to_a_terminal_only(cwd):
     """Standard error is a terminal here, and standard output is still nothing but the JSON object."""
     master, slave = pty.openpty()
