@@ -119,6 +119,17 @@ def test_the_same_people_in_another_file_add_up(cli, people, other):
     assert epsilon(both) > 1.2 * epsilon(one)
 
 
+def test_rows_that_were_trained_on_are_not_evaluated(cli, refused):
+    """Places cannot be told in another file: the other records of the same dataset are refused there as well."""
+    cli("train", "--dataset", "digits", "--subset", "0:800", *QUICK, "--out", "r", "--quiet")
+    train, held_out = load("digits").train, load("digits").test
+    for count, part in ((800, slice(0, 800)), (638, slice(800, 1438))):
+        np.savez("t.npz", x_train=held_out.x, y_train=held_out.y, x_test=train.x[part], y_test=train.y[part])
+        message = refused("evaluate", "r", "--dataset", "t.npz", "--bounds", "0,16", "--classes", "10")
+        assert message.startswith(f"--dataset: {count} of the {count} test records")
+    assert cli("evaluate", "r", "--dataset", "digits", "--json").json["notes"] == []
+
+
 def test_several_datasets_come_to_something_if_they_overlap(cli, people):
     """Whether people are in both nobody but their owner knows."""
     x, labels = people
