@@ -6,15 +6,18 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from dpltm.cli.main import run
 from dpltm.options import latent
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
@@ -36,7 +39,6 @@ RECIPE = """
 title = "Small"
 source = "nobody"
 seeds = 1
-
 [train]
 dataset = "{home}/pri.npz"
 test = "{home}/test.npz"
@@ -46,7 +48,6 @@ model = "mlp:4"
 batch-size = 30
 steps = 2
 epsilon = 2.0
-
 [tickets.public]
 dataset = "digits"
 subset = "0.0:0.5"
@@ -55,90 +56,76 @@ model = "mlp:4"
 rounds = 1
 iterations = 5
 batch-size = 30
-
 [[arm]]
 name = "dense"
-
 [[arm]]
 name = "drawn"
 tickets = "public"
 select = {{ eps1 = 0.5, score = "additive" }}
-
 [[arm]]
 name = "tuned"
 tickets = "public"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
-
 [[arm]]
 name = "broken"
 train = {{ features = "network:{home}/none.run" }}
 """
 
 
-@pytest.fixture
-def home(cwd: Path) -> Path:
+def home_in(folder: Path, made: Path) -> Path:
     """A folder of one user, with records in it."""
-    folder = cwd / USER
-    folder.mkdir()
+    home = folder / USER
+    home.mkdir()
     rng = np.random.default_rng(5)
     x, y = rng.integers(0, 17, (500, 8, 8), dtype=np.uint8), np.arange(500) % 10
-    np.savez(folder / "pri.npz", x_train=x[:400], y_train=y[:400])
-    np.savez(folder / "test.npz", x_train=x[400:], y_train=y[400:])
-    np.savez(folder / "other.npz", x_train=255 - x[:400], y_train=y[:400])
-    shutil.copytree(cwd / "pub", folder / "pub")
-    return folder
+    np.savez(home / "pri.npz", x_train=x[:400], y_train=y[:400])
+    np.savez(home / "test.npz", x_train=x[400:], y_train=y[400:])
+    np.savez(home / "other.npz", x_train=255 - x[:400], y_train=y[:400])
+    shutil.copytree(made / "pub", home / "pub")
+    return home
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Every reading is ``TOOK`` after the one before."""
     ticks = (number * TOOK for number in itertools.count())
     for module in (train_stage, trial, latent_server):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+        patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
-@pytest.fixture
-def artifacts(cli: Callable[..., Any], home: Path) -> Path:
+@pytest.fixture(scope="module")
+def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of every kind, each asked for by absolute paths."""
+    home = home_in(tmp_path_factory.mktemp("artifacts"), made)
     out = home / "made"
     out.mkdir()
-    own = ("--dataset", home / "pri.npz", *LITTLE)
-    data = ("--dataset", home / "pri.npz", *LITTLE[4:])
-
-    def do(*arguments: object) -> None:
-        done = cli(*arguments, "--quiet")
-        assert done.code == 0, done.err
-
-    files = ("--test", home / "test.npz", "--ledger", out / "l.jsonl", "--out", out / "one.run")
-    do("train", f"{home}/pub@1", *own, "--epsilon", "2", *files)
-    do("train", "--dense", "--model", "mlp:8", *own, "--epsilon", "2", "--out", out / "dense.run")
-    features = ("--features", f"network:{out}/dense.run", "--model", "mlp")
-    do(
-        "train",
-        "--dense",
-        "--dataset",
-        home / "other.npz",
-        *LITTLE,
-        *features,
-        "--epsilon",
-        "2",
-        "--out",
-        out / "behind.run",
-    )
-    do("train", "--dense", *own, "--model", "mlp", "--features", "unit", "--public", home / "other.npz", "--components", "5",
-       "--epsilon", "2", "--out", out / "projected.run")  # fmt: skip
-    do("select", home / "pub", *data, "--eps1", "0.3", "--ledger", out / "l.jsonl")
-    do("generate", *data, *TINY, "--provenance", "private", "--out", out / "private.tickets")
-    do("generate", *data, *TINY, "--criterion", "dp-train", "--epsilon", "1", "--out", out / "dp.tickets")
-    do("tickets", "export", home / "pub", "--out", out / "copy.tickets")
-    do("tickets", "export", f"{home}/pub@1", "--to", "torch-prune", "--out", out / "t.safetensors")
-    do("tickets", "import", out / "t.safetensors", *data, "--model", "mlp:8", "--out", out / "in.tickets")
-    do("tickets", "transfer", home / "pub", *data, "--mode", "random", "--out", out / "moved.tickets")
-    scheme = ("--bounds", "0,16", "--classes", "10", "--features", "unit", "--epsilon", "4", "--out", out / "s.scheme")
-    do("latent", "scheme", "--public", home / "other.npz", *scheme)
-    do("latent", "encode", out / "s.scheme", *data, "--out", out / "o.msg")
-    do("latent", "train", out / "s.scheme", "--messages", f"{out}/o.msg", "--out", out / "latent.run")
+    files = f"--test {home}/test.npz --ledger {out}/l.jsonl --out {out}/one.run"
+    features = f"--features network:{out}/dense.run --model mlp"
+    own, data = f"--dataset {home}/pri.npz {' '.join(LITTLE)}", f"--dataset {home}/pri.npz {' '.join(LITTLE[4:])}"
+    tiny, dense = " ".join(TINY), "train --dense --epsilon 2"
+    commands = f"""
+        train {home}/pub@1 {own} --epsilon 2 {files}
+        {dense} --model mlp:8 {own} --out {out}/dense.run
+        {dense} --dataset {home}/other.npz {" ".join(LITTLE)} {features} --out {out}/behind.run
+        {dense} {own} --model mlp --features unit --public {home}/other.npz --components 5 --out {out}/projected.run
+        select {home}/pub {data} --eps1 0.3 --ledger {out}/l.jsonl
+        generate {data} {tiny} --provenance private --out {out}/private.tickets
+        generate {data} {tiny} --criterion dp-train --epsilon 1 --out {out}/dp.tickets
+        tickets export {home}/pub --out {out}/copy.tickets
+        tickets export {home}/pub@1 --to torch-prune --out {out}/t.safetensors
+        tickets export {home}/pub@1 --to onnx --out {out}/t.onnx
+        tickets import {out}/t.safetensors {data} --model mlp:8 --out {out}/in.tickets
+        tickets transfer {home}/pub {data} --mode random --out {out}/moved.tickets
+        latent scheme --public {home}/other.npz {" ".join(LITTLE[4:])} --features unit --epsilon 4 --out {out}/s.scheme
+        latent encode {out}/s.scheme {data} --out {out}/o.msg
+        latent train {out}/s.scheme --messages {out}/o.msg --out {out}/latent.run"""
     (home / "r.toml").write_text(RECIPE.format(home=home), encoding="utf-8")
-    assert cli("run", "--config", home / "r.toml", "--jobs", "1", "--out", out / "r.sweep", "--quiet").code == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home.parent)
+        stop_the_clock(patch)
+        for command in commands.strip().splitlines():
+            if "onnx" not in command or find_spec("onnxscript") is not None:
+                assert run([*command.split(), "--quiet"]) == 0, command
+        assert run(f"run --config {home}/r.toml --jobs 1 --out {out}/r.sweep --quiet".split()) == 1
     return out
 
 
@@ -152,49 +139,47 @@ def files(out: Path) -> Iterator[tuple[Path, bytes]]:
 
 def test_no_artifact_tells_whose_machine_it_was_or_how_long_it_took(artifacts: Path) -> None:
     found = list(files(artifacts))
+    names = {path.name for path, _ in found}
     assert len(found) > 80
-    assert {path.name for path, _ in found} >= {
-        *(
-            "config.json",
-            "result.json",
-            "tickets.json",
-            "results.json",
-            "results.md",
-            "scheme.json",
-            "o.msg",
-            "l.jsonl",
-        ),
+    assert names >= {
+        "config.json",
+        "result.json",
+        "tickets.json",
+        "results.json",
+        "results.md",
+        "scheme.json",
+        "o.msg",
     }
     assert any(path.suffix == ".toml" for path, _ in found)
     for path, data in found:
-        assert str(artifacts.parent).encode() not in data, path
-        assert USER.encode() not in data, path
+        for place in (str(artifacts.parent), USER, str(Path(torch.__file__).parent.parent), str(Path.home())):
+            assert place.encode() not in data, path
         for digits in (b"98765", b"296296", b"1646.", b"4938.", b"823.0", b"2469."):  # seconds, minutes, of two cores
             assert digits not in data, path
         if path.suffix == ".json":
             assert not re.search(rb'"[a-z_]*(seconds|minutes)"', data), path
+        assert b"stack_trace" not in data, path
 
 
 def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> None:
-    options = json.loads((artifacts / "one.run/config.json").read_text())["options"]
-    assert {key: options[key] for key in ("dataset", "test", "ledger", "out", "ticket")} == {
-        "dataset": "pri.npz", "test": "test.npz", "ledger": "l.jsonl", "out": "one.run", "ticket": "pub@1",
-    }  # fmt: skip
-    assert options["bounds"] == "0,16"
-    behind = json.loads((artifacts / "behind.run/config.json").read_text())
-    assert (behind["options"]["features"], behind["resolved"]["ticket_set"]) == ("network:dense.run", None)
-    result = json.loads((artifacts / "one.run/result.json").read_text())
+    def stored(name: str) -> dict[str, Any]:
+        return json.loads((artifacts / name).read_text())
+
+    options, result = stored("one.run/config.json")["options"], stored("one.run/result.json")
+    files = {"dataset": "pri.npz", "test": "test.npz", "ledger": "l.jsonl", "out": "one.run", "ticket": "pub@1"}
+    assert {key: options[key] for key in files} == files
     assert (result["run"], result["ticket_set"]) == ("one.run", "pub")
-    learned = json.loads((artifacts / "latent.run/result.json").read_text())
+    assert stored("behind.run/config.json")["options"]["features"] == "network:dense.run"
+    learned, body = stored("latent.run/result.json"), stored("r.sweep/results.json")
     assert (learned["messages"], learned["run"]) == ("o.msg", "latent.run")
-    body = json.loads((artifacts / "r.sweep/results.json").read_text())
     assert (body["config"], body["out"]) == ("r.toml", "r.sweep")
-    (broken,) = (row for row in body["arms"] if row["name"] == "broken")
     label = next(path.stem for path in (artifacts / "r.sweep/failed").iterdir() if path.stem.startswith("broken"))
-    assert broken["missing"] == [{"seed": 0, "why": f"it failed; failed/{label}.json says why"}]
+    assert body["arms"][-1]["missing"] == [{"seed": 0, "why": f"it failed; failed/{label}.json says why"}]
 
 
-def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli: Callable[..., Any], home: Path) -> None:
+def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, monkeypatch) -> None:
+    stop_the_clock(monkeypatch)
+    home = home_in(cwd, made)
     given = ("train", f"{home}/pub@1", "--dataset", home / "pri.npz", *LITTLE, "--epsilon", "2")
     body = cli(*given, "--out", "a.run", "--json").json
     assert body["seconds"] == pytest.approx(TOOK)
@@ -206,18 +191,14 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli: Callable[..
     assert re.search(r"│ seconds +│ 98765 +│", shown)
 
 
-def test_a_sweep_tells_its_maker_whole_minutes(cli: Callable[..., Any], home: Path) -> None:
-    text = RECIPE.format(home=home).partition('[[arm]]\nname = "tuned"')[0]
-    (home / "r.toml").write_text(text, encoding="utf-8")
-    body = cli("run", "--config", home / "r.toml", "--jobs", "1", "--json").json
+def test_a_sweep_tells_its_maker_whole_minutes(cli, cwd, made, monkeypatch) -> None:
+    stop_the_clock(monkeypatch)
+    (cwd / "r.toml").write_text(RECIPE.format(home=home_in(cwd, made)).partition('[[arm]]\nname = "drawn"')[0])
+    body = cli("run", "--config", "r.toml", "--jobs", "1", "--json").json
     threads = json.loads(next(Path("r.sweep/times").iterdir()).read_text())["threads"]
     # a trial's clock is read around its training's: three ticks
-    assert {row["minutes"] for row in body["arms"]} == {round(3 * TOOK * threads / 60 / 2)}
-    assert all(type(row["minutes"]) is int for row in body["arms"])
-    for path in Path("r.sweep/times").iterdir():
-        assert path.stat().st_mode & 0o777 == 0o600
-    stored = json.loads(Path("r.sweep/results.json").read_text())
-    assert [{key: value for key, value in row.items() if key != "minutes"} for row in body["arms"]] == stored["arms"]
+    assert [row["minutes"] for row in body["arms"]] == [round(3 * TOOK * threads / 60 / 2)]
+    assert [path.stat().st_mode & 0o777 for path in Path("r.sweep/times").iterdir()] == [0o600]
     assert "| min |" not in Path("r.sweep/results.md").read_text()
 
 
@@ -236,21 +217,13 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     [
         ({"dataset": "/h/u/d.csv"}, {"dataset": "d.csv"}),
         ({"dataset": "mnist"}, {"dataset": "mnist"}),
-        ({"dataset": "../d/"}, {"dataset": "d"}),
         ({"dataset": "."}, {"dataset": "."}),
         ({"ticket": "bundled:kmnist-mlp@8"}, {"ticket": "bundled:kmnist-mlp@8"}),
         ({"features": "network:/h/u v/a.run"}, {"features": "network:a.run"}),
         ({"features": "scatter:2,8"}, {"features": "scatter:2,8"}),
         ({"label": "a/b"}, {"label": "a/b"}),
-        ({"subset": "0.5:1.0", "epsilon": 1.0}, {"subset": "0.5:1.0", "epsilon": 1.0}),
     ],
 )
 def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
     found = recorded(TrainRequest(**given))
     assert {key: found[key] for key in kept} == kept
-
-
-def test_of_several_files_each_is_recorded() -> None:
-    options = latent.TrainRequest(scheme="/h/s", messages="/h/u/a.msg,b.msg,/h/u/more/", out="/h/u/r")
-    found = recorded(options)
-    assert (found["scheme"], found["messages"], found["out"]) == ("s", "a.msg,b.msg,more", "r")
