@@ -22,6 +22,7 @@ from dpltm.averaging import AVERAGES, Average, WeightAverage
 from dpltm.data.ratings import ABSENT
 from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter, check_compiles
+from dpltm.filters.trial import check_filter_bound
 from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
@@ -86,7 +87,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
-            raise InputError(f"filter: {self.filter!r} is no filter; make one with dpltm.filters.make_filter")
+            raise InputError(f"`filter`: {self.filter!r:.80} is no filter; make one with dpltm.filters.make_filter")
+        check_filter_bound(self.filter)
         if self.compile:
             check_compiles(self.filter)
         if not 0 < self.sampling_rate <= 1:

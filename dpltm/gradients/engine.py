@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
-from dpltm.gradients.module_state import Loss
+from dpltm.gradients.module_state import Loss, structure
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import losses_of
 from dpltm.masks import Mask
@@ -75,7 +76,8 @@ class RecordGradients:
             for name, value in model.named_parameters()
         }
         self._plan: Plan | None = None
-        self._modes: tuple[bool, ...] = ()
+        self._checked: tuple[object, ...] = ()
+        self._parameters = list(model.parameters())
         self._order: Tensor | None = (
             None  # of live coordinates as layers give them; None if in the order of parameters
         )
@@ -103,16 +105,22 @@ class RecordGradients:
         """Decides how gradients are had, for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
 
         The first batch does it where nobody did; a caller who does it before spends nothing on a network that is refused.
+        It is done anew where a module was exchanged, hooked, patched or set to another mode since.
 
         Raises:
             InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
         """
-        modes = tuple(module.training for module in self._model.modules())
-        if self._plan is None or modes != self._modes:
+        state = structure(self._model, self._loss)
+        if self._plan is None or state != self._checked:
             self._plan = None
+            check_model(self._model)
+            if [id(value) for value in self._model.parameters()] != [id(value) for value in self._parameters]:
+                raise InputError(
+                    "model: its parameters are not those that it had at first; begin anew with this model"
+                )
             with full_precision():
                 self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile)
-            self._modes = modes
+            self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
             given = torch.arange(sum(sizes), device=x.device)

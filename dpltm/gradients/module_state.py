@@ -56,6 +56,23 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
     return [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
 
 
+def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
+    """What decides how records go through a model, beside its numbers: its modules, their modes, hooks and own ``forward``.
+
+    It differs where one of these was changed since; what a module's own attributes do to its forward pass is not seen.
+    """
+    return tuple(
+        (module, module.training, vars(module).get("forward"), *(tuple(hooks) for hooks in _hooks(module)))
+        for module in modules_of(model, loss)
+    )
+
+
+def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    return (
+        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
+    )  # type: ignore[return-value]  # fmt: skip
+
+
 _OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
 """What PyTorch keeps in a module for itself."""
 

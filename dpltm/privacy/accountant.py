@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from dpltm.errors import InputError
+from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, renyi
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant
 from dpltm.privacy.composition import Composition, bounded_epsilon, compose
@@ -79,12 +79,23 @@ def check_delta(delta: float) -> None:
 
 
 def _price(composition: Composition, delta: float, accountant: Accountant, resolution: Resolution) -> float:
-    """Epsilon of a composition by an accountant: basic composition is the ceiling of what is certified."""
+    """Epsilon of a composition by an accountant: basic composition is the ceiling of what is certified.
+
+    Raises:
+        InputError: the accountant fails, or gives no number from 0 up.
+    """
     if not composition.private:
         return math.inf
     if composition.empty:
         return composition.plain
-    value = accountant.function(composition, delta, resolution)
+    try:
+        value = accountant.function(composition, delta, resolution)
+    except DpltmError:
+        raise
+    except Exception as error:  # whatever somebody's own accountant raises
+        raise InputError(f"`accountant`: {accountant.name} fails: {first_line(error)}") from error
+    if not (isinstance(value, (int, float)) and value >= 0):  # false for NaN
+        raise InputError(f"`accountant`: {accountant.name} gives {value!r:.40}, which is no epsilon")
     return composition.plain + (min(value, composition.pure_epsilon) if accountant.certifies else value)
 
 

@@ -38,7 +38,8 @@ from dpltm.privacy.lineage import (
     to_enter,
 )
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
-from dpltm.privacy.parts import OnRecord, total_epsilon
+from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
 from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
@@ -138,8 +139,8 @@ def plan(
         )
     event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live)
     lineage = (*lineage, *evaluations)
-    # refuses what the accountant cannot take
-    total_epsilon((*known, *evaluations, event), options.delta, unit=mechanism.unit)
+    # refuses what the accountants of the report cannot take, or give, before it is paid for
+    report((*known, *evaluations, event), options.delta, adjacency=mechanism.adjacency, accountant=options.accountant)
     check_never_private(before, (*lineage, event))
     check_budgets(before, (*lineage, event))
     return TrainingPlan(

@@ -12,6 +12,7 @@ from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certif
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise
 from dpltm.privacy.mechanisms import Guarantee, LaplaceRelease, NoisySgd, Unprotected
 from dpltm.privacy.odometer import Odometer
+from refusals import refused
 
 SGD = NoisySgd(0.01, 100, 1.0)
 
@@ -73,3 +74,24 @@ def test_refusals_are_read_from_the_registry():
         check_certifies("clt")
     with pytest.raises(InputError, match=r"known: pld, rdp, ma, clt, loose$"):
         approximate([SGD], 1e-5, "loos")
+
+
+def fail(*_):
+    raise RuntimeError("no such order")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda *_: -1.0, "`accountant`: mine gives -1.0, which is no epsilon"),
+        (lambda *_: math.nan, "`accountant`: mine gives nan, which is no epsilon"),
+        (lambda *_: "3", "`accountant`: mine gives '3', which is no epsilon"),
+        (fail, "`accountant`: mine fails: no such order"),
+    ],
+)
+def test_what_is_no_epsilon_is_not_certified(function, said):
+    ACCOUNTANTS.register(Accountant("mine", True, "certified", "this test", function))
+    try:
+        assert refused(epsilon, [SGD], 1e-5, "mine") == said
+    finally:
+        ACCOUNTANTS.unregister("mine")

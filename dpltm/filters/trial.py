@@ -1,0 +1,102 @@
+"""Whether a filter keeps what it states: a trial on made-up gradients, before anything is spent on it.
+
+No trial proves a bound. It finds the slips that a registered filter of one's own is likeliest to have: a bound that is too
+small, a factor of the wrong shape, and one that looks at other records.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dpltm.errors import InputError, first_line
+from dpltm.filters.descriptor import Filter, RadialFilter
+
+SIZES = (1, 10, 1000)
+"""Live coordinates of the gradients that are tried; in two layers, where there is more than one."""
+
+LENGTHS = 17
+"""Norms that are tried, from 1e-8 to 1e8."""
+
+SLACK = 1e-5
+"""Relative rounding of float32, in which filters are computed."""
+
+
+def check_filter_bound(filter: Filter) -> None:
+    """Refuses a filter that made-up gradients show to be wrong.
+
+    Raises:
+        InputError: its bound is no positive number, or a gradient comes out longer; what comes out of a record has
+            another shape, is not finite, or depends on the records beside it; or it fails.
+    """
+    for live in SIZES:
+        bound = filter.certified_bound(live)
+        if not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
+            raise InputError(
+                f"`filter`: {filter}: its certified bound at {live} coordinates is {bound!r:.40}, no positive number"
+            )
+        gradients = _gradients(live)
+        try:
+            filtered = _filtered(filter, gradients)
+            alone = torch.cat([_filtered(filter, row[None]) for row in gradients[::7]])
+        except InputError:
+            raise
+        except Exception as error:  # whatever somebody's own filter raises
+            raise InputError(f"`filter`: {filter}: fails on made-up gradients: {first_line(error)}") from error
+        if not bool(filtered.isfinite().all()):
+            raise InputError(f"`filter`: {filter}: makes a finite gradient one that is not")
+        if not torch.allclose(filtered[::7], alone, rtol=SLACK, atol=0.0):
+            raise InputError(
+                f"`filter`: {filter}: what comes out of a record depends on the others, so no bound would hold"
+            )
+        longest = float(filtered.norm(dim=1).max())
+        if longest > bound * (1 + SLACK):
+            raise InputError(
+                f"`filter`: {filter}: a gradient of {live} coordinates comes out with norm {longest:.4g}, above its"
+                f" certified bound of {bound:.4g}; state the largest norm over all gradients"
+            )
+
+
+def _gradients(live: int) -> Tensor:
+    """Rows of every length in several directions, and one of zeros, ``(rows, live)`` float64."""
+    generator = torch.Generator().manual_seed(0)
+    one = torch.zeros(live, dtype=torch.float64)
+    one[0] = 1.0
+    directions = torch.stack(
+        [one, -one, torch.ones_like(one), torch.randn(live, generator=generator, dtype=torch.float64)]
+    )
+    directions /= directions.norm(dim=1, keepdim=True)
+    lengths = torch.logspace(-8, 8, LENGTHS, dtype=torch.float64)
+    rows = (lengths[:, None, None] * directions).flatten(0, 1)
+    return torch.cat([torch.zeros_like(one)[None], rows])
+
+
+def _filtered(filter: Filter, gradients: Tensor) -> Tensor:
+    """Every row through the filter, as the engine does it, written out plainly."""
+    if filter.kind == "radial":
+        return gradients * _factor(filter, gradients.norm(dim=1))[:, None]
+    if filter.kind == "layer-wise":
+        layers = gradients.tensor_split(2, dim=1)
+        norms = torch.stack([layer.norm(dim=1) for layer in layers])
+        factors = filter.factor(norms)
+        _check_shape(filter, factors, norms)
+        return torch.cat([layer * factor[:, None] for layer, factor in zip(layers, factors, strict=True)], dim=1)
+    if filter.before is not None:
+        gradients = gradients * _factor(filter.before, gradients.norm(dim=1))[:, None]
+    mapped = filter.map(gradients.clone())
+    _check_shape(filter, mapped, gradients)
+    return mapped if filter.after is None else mapped * _factor(filter.after, mapped.norm(dim=1))[:, None]
+
+
+def _factor(filter: RadialFilter, norms: Tensor) -> Tensor:
+    factor = filter.factor(norms)
+    _check_shape(filter, factor, norms)
+    return factor
+
+
+def _check_shape(filter: object, given: object, like: Tensor) -> None:
+    if not isinstance(given, Tensor) or given.shape != like.shape:
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise InputError(f"`filter`: {filter}: gives {shape} for {tuple(like.shape)}; one value for each is expected")
