@@ -30,7 +30,6 @@ def bracket(sigma, rate, steps, delta, eps_error):
 
 RUNS = ((3, 1e-3), (200, 1e-5), (1000, 1e-6), (2000, 1e-8))  # steps and delta
 SIGMAS, RATES = (0.6, 1.1, 5.0), (0.001, 0.02, 0.2)
-SIGMAS, RATES = (0.6, 0.8, 1.1, 2.0, 5.0), (0.001, 256 / 60000, 0.02, 0.1, 0.2)
 
 
 @pytest.mark.slow
