@@ -542,23 +542,3 @@ def _where(one: bytes | None, other: bytes | None) -> str:
         return "only one of both has it"
     place = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return f"from byte {place} on: {one[max(place - 40, 0) : place + 40]!r} and {other[max(place - 40, 0) : place + 40]!r}"
-
-
-def summary(findings: dict[str, Findings]) -> dict[str, Any]:
-    """The table for people: commands, queries, mismatches, and how close queries came to their bounds."""
-    closest: dict[str, float] = {}
-    for one in findings.values():
-        for mechanism, share in one.closest.items():
-            closest[mechanism] = max(closest.get(mechanism, 0.0), share)
-    return {
-        "cases": len(findings),
-        "commands": sum(one.commands for one in findings.values()),
-        "queries": sum(one.queries for one in findings.values()),
-        "compared": sum(one.compared for one in findings.values()),
-        "mismatches": [
-            f"{name}: {mismatch.kind}: {mismatch.text}"
-            for name, one in findings.items()
-            for mismatch in one.mismatches
-        ],
-        "largest_change_over_event": {name: round(share, 4) for name, share in sorted(closest.items())},
-    }

@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from dpltm.errors import InputError
@@ -148,32 +146,6 @@ def test_two_subsampled_steps_by_integration():
     exact = brentq(excess, 0.1, 20.0)
     assert exact > step_epsilon(sigma, rate, DELTA) + 0.1  # the second step shows, far beyond the slack below
     from_above(epsilon([training(2, sigma, rate)], DELTA), exact, 1e-3)
-
-
-@pytest.mark.parametrize(("eps1", "sigma"), [(0.5, 1.5), (2.0, 1.0)])
-def test_selection_and_one_full_step_in_closed_form(eps1, sigma):
-    """Permute-and-flip. The worst eps1-DP draw is randomised response: loss +eps1 with chance p, -eps1 otherwise."""
-    chance = 1 / (1 + math.exp(-eps1))
-
-    def excess(eps):
-        high, low = gaussian_delta(eps - eps1, 1 / sigma), gaussian_delta(eps + eps1, 1 / sigma)
-        return chance * high + (1 - chance) * low - DELTA
-
-    exact = brentq(excess, 0.0, 100.0)
-    from_above(epsilon([training(1, sigma, 1.0), flip(eps1)], DELTA), exact, 1e-3)
-
-
-def test_draws_alone():
-    """k pure draws, whose composition is known: losses (2j - k) eps1 with binomial chances."""
-    likely = 1 / (1 + math.exp(-0.3))
-
-    def excess(eps):
-        return -DELTA + sum(
-            math.comb(3, j) * likely**j * (1 - likely) ** (3 - j) * max(0, 1 - math.exp(eps - (2 * j - 3) * 0.3))
-            for j in range(4)
-        )
-
-    from_above(epsilon([flip(0.3)] * 3, DELTA), brentq(excess, 0.0, 0.9), 2e-4)
 
 
 def test_laplace_and_gaussian_by_integration():
@@ -368,19 +340,6 @@ def test_replace_one_covers_every_pair_of_gradients():
 
 
 # Properties.
-
-
-MIXED = (training(30, 3.0, 0.05), training(5, 6.0, 1.0), selection(0.3), first_draw(0.1), LaplaceRelease(4.0))
-
-
-@settings(max_examples=4)
-@given(st.permutations(MIXED), st.integers(1, len(MIXED) - 1))
-def test_an_event_never_lowers_epsilon_and_never_costs_more_than_the_sum(events, cut):
-    """Basic composition: (e1, d/2) and (e2, d/2) make (e1 + e2, d)."""
-    first, second = events[:cut], events[cut:]
-    together = epsilon(events, DELTA)
-    assert together >= max(epsilon(first, DELTA), epsilon(second, DELTA)) - 1e-9
-    assert together <= epsilon(first, DELTA / 2) + epsilon(second, DELTA / 2) + 1e-3
 
 
 def test_little_noise_stays_an_upper_bound_on_a_wide_grid():
