@@ -107,32 +107,6 @@ def test_golden_tanh_bound():
 # Closed forms and integration.
 
 
-@pytest.mark.parametrize(
-    ("sigma", "delta", "adjacency"),
-    [
-        (0.4, 1e-5, "add-remove"),
-        (1.0, 1e-8, "replace-one"),
-        (4.0, 0.1, "add-remove"),
-        (50.0, 1e-5, "add-remove"),
-        (50.0, 1e-3, "replace-one"),
-    ],
-)
-def test_one_full_step_is_the_analytic_gaussian_mechanism(sigma, delta, adjacency):
-    """Both relations: the noise multiplier is stated against a sensitivity that replace-one has doubled already."""
-    found = epsilon([training(1, sigma, 1.0, adjacency)], delta)
-    if gaussian_delta(0.0, 1 / sigma) <= delta:
-        assert found == 0
-    else:
-        from_above(found, gaussian_epsilon(1 / sigma, delta), 1e-3)
-
-
-@pytest.mark.parametrize(
-    ("sigma", "rate", "delta"), [(1.0, 0.01, 1e-5), (3.0, 0.9, 1e-3), (5.0, 0.02, 1e-6), (0.1, 0.004, 1e-5)]
-)
-def test_one_subsampled_step_is_exact_from_above(sigma, rate, delta):
-    from_above(epsilon([training(1, sigma, rate)], delta), step_epsilon(sigma, rate, delta), 1e-3)
-
-
 def test_two_subsampled_steps_by_integration():
     """delta of two steps = the mean, over the first step's losses, of one step's delta at what is left of epsilon."""
     sigma, rate = 1.0, 0.2
