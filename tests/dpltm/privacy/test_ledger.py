@@ -221,9 +221,9 @@ def test_nothing_without_protection_fits_a_budget(event):
 
 
 def test_what_costs_nothing_fits_any_budget():
-    """A budget may be set below what is on record; neither it nor a data-free ticket set adds anything to it."""
+    """A budget may be set below what is on record; neither another one nor a data-free ticket set adds anything to it."""
     ledger = Ledger([pure(0.5), replace(BUDGET, epsilon=0.1)])
-    for free in (BUDGET, DATA_FREE):
+    for free in (DATA_FREE, replace(BUDGET, epsilon=0.2)):
         ledger.append(free)
         assert ledger.events[-1] == free
     assert total_epsilon([BUDGET, DATA_FREE], DELTA) == 0

@@ -20,7 +20,7 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
 )
-from dpltm.privacy.trade_off import MIN_DELTA, curves, curves_of_events, sentence
+from dpltm.privacy.trade_off import curves, curves_of_events, sentence
 from entries import BUDGET, DATA, PROVENANCE, TRAINING, having
 from entries import FIRST as FIRST_DRAW
 from exact import gaussian_epsilon, two_outcomes
@@ -131,8 +131,8 @@ def test_nothing_released_tells_nothing():
 
 
 def test_the_curve_of_epsilons_ends_where_delta_is_as_small_as_it_gets():
-    """Of a Gaussian at MIN_DELTA; of a pure guarantee at its epsilon, where delta is 0; and before the chance of failure."""
-    assert curves([GaussianRelease(1.0)]).epsilons[-1] == pytest.approx(gaussian_epsilon(1.0, MIN_DELTA), rel=2e-3)
+    """Of a Gaussian at 1e-10; of a pure guarantee at its epsilon, where delta is 0; and before the chance of failure."""
+    assert curves([GaussianRelease(1.0)]).epsilons[-1] == pytest.approx(gaussian_epsilon(1.0, 1e-10), rel=2e-3)
     assert curves([Guarantee(1.0)]).epsilons[-1] == pytest.approx(1.0, rel=1e-3)
     failing = curves([Guarantee(1.0, 1e-3)])
     assert 0.9 < failing.epsilons[-1] < 1.1
