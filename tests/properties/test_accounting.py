@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
-from dpltm.errors import InputError
 from dpltm.privacy import gdp, pld
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import CERTIFIED
-from dpltm.privacy.events import (
-    DatasetRef,
-)
 from dpltm.privacy.mechanisms import (
     GaussianRelease,
     Guarantee,
@@ -27,22 +23,12 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, SampledGaussianLoss
 
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
-
 GRID = 1e-3
 """What two figures may differ by, relatively, for having been composed on grids of different width (pld.FINE)."""
 
 
-def training(sigma, rate, steps, adjacency="add-remove"):
-    return NoisySgd(rate, steps, sigma, adjacency=adjacency)
-
-
-def selection(eps1, adaptive=True, mechanism="exponential", adjacency="add-remove"):
-    return Selection(eps1, eps1, draw=mechanism, adaptive=adaptive, adjacency=adjacency)
-
-
-def gaussian_delta(eps, mu):
-    return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu))
+def selection(eps1, adaptive=True, draw="exponential", adjacency="add-remove"):
+    return Selection(eps1, eps1, draw=draw, adaptive=adaptive, adjacency=adjacency)
 
 
 sigmas = st.floats(-0.3, 1).map(lambda x: round(10**x, 3))
@@ -52,7 +38,7 @@ deltas = st.floats(-9, -2).map(lambda x: 10**x)
 adjacencies = st.sampled_from(["add-remove", "replace-one"])
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     sigma=sigmas,
     rate=rates,
@@ -66,7 +52,7 @@ def test_epsilon_grows(sigma, rate, steps, delta, adjacency, factor, accountant)
     """With T, q, 1/sigma and 1/delta."""
 
     def cost(sigma, rate, steps, delta):
-        return epsilon([training(sigma, rate, steps, adjacency)], delta, accountant)
+        return epsilon([NoisySgd(rate, steps, sigma, adjacency=adjacency)], delta, accountant)
 
     value = cost(sigma, rate, steps, delta)
     assert value >= 0
@@ -79,14 +65,14 @@ def test_epsilon_grows(sigma, rate, steps, delta, adjacency, factor, accountant)
         assert more >= value * (1 - GRID) - 1e-7
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(sigma=sigmas, rate=rates, steps=steps, delta=deltas, adjacency=adjacencies, draw=st.sampled_from([0, 0.1, 1.0]))
 def test_accountants_stay_in_order(sigma, rate, steps, delta, adjacency, draw):
     """pld <= rdp <= ma, each an upper bound by another road; 1e-6 for the search over orders.
 
     A draw that came first is composed in 4096 parts, each rounded up, and the place of epsilon too: two parts more.
     """
-    events = [training(sigma, rate, steps, adjacency)]
+    events = [NoisySgd(rate, steps, sigma, adjacency=adjacency)]
     for adaptive in (False, True) if draw else (False,):
         both = [*events, selection(draw, adaptive, adjacency=adjacency)] if draw else events
         tight, renyi, moments = (epsilon(both, delta, accountant) for accountant in CERTIFIED)
@@ -94,7 +80,7 @@ def test_accountants_stay_in_order(sigma, rate, steps, delta, adjacency, draw):
         assert renyi <= moments * (1 + 1e-6) + 1e-9
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(sigma=sigmas, rate=st.sampled_from([0.001, 0.05, 0.5, 1.0]), steps=steps, delta=deltas)
 def test_replace_one_never_costs_less_for_the_same_noise(sigma, rate, steps, delta):
     """Replacing is removing and adding: its sensitivity is twice as large, so that the same noise is half the multiplier.
@@ -102,19 +88,19 @@ def test_replace_one_never_costs_less_for_the_same_noise(sigma, rate, steps, del
     Its neighbours include a record that contributes nothing against one that contributes all, which is add/remove.
     """
     for accountant in CERTIFIED:
-        one = epsilon([training(sigma, rate, steps)], delta, accountant)
-        two = epsilon([training(sigma / 2, rate, steps, "replace-one")], delta, accountant)
+        one = epsilon([NoisySgd(rate, steps, sigma)], delta, accountant)
+        two = epsilon([NoisySgd(rate, steps, sigma / 2, adjacency="replace-one")], delta, accountant)
         assert two >= one * (1 - GRID) - 1e-7
 
 
 MIXED = (
-    training(1.5, 0.02, 40),
-    training(3.0, 1.0, 5),
-    training(1.5, 0.02, 7),
+    NoisySgd(0.02, 40, 1.5),
+    NoisySgd(1.0, 5, 3.0),
+    NoisySgd(0.02, 7, 1.5),
     selection(0.3, adaptive=False),
     selection(0.2),
     selection(0.2),
-    selection(0.4, mechanism="permute-and-flip"),
+    selection(0.4, draw="permute-and-flip"),
     LaplaceRelease(5.0),
     GaussianRelease(4.0),
     Guarantee(0.1, 1e-7),
@@ -136,30 +122,24 @@ def test_order_is_free(data, events, accountant):
     assert epsilon(events, 1e-5, accountant) >= value * (1 - GRID)
 
 
-def test_randomised_response_needs_replace_one_and_adds_up():
-    """The subset above without it costs less, by less than its sum."""
-    without, with_response = epsilon(REPLACED[:-3], 1e-5), epsilon(REPLACED, 1e-5)
-    assert without + 0.05 < with_response < without + 0.6
-
-
 # The exponential mechanism.
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(
     sigma=sigmas,
     rate=rates,
-    steps=st.integers(1, 1000),
+    steps=st.integers(1, 300),
     eps1=st.floats(0.02, 3),
     delta=deltas,
-    shares=st.lists(st.floats(0, 1), min_size=8, max_size=8),
+    shares=st.lists(st.floats(0, 1), min_size=4, max_size=4),
 )
 def test_draws_lie_between_their_members_and_pure_dp(sigma, rate, steps, eps1, delta, shares):
     """Members: the pair with losses t and t - eps1, beside the training's profile D, in closed form."""
-    noisy = training(sigma, rate, steps)
+    noisy = NoisySgd(rate, steps, sigma)
     first = epsilon([selection(eps1, adaptive=False), noisy], delta)
     later = epsilon([noisy, selection(eps1)], delta)
-    pure = epsilon([noisy, selection(eps1, mechanism="permute-and-flip")], delta)
+    pure = epsilon([noisy, selection(eps1, draw="permute-and-flip")], delta)
     assert first <= later * (1 + GRID) + 1e-4 * eps1
     assert later <= pure * (1 + GRID) + 1e-4 * eps1
     body = pld.compose({SampledGaussianLoss(sigma, rate, False): steps})
@@ -194,8 +174,7 @@ def adversary(mu, eps1, x, adaptive):
     return float(gains.max(axis=0).sum() if adaptive else gains.sum(axis=1).max())
 
 
-@pytest.mark.parametrize(("mu", "eps1"), [(1.0, 1.0), (0.6, 0.5), (2.0, 2.5)])
-@pytest.mark.parametrize("x", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize(("mu", "eps1", "x"), [(1.0, 1.0, 0.3), (0.6, 0.5, 1.0), (2.0, 2.5, 2.0)])
 def test_an_analyst_who_looks_first_is_covered(mu, eps1, x):
     """The adaptive figure is reached by this analyst; the one for a fixed draw is beaten, and so would be no bound."""
     clever, fixed = adversary(mu, eps1, x, True), adversary(mu, eps1, x, False)
@@ -207,15 +186,6 @@ def test_an_analyst_who_looks_first_is_covered(mu, eps1, x):
     assert clever > one_pair * 1.005
     assert clever <= all_pairs + 1e-9
     assert clever == pytest.approx(all_pairs, rel=1e-3)
-
-
-def test_the_clever_analyst_in_epsilon():
-    """The same in the figures that are printed."""
-    mu, eps1, delta = 1.0, 1.0, 1e-3
-    release = GaussianRelease(1 / mu)
-    truth = brentq(lambda x: adversary(mu, eps1, x, True) - delta, 1.0, 6.0, xtol=1e-6)
-    assert epsilon([selection(eps1, adaptive=False), release], delta) < truth - 0.01
-    assert truth - 1e-5 <= epsilon([release, selection(eps1)], delta) <= truth + 5e-3
 
 
 # Extremes.
@@ -230,11 +200,11 @@ extremes = {
 
 
 @pytest.mark.slow
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(**extremes)
 def test_extreme_settings_have_a_figure(sigma, rate, steps, delta, adjacency):
     """Finite, in order, above q = 0 and below q = 1, whose cost is known exactly."""
-    event = training(sigma, rate, steps, adjacency)
+    event = NoisySgd(rate, steps, sigma, adjacency=adjacency)
     values = [epsilon([event], delta, accountant) for accountant in CERTIFIED]
     assert all(0 <= value < math.inf for value in values)
     assert values[0] <= values[1] * (1 + 1e-6) + 1e-9
@@ -260,13 +230,7 @@ def test_one_extreme_step_is_exact_from_above(sigma, rate, delta):
         log_second = eps + log_ndtr(-x / sigma)
         return log_first + math.log(max(-math.expm1(min(log_second - log_first, 0.0)), 1e-300)) - math.log(delta)
 
-    found = epsilon([training(sigma, rate, 1)], delta)
+    found = epsilon([NoisySgd(rate, 1, sigma)], delta)
     if excess(1e-12) > 0:
         exact = brentq(excess, 1e-12, 1 / sigma**2 + 60 / sigma, xtol=1e-15)
         assert found >= exact * (1 - 1e-6) - 1e-12
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-12, math.nan])
-def test_bad_delta_is_refused(delta):
-    with pytest.raises(InputError, match="is not between 0 and 1"):
-        epsilon([training(1.0, 0.1, 1)], delta)

@@ -16,20 +16,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import UNKNOWN_RECORDS
 from dpltm.private_loop import PrivateLoop
 from dpltm.training import cross_entropy
-from neighbours import (
-    CLASSES,
-    FLAT,
-    ITEMS,
-    LABELLED,
-    LOUD,
-    RECORDS,
-    TWIN,
-    USERS,
-    WILD,
-    WORDS,
-    Adjacency,
-    Kind,
-)  # fmt: skip
+from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
 
 TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))
 CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
@@ -49,6 +36,7 @@ SMALL: Command = ("--clip-norm", "0.1")
 PUBLIC: Command = ("--dataset", "pub.npz", "--classes", str(CLASSES))
 TINY: Command = ("--model", "mlp:4", "--rounds", "3", "--iterations", "5", "--batch-size", "8")
 SET: Command = ("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet")
+SCHEME: Command = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--out", "s", "--quiet")
 
 FILTERS: dict[str, Command] = {
     "clip": SMALL,
@@ -59,10 +47,7 @@ FILTERS: dict[str, Command] = {
     "radial-tanh": ("--tanh-range", "0.01", *SMALL),
     "auto": SMALL,
     "normalize": SMALL,
-    "sigmoid": (
-        "--tanh-range",
-        "0.01",
-    ),
+    "sigmoid": ("--tanh-range", "0.01"),
 }
 """Settings by which gradients are large enough for the filter to bite."""
 
@@ -109,9 +94,7 @@ def pairwise(choices: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
                         for other in row.items()
                     ),
                 )
-        pairs -= {
-            ((a, row[a]), (b, row[b])) for a, b in itertools.combinations(names, 2)
-        }  # fmt: skip
+        pairs -= {((a, row[a]), (b, row[b])) for a, b in itertools.combinations(names, 2)}
         yield {name: row[name] for name in names}
 
 
@@ -192,11 +175,11 @@ def ticket_cases() -> Iterator[Case]:
         budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
         yield Case(f"generate {criterion}, select, train", (make, draw, budget))
         yield Case(f"generate {criterion}, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
-    draws = {
+    draws: dict[str, tuple[str, ...]] = {
         "mechanism": ("exponential", "permute-and-flip"),
         "score": ("product", "additive"),
         "sensitivity": ("exact", "paper"),
-        "adjacency": ("add-remove", "replace-one"),
+        "adjacency": RELATIONS,
         "eps1": ("0.5", "20"),
     }
     for values in itertools.product(*draws.values()):
@@ -219,20 +202,11 @@ def ticket_cases() -> Iterator[Case]:
 
 def latent_cases() -> Iterator[Case]:
     """Messages of records that are randomised one by one."""
-    protocols: dict[str, Command] = {
-        "codebook": (),
-        "ue": (),
-        "oue": (),
-        "rappor": (),
-        "moue": ("--alpha", "7"),
-        "moue-hs": ("--alpha", "7"),
-        "uer": ("--alpha", "7"),
-    }
-    for protocol, alpha in protocols.items():
+    for protocol in ("codebook", "ue", "oue", "rappor", "moue", "moue-hs", "uer"):
+        alpha = ("--alpha", "7") if protocol in ("moue", "moue-hs", "uer") else ()
         for epsilon, form in (("4", "0,0"), ("8", "0,1")):
             bits = () if protocol == "codebook" else ("--format", form, "--label-epsilon", "1")
-            scheme = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--protocol", protocol)
-            scheme = (*scheme, "--epsilon", epsilon, *alpha, *bits, "--out", "s", "--quiet")
+            scheme = (*SCHEME, "--protocol", protocol, "--epsilon", epsilon, *alpha, *bits)
             encode = ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json")
             yield Case(f"latent encode {protocol} {epsilon}", (encode,), "table", "replace-one", before=(scheme,))
 
@@ -278,19 +252,6 @@ train = {{ model = "mlp:4", eval-private = 1.0 }}
 
 def dry_cases() -> Iterator[Case]:
     """Commands that only say what they would spend: they read the records, and tell nothing of them."""
-    scheme = (
-        "latent",
-        "scheme",
-        "--public",
-        "pub.npz",
-        "--features",
-        "unit",
-        "--epsilon",
-        "4",
-        "--out",
-        "s",
-        "--quiet",
-    )
     make = ("generate", *TABLE, *TINY, "--epsilon", "2", "--out", "t", "--json")
     for command in (
         (*TRAIN, *NOISE),
@@ -301,7 +262,7 @@ def dry_cases() -> Iterator[Case]:
         ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json"),
     ):
         relation: Adjacency = "replace-one" if command[0] == "latent" else "add-remove"
-        before = (scheme if command[0] == "latent" else SET,)
+        before = ((*SCHEME, "--epsilon", "4") if command[0] == "latent" else SET,)
         name = " ".join(command[:2] if command[0] in ("latent", "select") else command)
         yield Case(f"{name} --dry-run", ((*command, "--dry-run"),), "table", relation, before=before, spends=False)
 
@@ -331,13 +292,8 @@ def loop_cases() -> Iterator[Case]:
     for name, settings in LOOPS.items():
         relation = settings.get("adjacency", "add-remove")
         program = functools.partial(_loop, settings)
-        yield Case(
-            f"PrivateLoop {name}",
-            program=program,
-            adjacency=relation,
-            reference=UNKNOWN_RECORDS,
-            odd=(LOUD, FLAT, TWIN),
-        )
+        odd = (LOUD, FLAT, TWIN)
+        yield Case(f"PrivateLoop {name}", adjacency=relation, odd=odd, program=program, reference=UNKNOWN_RECORDS)
 
 
 def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
@@ -365,13 +321,8 @@ def part_cases() -> Iterator[Case]:
     for (kind, data), cut in itertools.product(given.items(), ("0.6", "0.4:1.0", "0.2:0.8")):
         options = (*data, "--subset", cut, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", "--ledger", "l.jsonl")
         yield Case(f"train --subset {cut} {kind}", (("train", "--dense", *options, "--out", "r"),), kind, odd=PARTED)
-    both = tuple(
-        ("train", "--dense", *TABLE, "--subset", cut, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", *where)
-        for cut, where in (
-            ("0.0:0.5", ("--ledger", "l.jsonl", "--out", "r")),
-            ("0.5:1.0", ("--ledger", "l.jsonl", "--out", "q")),
-        )
-    )
+    half = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", "--ledger", "l.jsonl")
+    both = ((*half, "--subset", "0.0:0.5", "--out", "r"), (*half, "--subset", "0.5:1.0", "--out", "q"))
     yield Case("train on both halves", both, odd=PARTED)
 
 

@@ -49,8 +49,8 @@ class Bug:
     case: Case = TRAINING
 
 
-def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """``wrapper(original, *arguments)`` in place of a function or method."""
+def _around(owner: Any, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """``wrapper(original, *arguments)`` in place of a function, also in modules that import it, or of a method."""
     original = vars(owner)[name]
 
     @functools.wraps(original)
@@ -58,24 +58,33 @@ def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> AbstractCont
         return wrapper(original, *arguments, **named)
 
     stack = contextlib.ExitStack()
-    for place in _bound_in(original, owner, name):
+    modules = [module for known, module in sys.modules.items() if known.split(".")[0] == "dpltm"]
+    others = [module for module in modules if module is not owner and vars(module).get(name) is original]
+    for place in [owner, *(others if isinstance(owner, ModuleType) else ())]:
         stack.enter_context(mock.patch.object(place, name, called))
     return stack
 
 
-def _bound_in(original: Any, owner: Any, name: str) -> list[Any]:
-    """Where a function is known by its name: of a module, also in those that import it."""
-    modules = [module for known, module in sys.modules.items() if known.split(".")[0] == "dpltm"]
-    others = [module for module in modules if module is not owner and vars(module).get(name) is original]
-    return [owner, *(others if isinstance(owner, ModuleType) else ())]
+def _other(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    """As :func:`_around`, to be entered later."""
+    return lambda: _around(owner, name, wrapper)
 
 
-def _no_clipping() -> AbstractContextManager[Any]:
-    return mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))
+def _scaled(owner: Any, name: str, factor: float) -> Callable[[], AbstractContextManager[Any]]:
+    """So many times a property."""
+    stated = vars(owner)[name].fget
+    return lambda: mock.patch.object(owner, name, property(lambda of: factor * stated(of)))
 
 
-def _half_the_noise() -> AbstractContextManager[Any]:
-    return _wrapped(training, "gaussian", lambda original, source, count: original(source, count) / 2)
+def _events(change: Callable[[TrainingEvent], Event | None]) -> Callable[[], AbstractContextManager[Any]]:
+    """Ledgers take in something else in place of a training."""
+
+    def append(original: Any, ledger: Ledger, event: Event) -> None:
+        changed = change(event) if isinstance(event, TrainingEvent) else event
+        if changed is not None:
+            original(ledger, changed)
+
+    return _other(Ledger, "append", append)
 
 
 def _one_draw_twice() -> AbstractContextManager[Any]:
@@ -85,7 +94,7 @@ def _one_draw_twice() -> AbstractContextManager[Any]:
         drawn.append(drawn.pop() if len(drawn) % 2 else original(source, count))
         return drawn[-1]
 
-    return _wrapped(training, "gaussian", gaussian)
+    return _around(training, "gaussian", gaussian)
 
 
 @contextlib.contextmanager
@@ -107,14 +116,8 @@ def _event_after_use() -> Iterator[None]:
         held.clear()
         trained.clear()
 
-    with _wrapped(Ledger, "append", append), _wrapped(train_stage, "descend", descend):
+    with _around(Ledger, "append", append), _around(train_stage, "descend", descend):
         yield
-
-
-def _event_on_other_records() -> AbstractContextManager[Any]:
-    return _wrapped(
-        Ledger, "append", lambda original, ledger, event: original(ledger, replace(event, dataset=UNKNOWN_RECORDS))
-    )
 
 
 @contextlib.contextmanager
@@ -129,12 +132,8 @@ def _realised_batch() -> Iterator[None]:
     def mean(original: Any, total: Any, noise_std: float, _: float, source: Any) -> Any:
         return original(total, noise_std, max(sizes[-1], 1), source)
 
-    with _wrapped(training, "poisson_sample", sample), _wrapped(training, "noisy_mean", mean):
+    with _around(training, "poisson_sample", sample), _around(training, "noisy_mean", mean):
         yield
-
-
-def _tanh_with_bound_one() -> AbstractContextManager[Any]:
-    return mock.patch.object(Tanh, "certified_bound", return_value=1.0)
 
 
 def _shuffled_batches() -> AbstractContextManager[Any]:
@@ -147,115 +146,33 @@ def _shuffled_batches() -> AbstractContextManager[Any]:
         batch = [order.pop() for _ in range(min(len(order), round(rate * records)))]
         return np.sort(np.array(batch))
 
-    return _wrapped(training, "poisson_sample", sample)
+    return _around(training, "poisson_sample", sample)
 
 
-def _twice_the_rate() -> AbstractContextManager[Any]:
-    return _wrapped(
-        training, "poisson_sample", lambda original, source, n, rate: original(source, n, min(2 * rate, 1))
-    )
-
-
-def _scaled_by_the_records() -> AbstractContextManager[Any]:
+def _scaled_by_the_records(original: Any, records: Any, index: np.ndarray) -> Any:
     """Features are scaled by the largest of the records at hand."""
-
-    def take(original: Any, records: Any, index: np.ndarray) -> Any:
-        x, y = original(records, index)
-        return x * float(np.abs(records._x).mean()) / 100, y
-
-    return _wrapped(sampling.Records, "take", take)
+    x, y = original(records, index)
+    return x * float(np.abs(records._x).mean()) / 100, y
 
 
-def _true_number_in_the_answer() -> AbstractContextManager[Any]:
-    def facts(original: Any, plan: Any) -> Any:
-        return {**original(plan), "records": len(plan.dataset.train)}
-
-    return _wrapped(train_stage, "facts", facts)
-
-
-def _other_epsilon() -> AbstractContextManager[Any]:
-    return _wrapped(
-        train_stage, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon)
-    )
-
-
-def _plain_accuracy() -> AbstractContextManager[Any]:
-    return _wrapped(train_stage, "two_sided_geometric", lambda *_: 0)
-
-
-def _sharper_draw() -> AbstractContextManager[Any]:
-    exponent = vars(selection.SelectionPlan)["exponent"].fget
-    return mock.patch.object(selection.SelectionPlan, "exponent", property(lambda plan: 2 * exponent(plan)))
-
-
-def _best_ticket() -> AbstractContextManager[Any]:
-    return _wrapped(selection, "draw_exponential", lambda *given: int(np.argmax(given[2])))
-
-
-def _half_a_sensitivity() -> AbstractContextManager[Any]:
-    sensitivity = vars(selection.SelectionPlan)["sensitivity"].fget
-    return mock.patch.object(selection.SelectionPlan, "sensitivity", property(lambda plan: sensitivity(plan) / 2))
-
-
-def _centre_unclipped() -> AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _centre_unclipped() -> Iterator[None]:
     def mean(original: Any, batches: Any, *arguments: Any) -> Any:
         return original((rows * 10 for rows in batches), *arguments)
 
-    with_bound = mock.patch.object(centre, "_WITHIN", 1e9)
-    stack = contextlib.ExitStack()
-    stack.enter_context(with_bound)
-    stack.enter_context(_wrapped(train_stage, "release_mean", mean))
-    return stack
+    with mock.patch.object(centre, "_WITHIN", 1e9), _around(train_stage, "release_mean", mean):
+        yield
 
 
-def _moments_of_whole_records() -> AbstractContextManager[Any]:
-    """Directions are taken for records of norm 2."""
-    return _wrapped(synthetic, "_whole_directions", lambda original, x: 2 * original(x))
+def _bolder_bits(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
+    bolder = tuple(replace(bit, one=min(bit.one + 2**60, 2**64 - 1)) for bit in channel.pattern)
+    return original(replace(channel, pattern=bolder), packed, source)
 
 
-def _bolder_bits() -> AbstractContextManager[Any]:
-    def send(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
-        bolder = tuple(replace(bit, one=min(bit.one + 2**60, 2**64 - 1)) for bit in channel.pattern)
-        return original(replace(channel, pattern=bolder), packed, source)
-
-    return _wrapped(Channel, "send", send)
-
-
-def _shared_coins() -> AbstractContextManager[Any]:
-    def send(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
-        rows = [original(channel, row[None], FastSource(5)) for row in packed]
-        source.random_bytes(8)
-        return np.concatenate(rows)
-
-    return _wrapped(Channel, "send", send)
-
-
-def _event_in_memory() -> AbstractContextManager[Any]:
-    return _wrapped(Ledger, "append", lambda _, ledger, event: ledger._events.append(event))
-
-
-def _events(change: Callable[[TrainingEvent], Event | None]) -> AbstractContextManager[Any]:
-    """Ledgers take in something else in place of a training."""
-
-    def append(original: Any, ledger: Ledger, event: Event) -> None:
-        changed = change(event) if isinstance(event, TrainingEvent) else event
-        if changed is not None:
-            original(ledger, changed)
-
-    return _wrapped(Ledger, "append", append)
-
-
-def _no_event() -> AbstractContextManager[Any]:
-    return _events(lambda _: None)
-
-
-def _other_relation() -> AbstractContextManager[Any]:
-    return _events(lambda event: having(event, adjacency="replace-one"))
-
-
-def _event_tells() -> AbstractContextManager[Any]:
-    """The event holds the true number of records."""
-    return _events(lambda event: replace(event, filter=f"{event.filter}, {_records_here()} records"))
+def _shared_coins(original: Any, channel: Channel, packed: np.ndarray, source: Any) -> np.ndarray:
+    rows = [original(channel, row[None], FastSource(5)) for row in packed]
+    source.random_bytes(8)
+    return np.concatenate(rows)
 
 
 def _records_here() -> int:
@@ -263,36 +180,24 @@ def _records_here() -> int:
         return len(stored["y_train"])
 
 
-def _more_steps_for_more_records() -> AbstractContextManager[Any]:
-    def descend(original: Any, gradients: Any, *progress: Any) -> None:
-        if len(gradients._records) % 2:
-            gradients.backward()
-        original(gradients, *progress)
-
-    return _wrapped(train_stage, "descend", descend)
+def _more_steps_for_more_records(original: Any, gradients: Any, *progress: Any) -> None:
+    if len(gradients._records) % 2:
+        gradients.backward()
+    original(gradients, *progress)
 
 
-def _fewer_steps() -> AbstractContextManager[Any]:
-    def descend(original: Any, gradients: Any, progress: Any) -> None:
-        original(gradients, lambda done: progress(done) or done == gradients.config.steps - 1)
-
-    return _wrapped(train_stage, "descend", descend)
+def _fewer_steps(original: Any, gradients: Any, progress: Any) -> None:
+    original(gradients, lambda done: progress(done) or done == gradients.config.steps - 1)
 
 
-def _random_seed() -> AbstractContextManager[Any]:
-    def build(original: Any, *arguments: Any) -> Any:
-        torch.rand(1)
-        return original(*arguments)
-
-    return _wrapped(models, "_make", build)
+def _random_seed(original: Any, *arguments: Any) -> Any:
+    torch.rand(1)
+    return original(*arguments)
 
 
-def _search_on_the_records() -> AbstractContextManager[Any]:
-    def search(original: Any, *arguments: Any) -> Any:
-        data.load("d.npz", classes=3)
-        return original(*arguments)
-
-    return _wrapped(tune, "tune", search)
+def _search_on_the_records(original: Any, *arguments: Any) -> Any:
+    data.load("d.npz", classes=3)
+    return original(*arguments)
 
 
 EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
@@ -307,33 +212,82 @@ PRINTED = Case(
 )
 
 BUGS = (
-    Bug("no clipping", "sensitivity", _no_clipping),
-    Bug("noise of half the scale", "scale", _half_the_noise),
+    Bug(
+        "no clipping", "sensitivity", lambda: mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))
+    ),
+    Bug(
+        "noise of half the scale", "scale", _other(training, "gaussian", lambda original, *given: original(*given) / 2)
+    ),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("event after use", "late", _event_after_use),
-    Bug("event on other records", "records", _event_on_other_records),
+    Bug("event on other records", "records", _events(lambda event: replace(event, dataset=UNKNOWN_RECORDS))),
     Bug("realised batch as divisor", "divisor", _realised_batch),
-    Bug("element-wise tanh with bound 1", "sensitivity", _tanh_with_bound_one, PRINTED),
+    Bug(
+        "element-wise tanh with bound 1",
+        "sensitivity",
+        lambda: mock.patch.object(Tanh, "certified_bound", return_value=1.0),
+        PRINTED,
+    ),
     Bug("shuffled batches instead of Poisson", "coins", _shuffled_batches),
-    Bug("twice the sampling rate", "coins", _twice_the_rate),
-    Bug("features scaled by the records at hand", "sensitivity", _scaled_by_the_records),
-    Bug("true number of records in the answer", "output", _true_number_in_the_answer),
-    Bug("evaluation at another epsilon", "scale", _other_epsilon, EVALUATED),
-    Bug("evaluation without noise", "mechanism", _plain_accuracy, EVALUATED),
-    Bug("winner drawn at twice the epsilon", "scale", _sharper_draw, DRAWN),
-    Bug("best ticket taken", "mechanism", _best_ticket, DRAWN),
-    Bug("half the sensitivity of a score", "sensitivity", _half_a_sensitivity, DRAWN),
+    Bug(
+        "twice the sampling rate",
+        "coins",
+        _other(training, "poisson_sample", lambda original, source, n, rate: original(source, n, min(2 * rate, 1))),
+    ),
+    Bug(
+        "features scaled by the records at hand",
+        "sensitivity",
+        _other(sampling.Records, "take", _scaled_by_the_records),
+    ),
+    Bug(
+        "true number of records in the answer",
+        "output",
+        _other(train_stage, "facts", lambda original, plan: {**original(plan), "records": len(plan.dataset.train)}),
+    ),
+    Bug(
+        "evaluation at another epsilon",
+        "scale",
+        _other(train_stage, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon)),
+        EVALUATED,
+    ),
+    Bug("evaluation without noise", "mechanism", _other(train_stage, "two_sided_geometric", lambda *_: 0), EVALUATED),
+    Bug("winner drawn at twice the epsilon", "scale", _scaled(selection.SelectionPlan, "exponent", 2.0), DRAWN),
+    Bug(
+        "best ticket taken",
+        "mechanism",
+        _other(selection, "draw_exponential", lambda *given: int(np.argmax(given[2]))),
+        DRAWN,
+    ),
+    Bug("half the sensitivity of a score", "sensitivity", _scaled(selection.SelectionPlan, "sensitivity", 0.5), DRAWN),
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
-    Bug("moments of records of norm 2", "sensitivity", _moments_of_whole_records, MADE_UP),
-    Bug("bits sent with other odds", "mechanism", _bolder_bits, MESSAGES),
-    Bug("no event", "unpaid", _no_event, SHARED),
-    Bug("event for another relation", "relation", _other_relation),
-    Bug("true number of records in the event", "event", _event_tells),
-    Bug("one step more where records are odd in number", "replay", _more_steps_for_more_records),
-    Bug("fewer steps than are charged", "count", _fewer_steps),
-    Bug("a draw from the process's own generator", "stray", _random_seed),
-    Bug("search on the private records", "read", _search_on_the_records, SEARCH),
-    Bug("all records on the same coins", "reuse", _shared_coins, MESSAGES),
-    Bug("event that is not on disk when it is used", "late", _event_in_memory, SHARED),
+    Bug(
+        "moments of records of norm 2",
+        "sensitivity",
+        _other(synthetic, "_whole_directions", lambda original, x: 2 * original(x)),
+        MADE_UP,
+    ),
+    Bug("bits sent with other odds", "mechanism", _other(Channel, "send", _bolder_bits), MESSAGES),
+    Bug("no event", "unpaid", _events(lambda _: None), SHARED),
+    Bug("event for another relation", "relation", _events(lambda event: having(event, adjacency="replace-one"))),
+    Bug(
+        "true number of records in the event",
+        "event",
+        _events(lambda event: replace(event, filter=f"{event.filter}, {_records_here()} records")),
+    ),
+    Bug(
+        "one step more where records are odd in number",
+        "replay",
+        _other(train_stage, "descend", _more_steps_for_more_records),
+    ),
+    Bug("fewer steps than are charged", "count", _other(train_stage, "descend", _fewer_steps)),
+    Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
+    Bug("search on the private records", "read", _other(tune, "tune", _search_on_the_records), SEARCH),
+    Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
+    Bug(
+        "event that is not on disk when it is used",
+        "late",
+        _other(Ledger, "append", lambda _, ledger, event: ledger._events.append(event)),
+        SHARED,
+    ),
 )
 """The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""

@@ -34,7 +34,7 @@ import dpltm
 import dpltm.cli
 import dpltm.data
 import dpltm.tickets
-from dpltm import generation, noise, selection, synthetic, training
+from dpltm import evaluation, noise, selection, synthetic, training
 from dpltm.data import Dataset
 from dpltm.features import centre
 from dpltm.local import bit_strings, channels, codebook, response
@@ -454,7 +454,7 @@ class Recorder:
         self._around(centre, "release_mean", mean)
         self._around(synthetic, "release_moments", moments)
         self._around(synthetic, "_noisy", noisy)
-        self._around(generation, "count_correct", counted)
+        self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
         self._around(selection, "draw_exponential", draw("exponential"))
         self._around(selection, "draw_permute_and_flip", draw("permute-and-flip"))

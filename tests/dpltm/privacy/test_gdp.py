@@ -11,28 +11,9 @@ from scipy.special import ndtr
 
 from dpltm.privacy import gdp
 from dpltm.privacy.calibration import slack_noise
-from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.mechanisms import NoisySgd
 
 Q = 256 / 60000
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
-
-
-@pytest.mark.parametrize(
-    ("sigma", "steps", "mu", "epsilon"),
-    [
-        (1.3, 3516, 0.2273, 0.835),
-        (1.1, 14062, 0.5736, 2.324),
-        (0.7, 10547, 1.1339, 5.066),
-        (0.6, 14531, 1.9975, 9.982),
-        (0.55, 15938, 2.7608, 14.984),
-        (0.5, 23438, 4.7822, 31.117),
-    ],
-)
-def test_golden_table(sigma, steps, mu, epsilon):
-    """docs/privacy-model.md section 5.5: GDP Table 1."""
-    assert gdp.clt_mu(sigma, Q, steps) == pytest.approx(mu, abs=5e-5)
-    assert gdp.epsilon(1e-5, gdp.clt_mu(sigma, Q, steps)) == pytest.approx(epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize(("sigma", "epochs", "less"), [(1.3, 20, 1.06), (0.7, 70, 0.638)])
@@ -42,7 +23,7 @@ def test_golden_slack(sigma, epochs, less):
     assert slack_noise(plan, 1e-5) == pytest.approx(less, abs=0.005 if less > 1 else 0.001)
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (0.1, 0.1), (1.0, 1.0), (3.0, 1.0), (5.0, 4.0), (0.0, 6.0)])
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (1.0, 1.0), (5.0, 4.0), (0.0, 6.0)])
 def test_delta_by_integration(epsilon, mu):
     """The hockey-stick divergence of N(mu, 1) and N(0, 1); the first is larger right of eps/mu + mu/2."""
     grown = math.exp(epsilon)
@@ -77,6 +58,13 @@ def test_ends():
     assert gdp.delta(0.0, 0.2) == pytest.approx(2 * ndtr(0.1) - 1, rel=1e-12)
     assert gdp.clt_mu(0.03, 0.1, 10) == math.inf  # e^(1/sigma^2) leaves float64
     assert gdp.delta(100.0, 0.01) == 0.0
+
+
+def test_mu_is_looked_for_between_its_limits():
+    """At epsilon 0, delta is 2 Phi(mu/2) - 1, about mu over sqrt(2 pi): 4e-9 at the least mu and 1e-8 at 2.5e-8."""
+    assert gdp.mu(0.0, 1e-9) == gdp.MIN_MU == 1e-8
+    assert gdp.mu(0.0, 1e-8) == pytest.approx(1e-8 * math.sqrt(2 * math.pi), rel=1e-6)
+    assert gdp.mu(1e17, 0.1) == gdp.MAX_MU == 1e8
 
 
 @given(sigma=st.floats(0.2, 100), log_rate=st.floats(-6, 0), steps=st.integers(1, 10**7))

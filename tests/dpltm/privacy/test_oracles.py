@@ -14,16 +14,9 @@ from opacus.accountants.prv import PRVAccountant
 
 from dpltm.privacy import renyi
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.mechanisms import NoisySgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the")  # Opacus's PRV asks its RDP for a domain size
-
-DATA = DatasetRef("mnist", "a" * 64, "k1", 0, 60000, "places")
-
-
-def training(sigma, rate, steps):
-    return NoisySgd(rate, steps, sigma)
 
 
 def bracket(sigma, rate, steps, delta, eps_error):
@@ -36,7 +29,7 @@ def bracket(sigma, rate, steps, delta, eps_error):
 
 
 RUNS = ((3, 1e-3), (200, 1e-5), (1000, 1e-6), (2000, 1e-8))  # steps and delta
-SIGMAS, RATES = (0.6, 0.8, 1.1, 2.0, 5.0), (0.001, 256 / 60000, 0.02, 0.1, 0.2)
+SIGMAS, RATES = (0.6, 1.1, 5.0), (0.001, 0.02, 0.2)
 
 
 @pytest.mark.slow
@@ -45,11 +38,11 @@ SIGMAS, RATES = (0.6, 0.8, 1.1, 2.0, 5.0), (0.001, 256 / 60000, 0.02, 0.1, 0.2)
 def test_pld_lies_in_the_bracket(sigma, rate):
     """Never below the lower bound, and above the upper one by no more than our own grid.
 
-    50 settings: every two of noise, rate and run meet, each run at half of the pairs of noise and rate.
+    18 settings: every two of noise and rate meet, at half of the runs.
     """
     place = SIGMAS.index(sigma) + RATES.index(rate)
     for steps, delta in (RUNS[place % 4], RUNS[(place + 2) % 4]):
-        found = epsilon([training(sigma, rate, steps)], delta)
+        found = epsilon([NoisySgd(rate, steps, sigma)], delta)
         lower, upper = bracket(sigma, rate, steps, delta, eps_error=max(0.01, 0.002 * found))
         assert lower < upper
         assert lower <= found <= max(upper, 0.0) + 5e-4 * found + 1e-4, (steps, delta)
@@ -67,20 +60,15 @@ def test_renyi_divergences_agree(sigma, rate):
 
 
 @pytest.mark.parametrize(
-    ("sigma", "rate", "steps", "delta"),
-    [(1.1, 256 / 60000, 14062, 1e-5), (0.6, 0.02, 500, 1e-6), (5.0, 0.3, 1000, 1e-8), (0.8, 0.1, 20, 1e-3)],
+    ("sigma", "rate", "steps", "delta"), [(1.1, 256 / 60000, 14062, 1e-5), (5.0, 0.3, 1000, 1e-8)]
 )
 def test_rdp_epsilon_agrees(sigma, rate, steps, delta):
     """On a dense set of orders Opacus is a little above our best real order, and not by more than the density allows."""
     orders = list(1 + np.geomspace(0.05, 200, 300))
-    theirs, _ = get_privacy_spent(
-        orders=orders, rdp=compute_rdp(q=rate, noise_multiplier=sigma, steps=steps, orders=orders), delta=delta
-    )
-    ours = epsilon([training(sigma, rate, steps)], delta, "rdp")
+    spent = compute_rdp(q=rate, noise_multiplier=sigma, steps=steps, orders=orders)
+    theirs, _ = get_privacy_spent(orders=orders, rdp=spent, delta=delta)
+    ours = epsilon([NoisySgd(rate, steps, sigma)], delta, "rdp")
     assert ours <= theirs * (1 + 1e-6)
     assert ours == pytest.approx(theirs, rel=1e-3)
-    classical = min(
-        compute_rdp(q=rate, noise_multiplier=sigma, steps=steps, orders=order) - math.log(delta) / (order - 1)
-        for order in orders
-    )
-    assert epsilon([training(sigma, rate, steps)], delta, "ma") == pytest.approx(classical, rel=1e-3)
+    classical = min(rdp - math.log(delta) / (order - 1) for rdp, order in zip(spent, orders, strict=True))
+    assert epsilon([NoisySgd(rate, steps, sigma)], delta, "ma") == pytest.approx(classical, rel=1e-3)

@@ -8,26 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import fft
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpltm.privacy import gdp, pld
-from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, LaplaceLoss, SampledGaussianLoss
-
-Q = 256 / 60000
-
-
-def gaussian_delta(eps, mu):
-    return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu))
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, SampledGaussianLoss
+from exact import gaussian_delta
 
 
-def chance(loss, epsilon):
-    """How likely the larger loss of a bounded-range pair is."""
-    return np.expm1(loss - epsilon) / math.expm1(-epsilon)
-
-
-@pytest.mark.parametrize("steps", [1, 10, 1000, 100_000])
-@pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("steps", [1, 1000, 100_000])
+@pytest.mark.parametrize("mu", [0.1, 5.0])
 def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
     """T Gaussians of sigma = sqrt(T) / mu are one mu-GDP pair exactly; what is above is grid and stated rounding.
 
@@ -38,7 +28,7 @@ def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
     epsilons = np.array([gdp.epsilon(delta, mu) for delta in deltas])
     exact, found = gaussian_delta(epsilons, mu), profile.delta(epsilons)
     assert (found >= exact * (1 - 1e-9)).all()
-    grid = {1: 1e-5, 10: 1e-5, 1000: 1e-3, 100_000: 0.03}[steps]
+    grid = {1: 1e-5, 1000: 1e-3, 100_000: 0.03}[steps]
     assert (found <= exact * (1 + grid) + 2 * profile.rounding).all()
     assert profile.rounding <= 3e-15 * (steps + 10)
 
@@ -46,18 +36,17 @@ def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
 def test_the_rounding_is_needed():
     """Among composed Gaussians some have a transform that alone falls below the truth; with its allowance none."""
     below = 0
-    for mu in (3.0, 4.0, 5.0, 6.0, 8.0):
-        for steps in (300, 1000, 3000, 10_000):
-            epsilons = np.linspace(gdp.epsilon(1e-11, mu), gdp.epsilon(1e-13, mu), 9)
-            exact = gaussian_delta(epsilons, mu)
-            profile = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps})
-            bare = np.max([losses.delta(epsilons) for losses in profile.body], axis=0)
-            below += int((bare < exact).sum())
-            assert (profile.delta(epsilons) >= exact).all()
-            for delta in (1e-11, 1e-10):
-                assert profile.epsilon(delta) >= gdp.epsilon(delta, mu)
-            beside = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps}, 1e-7)
-            assert all(beside.delta(np.array([x]))[0] >= y for x, y in zip(epsilons, exact, strict=True))
+    for mu, steps in ((3.0, 1000), (4.0, 3000), (6.0, 1000), (8.0, 3000)):
+        epsilons = np.linspace(gdp.epsilon(1e-11, mu), gdp.epsilon(1e-13, mu), 9)
+        exact = gaussian_delta(epsilons, mu)
+        profile = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps})
+        bare = np.max([losses.delta(epsilons) for losses in profile.body], axis=0)
+        below += int((bare < exact).sum())
+        assert (profile.delta(epsilons) >= exact).all()
+        for delta in (1e-11, 1e-10):
+            assert profile.epsilon(delta) >= gdp.epsilon(delta, mu)
+        beside = pld.compose({GaussianLoss(math.sqrt(steps) / mu): steps}, 1e-7)
+        assert all(beside.delta(np.array([x]))[0] >= y for x, y in zip(epsilons, exact, strict=True))
     assert below > 0
 
 
@@ -86,7 +75,7 @@ def test_low_sampling_rates_are_covered_too(sigma, rate, steps):
             assert found.delta(np.array([x]))[0] + profile.rounding / 3 >= reference  # a margin of three
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(
     log_sigma=st.floats(-0.5, 2),
     steps=st.lists(st.integers(1, 40), min_size=2, max_size=3, unique=True),
@@ -101,7 +90,7 @@ def test_different_gaussians_compose_exactly(log_sigma, steps, log_delta):
     assert exact * (1 - 1e-9) <= pld.compose(mechanisms).epsilon(10**log_delta) <= exact * 1.001 + 1e-4
 
 
-@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 30), (1.0, 5), (0.01, 400)])
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 30), (1.0, 5)])
 def test_pure_composition(epsilon, count):
     """Kairouz, Oh, Viswanath 2015, Theorem 3.3: k biased coins, counted by a binomial."""
     heads = np.arange(count + 1)
@@ -148,7 +137,7 @@ def test_losses_are_read_as_dp_accounting_reads_them():
                 assert losses.epsilon(delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), abs=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     sigma=st.floats(0.5, 5),
     rate=st.floats(0.01, 0.9),
@@ -175,29 +164,23 @@ def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, 
 # The draw that came first.
 
 
-@pytest.mark.parametrize(("draw", "mu"), [(0.5, 0.6), (0.05, 2.0), (3.0, 0.4)])
+def members(x, draw, mu, count=4001):
+    """Exact delta beside mu-GDP of every pair of a draw: losses t and t - draw, for t on a grid."""
+    losses = np.linspace(0, draw, count)
+    large = np.expm1(losses - draw) / math.expm1(-draw)  # how likely the larger loss is
+    return large * gaussian_delta(x - losses, mu) + (1 - large) * gaussian_delta(x - losses + draw, mu)
+
+
+@pytest.mark.parametrize(("draw", "mu"), [(0.5, 0.6), (3.0, 0.4)])
 def test_draw_is_the_largest_over_its_pairs(draw, mu):
     """Beside a Gaussian every pair's delta is known exactly, and so is their largest, but for the grid over t."""
     profile = pld.compose({GaussianLoss(1 / mu): 1}, draw)
-    losses = np.linspace(0, draw, 4001)
-    large = chance(losses, draw)
     epsilons = np.linspace(0, draw + gdp.epsilon(1e-8, mu), 9)
-    found = profile.delta(epsilons)
-    for x, value in zip(epsilons, found, strict=True):
-        members = large * gaussian_delta(x - losses, mu) + (1 - large) * gaussian_delta(x - losses + draw, mu)
-        assert value >= members.max() * (1 - 1e-9)
-        assert value <= members.max() * (1 + 2e-3 * max(draw, 1)) + 1e-6 * draw + 1e-13
+    for x, value in zip(epsilons, profile.delta(epsilons), strict=True):
+        largest = members(x, draw, mu).max()
+        assert largest * (1 - 1e-9) <= value <= largest * (1 + 2e-3 * max(draw, 1)) + 1e-6 * draw + 1e-13
     for delta in (1e-6, 1e-3):
-        exact = max(
-            brentq(
-                lambda x, t=t, p=p, delta=delta: (
-                    p * gaussian_delta(x - t, mu) + (1 - p) * gaussian_delta(x - t + draw, mu) - delta
-                ),
-                -1,
-                60,
-            )
-            for t, p in zip(losses[::20], large[::20], strict=True)
-        )
+        exact = brentq(lambda x, delta=delta: members(x, draw, mu, 401).max() - delta, -1, 60)
         assert exact - 1e-9 <= profile.epsilon(delta) <= exact + 1e-3 * max(draw, 1)
 
 
@@ -210,17 +193,6 @@ def test_draw_alone(draw, delta):
         exact = brentq(lambda x: (1 - math.exp((x - draw) / 2)) ** 2 + delta * math.expm1(-draw), 0, draw, xtol=1e-14)
     assert pld.compose({}, draw).epsilon(delta) == pytest.approx(exact, abs=1e-9)
     assert exact - 1e-9 <= pld.compose({BoundedRangeLoss(draw): 1}).epsilon(delta) <= exact + 1e-3 * draw
-
-
-@pytest.mark.parametrize("draw", [1e-3, 0.3])
-def test_draw_first_costs_no_more_than_draw_anywhere(draw):
-    """And no less than nothing, and no more than its epsilon on top; with a long reach of epsilons too."""
-    steps = {SampledGaussianLoss(0.6, 0.05, False): 500}
-    for delta in (1e-8, 1e-2):
-        without = pld.compose(steps).epsilon(delta)
-        first = pld.compose(steps, draw).epsilon(delta)
-        anywhere = pld.compose({**steps, BoundedRangeLoss(draw): 1}).epsilon(delta)
-        assert without <= first <= min(anywhere, without + draw) + 1e-4
 
 
 def test_draw_table_for_a_long_curve():
@@ -239,11 +211,9 @@ def test_few_parts_are_still_above_every_pair(draw, span):
     assert parts < 8
     epsilons = draw / parts * np.arange(3 * parts)
     found = pld.compose({GaussianLoss(1.0): 1}, draw).delta(np.append(epsilons, span))
-    losses = np.linspace(0, draw, 4001)
-    large = chance(losses, draw)
     for x, value in zip(epsilons, found, strict=False):
-        members = large * gaussian_delta(x - losses, 1.0) + (1 - large) * gaussian_delta(x - losses + draw, 1.0)
-        assert members.max() <= value <= gaussian_delta(x - draw, 1.0) * (1 + 1e-6) + 1e-9  # basic composition
+        basic = gaussian_delta(x - draw, 1.0)
+        assert members(x, draw, 1.0).max() <= value <= basic * (1 + 1e-6) + 1e-9
 
 
 # Ends.
@@ -275,20 +245,7 @@ def test_losses_beyond_float64():
         )
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_order_is_free(order):
-    mechanisms = [
-        (SampledGaussianLoss(1.0, 0.1, False), 20),
-        (LaplaceLoss(0.3), 2),
-        (BoundedRangeLoss(0.2), 3),
-        (GuaranteeLoss(0.1, 1e-9), 1),
-    ]
-    found = pld.compose(dict(mechanisms[::order]), 0.1).epsilon(1e-5)
-    assert found == pytest.approx(pld.compose(dict(mechanisms), 0.1).epsilon(1e-5), rel=1e-9)
-
-
-@pytest.mark.parametrize("coarse", [False, True])
-def test_the_coarse_flag(coarse):
+def test_the_coarse_flag():
     """A million steps with little noise would need more points than there are."""
-    steps = {SampledGaussianLoss(0.3, 0.5, False): 10**6} if coarse else {SampledGaussianLoss(1.1, Q, False): 14062}
-    assert pld.compose(steps).coarse is coarse
+    assert pld.compose({SampledGaussianLoss(0.3, 0.5, False): 10**6}).coarse
+    assert not pld.compose({SampledGaussianLoss(1.1, 256 / 60000, False): 14062}).coarse

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp, ndtr, softmax
+from scipy.special import logsumexp, ndtr, softmax
 
 from dpltm.privacy import pld
 from dpltm.privacy.privacy_loss import (
@@ -18,6 +18,7 @@ from dpltm.privacy.privacy_loss import (
     RandomizedResponseLoss,
     SampledGaussianLoss,
 )
+from exact import added_delta, gaussian_delta, hockey_stick, removed_delta, two_outcomes
 
 WIDTH = 2.0**-10
 
@@ -36,37 +37,10 @@ def dominates(mechanism, exact, epsilons, slack, width=WIDTH):
         assert (values <= truth + slack).all()
 
 
-def hockey_stick(first, second, epsilon):
-    return float(np.maximum(np.asarray(first) - math.exp(epsilon) * np.asarray(second), 0).sum())
-
-
-def gaussian_delta(eps, mu):
-    return float(ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu)))
-
-
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 8.0])
 def test_gaussian(sigma):
     epsilons = np.linspace(-2, 1 / sigma**2 + 3 / sigma, 60)
     dominates(GaussianLoss(sigma), [lambda x: gaussian_delta(x, 1 / sigma)], epsilons, 1e-6)
-
-
-def removed_delta(eps, sigma, rate):
-    """((1-q) N(0) + q N(1), N(0)): the loss rises with x, so that the worst set is a half line."""
-    inside = 1 + (rate - 1) * math.exp(-eps)
-    if inside <= 0:
-        return 1 - math.exp(eps)
-    x = sigma**2 * (eps + math.log(inside / rate)) + 0.5
-    first = (1 - rate) * ndtr(-x / sigma) + rate * ndtr((1 - x) / sigma)
-    return first - math.exp(eps + log_ndtr(-x / sigma))
-
-
-def added_delta(eps, sigma, rate):
-    """The same pair the other way: the loss falls with x and stays below -log(1-q)."""
-    below = math.exp(-eps) - 1 + rate
-    if below <= 0:
-        return 0.0
-    x = sigma**2 * math.log(below / rate) + 0.5
-    return ndtr(x / sigma) - math.exp(eps) * ((1 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1) / sigma))
 
 
 @pytest.mark.parametrize(("sigma", "rate"), [(0.4, 0.01), (1.0, 0.1), (1.0, 0.7), (3.0, 0.5)])
@@ -134,13 +108,6 @@ def test_guarantee(epsilon, delta):
 # Bounded range.
 
 
-def two_outcomes(loss, epsilon):
-    """The pair whose losses are ``loss`` and ``loss - epsilon``."""
-    first = math.expm1(loss - epsilon) / math.expm1(-epsilon)
-    second = first * math.exp(-loss)
-    return (first, 1 - first), (second, 1 - second)
-
-
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
 def test_bounded_range_profile_is_the_largest_over_its_pairs(epsilon):
     epsilons = np.linspace(-1.3 * epsilon, 1.3 * epsilon, 27)
@@ -184,24 +151,16 @@ def test_bounded_range_dominates_real_exponential_mechanisms(epsilon, moves, mon
         assert spent <= mechanism.renyi(order) + 1e-11 / (order - 1) + 1e-12
 
 
-def test_exponential_mechanisms_reach_the_bound():
-    """Two candidates whose scores move apart by all they may: the log odds shift by epsilon."""
+def test_the_bound_is_reached_and_without_the_sensitivity_factor_broken():
+    """Two candidates whose scores move apart by all they may: the log odds shift by epsilon; by twice that, drawn with
+    epsilon instead of epsilon / 2 on scores that are not monotone."""
     epsilon, x = 0.8, 0.3
-    best = (x + epsilon) / 2
-    (chance, _), _ = two_outcomes(best, epsilon)
+    chance = two_outcomes((x + epsilon) / 2, epsilon)[0][0]
     gap = math.log(chance / (1 - chance))
-    first = softmax([gap, 0.0])
     second = softmax([gap - epsilon / 2, epsilon / 2])  # scores moved by -1 and +1, times epsilon / 2
-    assert hockey_stick(first, second, x) == pytest.approx(
-        BoundedRangeLoss(epsilon).profile(np.array([x]))[0], rel=1e-12
-    )
-
-
-def test_losing_the_sensitivity_factor_is_seen():
-    """A mechanism drawn with epsilon instead of epsilon / 2, on scores that are not monotone, is not dominated."""
-    epsilon = 1.0
-    first, second = softmax([0.0, 0.0]), softmax([epsilon, -epsilon])
-    assert hockey_stick(first, second, 0.0) > BoundedRangeLoss(epsilon).profile(np.array([0.0]))[0]
+    bound = BoundedRangeLoss(epsilon).profile(np.array([x, 0.0]))
+    assert hockey_stick(softmax([gap, 0.0]), second, x) == pytest.approx(bound[0], rel=1e-12)
+    assert hockey_stick(softmax([0.0, 0.0]), softmax([epsilon, -epsilon]), 0.0) > bound[1]
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.2, 0.3, 0.5)])

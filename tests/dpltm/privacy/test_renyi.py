@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import logsumexp
 
 from dpltm.privacy import renyi
+from exact import gaussian_delta
 
 Q = 256 / 60000
 
@@ -46,20 +47,15 @@ def cuts(low, high, sigma):
     return np.unique(np.concatenate([np.arange(low - 16 * sigma, high + 16 * sigma, 4 * sigma), [high + 16 * sigma]]))
 
 
-@pytest.mark.parametrize(("sigma", "rate"), [(0.3, 0.01), (0.5, Q), (1.0, 0.1), (1.0, 0.9), (4.0, 0.3), (20.0, 0.5)])
+@pytest.mark.parametrize(("sigma", "rate"), [(0.3, 0.01), (0.5, Q), (1.0, 0.9), (4.0, 0.3)])
 @pytest.mark.parametrize("order", [1.5, 2.0, 7.3, 32.0])
 def test_sampled_gaussian_is_the_larger_direction(sigma, rate, order):
     """Mironov, Talwar, Zhang 2019: (mixture against plain) is the worse direction; both are integrated here."""
     pair, range_ = (mixture(sigma, rate, 1.0), mixture(sigma, rate, 0.0)), cuts(min(0, 1 - order), order, sigma)
     forward, backward = divergence(*pair, order, range_), divergence(*pair[::-1], order, range_)
     assert forward > backward * (1 - 1e-9)
+    assert order < 7 or rate > 0.1 or forward > 1.5 * backward  # so that this test can tell them apart
     assert renyi.sampled_gaussian(sigma, rate, order) == pytest.approx(forward, rel=1e-7, abs=1e-12)
-
-
-def test_the_two_directions_differ():
-    """So that the test above can tell them apart."""
-    pair, range_ = (mixture(0.5, 0.1, 1.0), mixture(0.5, 0.1, 0.0)), cuts(-7, 8, 0.5)
-    assert divergence(*pair, 8.0, range_) > 5 * divergence(*pair[::-1], 8.0, range_)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +88,6 @@ def test_sampled_gaussian_limits(replace_one):
     values = [renyi.sampled_gaussian(2.0, rate, 3.0, replace_one=replace_one) for rate in (1e-6, 1e-3, 0.1, 0.9, 1.0)]
     assert values == sorted(values)
     assert renyi.sampled_gaussian(0.1, 0.5, 1e5, replace_one=replace_one) == pytest.approx(1e5 / 0.02, rel=1e-12)
-
-
-@pytest.mark.parametrize(("sigma", "replace_one"), [(2.0, False), (2.0, True)])
-def test_small_rates_follow_the_chi_square(sigma, replace_one):
-    """D_2 = ln(1 + q^2 (e^(1/s^2) - 1)) exactly for add/remove; to leading order q^2 4 sinh(1/(4 s^2)) for replace-one."""
-    rate = 1e-4
-    exact = math.log1p(rate**2 * (4 * math.sinh(0.25 / sigma**2) if replace_one else math.expm1(sigma**-2)))
-    assert renyi.sampled_gaussian(sigma, rate, 2.0, replace_one=replace_one) == pytest.approx(exact, rel=1e-3)
-    assert replace_one or renyi.sampled_gaussian(sigma, rate, 2.0) >= exact
 
 
 def test_peer_is_a_tenth_too_high_at_fractional_orders():
@@ -168,12 +155,6 @@ def test_bounded_range_is_the_worst_of_its_pairs(epsilon, order):
         assert worst * (1 - 1e-9) <= renyi.bounded_range(epsilon, order) <= worst * (1 + 1e-6) + 1e-13 / (order - 1)
 
 
-def test_bounded_range_is_a_quarter_of_pure_where_both_are_small():
-    """alpha eps^2 / 8 against alpha eps^2 / 2."""
-    assert renyi.bounded_range(1e-3, 2.0) == pytest.approx(2e-6 / 8, rel=1e-3)
-    assert renyi.pure(1e-3, 2.0) == pytest.approx(2e-6 / 2, rel=1e-3)
-
-
 @settings(max_examples=60)
 @given(log_epsilon=st.floats(-7, 2.69), log_excess=st.floats(-4, 5))
 def test_pure_kinds_at_all_sizes(log_epsilon, log_excess):
@@ -190,10 +171,6 @@ def test_pure_kinds_at_all_sizes(log_epsilon, log_excess):
 
 
 # Conversions.
-
-
-def gaussian_delta(eps, mu):
-    return float(ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu)))
 
 
 @settings(max_examples=100)
@@ -243,7 +220,4 @@ def test_best_epsilon_of_gaussians(mu, delta):
     value = renyi.best_epsilon(spent, delta)
     assert exact <= value < classical
     assert value == pytest.approx(max(least, 0.0), rel=1e-7)
-
-
-def test_best_epsilon_is_never_negative():
     assert renyi.best_epsilon(lambda order: order * 1e-9, 0.5) == 0.0
