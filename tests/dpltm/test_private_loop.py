@@ -161,8 +161,9 @@ def test_weights_of_other_precision_and_records_as_stored():
 
 def test_physical_batches_and_precision_are_those_of_the_engine():
     model, seen = toy_model(), []
-    loop = make(model, batch_size=40, steps=1, physical_batch=15, precision="bfloat16")
     model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
+    loop = make(model, batch_size=40, steps=1, physical_batch=15, precision="bfloat16")
+    seen.clear()
     gradients(loop, model)
     assert seen == [(14, torch.bfloat16), (14, torch.bfloat16), (12, torch.bfloat16)], "three, of even sizes"
 
