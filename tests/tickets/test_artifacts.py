@@ -45,6 +45,7 @@ def test_a_set_and_what_is_spent_on_it_next(tickets, path):
     assert read.path == saved.path == path
     spent = draw(read).events
     assert open_ledger(path / "ledger.jsonl").events[-1:] == spent
+    assert dpltm.tickets.load("bundled:digits-mlp").ledger is None  # others' files are not written
 
 
 def test_accuracies_on_private_records_lie_beside_the_folder(path):
@@ -79,23 +80,10 @@ def test_a_winner_does_not_replace_one_that_it_does_not_know(tickets, path):
     assert dpltm.tickets.load(path).events[0].time == one.events[0].time
 
 
-def test_a_winner_by_the_rule_for_public_accuracies(tickets, path):
-    dpltm.tickets.save(dpltm.select(tickets, rule="smallest-within", tolerance=1, max_density=1), path)
-    read = dpltm.tickets.load(path)
-    assert (read.round, read.events) == (2, ())
-
-
-def test_a_bundled_set_has_no_ledger_of_its_own():
-    read = dpltm.tickets.load("bundled:digits-mlp")
-    assert (read.label, read.ledger) == ("bundled:digits-mlp", None)
-
-
 def test_what_cannot_be_saved_or_loaded(tickets, path):
     dpltm.tickets.save(tickets, path)
     with pytest.raises(ArtifactError, match="exists"):
         dpltm.tickets.save(tickets, path)
-    with pytest.raises(ArtifactError, match="no ticket set there"):
-        dpltm.tickets.load(path / "none")
     with pytest.raises(InputError, match="`value`: a winner without its set"):
         dpltm.tickets.save(Winner(1, ()), path)
     with pytest.raises(AttributeError, match="has no attribute 'store_all'"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is da
 PREDICTORS = "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed"
 NO_SET = "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
 TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
-NETWORKS = "mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent, embed, embed-pad, lstm, gru, ncf"
 
 
 @pytest.fixture(scope="module")
@@ -112,39 +110,21 @@ def test_truncated(folder, raw, name):
 
 
 @pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
-def test_what_is_no_file(folder, original, name):
-    """A link is not followed even to the same content, and a pipe is not waited for."""
-
-    def late(*_):
-        raise AssertionError("it hangs")
-
-    def refused_as(why):
-        assert refused() == (NO_SET if name == "tickets.json" else f"s/{name}: {why}")
-
-    path = folder / name
+def test_a_file_that_is_missing_or_a_link(folder, original, name):
+    """A link is not followed even to the same content."""
+    path, missing = folder / name, f"s/{name}: cannot be read: No such file or directory"
     path.unlink()
-    refused_as("cannot be read: No such file or directory")
-    path.symlink_to("nowhere")
-    refused_as("is a link, which is not followed")
-    path.unlink()
+    assert refused() == (NO_SET if name == "tickets.json" else missing)
     path.symlink_to(original / name)
     assert refused() == f"s/{name}: is a link, which is not followed"
-    path.unlink()
-    os.mkfifo(path)
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(10)
-    try:
-        refused_as("is not a plain file")
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_folder_itself_may_be_a_link(folder):
     """Where a set lies is the user's business."""
-    Path("link").symlink_to("s")
-    assert len(load_ticket_set(Path("link")).body.tickets) == 4
-    shutil.rmtree(folder)
+    folder.rename("elsewhere")
+    folder.symlink_to("elsewhere")
+    assert len(load_ticket_set(folder).body.tickets) == 4
+    folder.unlink()
     assert refused() == "s: no ticket set there; make one with dpltm generate --out s"
 
 
@@ -215,8 +195,6 @@ def test_rows(edit, rows):
             for key in ("criterion", "events", "draws", "card", "digest")
         ),
         ({"model": 5}, "model 5 is not a text"),
-        ({"model": "vgg"}, f"`model`: unknown network 'vgg'; known: {NETWORKS}"),
-        ({"features": "64"}, "model mlp:8: features '64' is not between 1 and 100000"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
         ({"config": []}, "config is not an object"),
     ],
@@ -226,18 +204,12 @@ def test_keys(edit, changes, message):
     assert refused() == f"s/tickets.json: {message}"
 
 
-@pytest.mark.parametrize("stated", ["0" * 64, "", 0, False, [], {}])
-def test_another_id_of_the_predictors(edit, stated):
-    edit(predictors_id=stated)
-    assert refused() == PREDICTORS
-
-
-def test_predictors_that_the_description_does_not_know_of(folder, edit):
+def test_another_id_of_the_predictors(edit):
+    for stated in ("0" * 64, "", 0, False, [], {}):
+        edit(predictors_id=stated)
+        assert refused() == PREDICTORS
     edit(predictors_id=None)
     message = "s/predictors.safetensors: there, though tickets.json knows of no predictors; remove it"
-    assert refused() == message
-    (folder / "predictors.safetensors").unlink()
-    (folder / "predictors.safetensors").symlink_to("nowhere")
     assert refused() == message
 
 
@@ -257,7 +229,7 @@ def test_deep_values(folder, edit, key):
 
 @pytest.mark.parametrize(
     ("model", "features", "rounds"),
-    [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100), ("mlp:2000", 784, 10_000)],
+    [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)],
 )
 def test_a_set_of_more_coordinates_than_are_read(folder, edit, rows, monkeypatch, model, features, rounds):
     """A sparse file of the right size would take all memory there is; the description alone says so."""
