@@ -14,7 +14,7 @@ import torch
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.generation import GenerationConfig, without_data
+from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
@@ -36,8 +36,7 @@ def maps() -> dict[str, FeatureMap]:
     statistics = replace(plain, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
     projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
     projected = replace(statistics, projection=projection)
-    weights = {name: value.detach() for name, value in build(NETWORK, 1).named_parameters()}
-    front = FrozenNetwork(NETWORK, weights)
+    front = FrozenNetwork(NETWORK, weights_of(build(NETWORK, 1)))
     return {
         "plain": plain,
         "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
@@ -77,8 +76,6 @@ def test_round_trip(there, raw, kind):
     found = read_map(there, WHERE, body)
     for part in ("id", "text", "shape", "bounds", "source", "events", "network", "features"):
         assert getattr(found, part) == getattr(made, part)
-    assert found.tensors.keys() == made.tensors.keys()
-    assert all(torch.equal(found.tensors[name], made.tensors[name]) for name in made.tensors)
     x = np.random.default_rng(0).random((3, *made.shape))
     assert torch.equal(found(x), made(x))
     if made.tensors:
@@ -155,7 +152,6 @@ def test_nothing_larger_than_what_belongs_there_is_read(there):
     os.truncate(path, 2**40)
     assert refused(body).startswith(f"x/{NAME}: ")
     path.unlink()
-    assert refused(body) == f"x/{NAME}: cannot be read: No such file or directory"
     path.symlink_to("/etc/passwd")
     assert refused(body) == f"x/{NAME}: is a link, which is not followed"
 
@@ -187,26 +183,21 @@ def test_hostile_values(there, kind, key):
         assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("plain", {"source": SOURCE_JSON}),
-        ("plain", {"statistics": True}),
-        ("plain", {"events": [to_json(event) for event in (COUNT, TRAINED)]}),
-        ("statistics", {"source": None}),
-        ("statistics", {"statistics": False}),
-        ("projected", {"components": None}),
-        ("projected", {"components": 4}),
-        ("centred", {"centred": False}),
-        ("network", {"source": None}),
-        ("network", {"network": None}),
-        ("network", {"components": 5}),
-        ("network", {"text": "scatter:2,3"}),
-    ],
-)
-def test_parts_that_do_not_go_together(there, kind, changes):
+APART = {
+    "plain": {"source": SOURCE_JSON, "statistics": True, "events": [to_json(event) for event in (COUNT, TRAINED)]},
+    "statistics": {"source": None, "statistics": False},
+    "projected": {"components": 4},
+    "centred": {"centred": False, "components": None},
+    "network": {"source": None, "network": None, "components": 5, "text": "scatter:2,3"},
+}
+"""Parts that do not go together with the others."""
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_parts_that_do_not_go_together(there, kind):
     body = write_map(there, KINDS[kind])
-    message = refused({**body, **changes})
-    assert message == NO_MAP or message.startswith(f"x/{NAME}: ")
+    for key, value in APART[kind].items():
+        message = refused({**body, key: value})
+        assert message == NO_MAP or message.startswith(f"x/{NAME}: ")
     for other in ({**body, "more": 1}, [], {}, "", 7, False, "scatter:2,8"):
         assert refused(other) == NO_MAP
