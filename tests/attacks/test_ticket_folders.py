@@ -163,8 +163,7 @@ class Attacker:
         os.truncate(self.file(folder, *FILES), self.random.choice((2**24, 2**32, 2**40)))
 
     def pickled(self, folder: Path) -> None:
-        path = self.file(folder, "tickets.json", *TENSORS)
-        data = pickle.dumps(Payload(self.trace))
+        path, data = self.file(folder, "tickets.json", *TENSORS), pickle.dumps(Payload(self.trace))
         path.write_bytes(data.ljust(path.stat().st_size, b"\0") if self.random.random() < 0.5 else data)
 
     def header(self, folder: Path) -> None:
@@ -196,20 +195,14 @@ class Attacker:
         path.write_bytes((struct.pack("<Q", length) + text + data[8 + size :])[: len(data)].ljust(len(data), b" "))
 
     def bomb(self, folder: Path) -> None:
-        depth = self.random.choice((1000, 100_000, 500_000))
-        text = self.random.choice(
-            (
-                "[" * depth + "]" * depth,
-                '{"a":' * depth + "1" + "}" * depth,
-                "[" + ",".join(["[]"] * depth) + "]",
-                "9" * depth,
-                '{"format": "dpltm-ticket-set", "schema": 2, "x": "' + "\\u0000" * (depth // 2) + '"}',
-                '{"format": "dpltm-ticket-set", "schema": 1' + "0" * depth + "}",
-                '{"format": "dpltm-ticket-set", "schema": 1e999}',
-                '{"format": "dpltm-ticket-set", "format": "dpltm-ticket-set", "schema": 2}',
-            )
-        )
-        self.file(folder, "tickets.json", "selection.json").write_text(text)
+        depth, start = self.random.choice((1000, 100_000, 500_000)), '{"format": "dpltm-ticket-set", "schema": '
+        texts = [
+            *("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" + ",".join(["[]"] * depth) + "]"),
+            *("9" * depth, f"{start}1{'0' * depth}}}", f"{start}1e999}}"),
+            f'{start}2, "x": "' + "\\u0000" * (depth // 2) + '"}',
+            f'{start}2, "format": "dpltm-ticket-set"}}',
+        ]
+        self.file(folder, "tickets.json", "selection.json").write_text(self.random.choice(texts))
 
     def description(self, folder: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """A value that is wrong, at whatever depth of a part, with the digest that an attacker would make right."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.ticket_set import private_path
 
 TINY = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 32}
 
@@ -46,15 +43,6 @@ def test_a_set_and_what_is_spent_on_it_next(tickets, path):
     spent = draw(read).events
     assert open_ledger(path / "ledger.jsonl").events[-1:] == spent
     assert dpltm.tickets.load("bundled:digits-mlp").ledger is None  # others' files are not written
-
-
-def test_accuracies_on_private_records_lie_beside_the_folder(path):
-    made = dpltm.generate(*arrays(0), provenance="private", **TINY)
-    dpltm.tickets.save(made, path)
-    assert all(row["accuracy"] is None for row in json.loads((path / "tickets.json").read_text())["tickets"])
-    stored = json.loads(private_path(path).read_text())["accuracy"]
-    assert list(stored.values()) == [ticket.accuracy for ticket in made.body.tickets]
-    assert [ticket.accuracy for ticket in dpltm.tickets.load(path).body.tickets] == [None] * 3
 
 
 def test_a_winner_with_its_set_and_all_draws(tickets, path):

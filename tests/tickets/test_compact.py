@@ -13,12 +13,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.filters import make_filter
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
-from dpltm.sampling import Records
 from dpltm.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json
@@ -28,7 +25,6 @@ from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
-from dpltm.training import TrainingConfig, cross_entropy, train
 from entries import having
 from set_events import DRAWN, MOMENTS, SOURCE, TIME
 from sets import store_set
@@ -41,10 +37,9 @@ DEAD = {
     "mlp": {"fc2.weight": [1, 5, 6, 11], "fc3.weight": [0, 8]},
     "cnn": {"conv2.weight": [0, 3], "fc1.weight": [5], "fc2.weight": [2, 4, 6]},
 }
-# 12 - 4 and 9 - 2; 5 - 2, 6 - 1 and 7 - 3
 AFTER = {"mlp": "mlp:8,7", "cnn": "cnn:14x14x1:3,5,4"}
-# and one more in the first layer or the last, whose inputs are all pruned
 FOLDED = {"mlp": "mlp:7,7", "cnn": "cnn:14x14x1:3,5,3"}
+"""Without them, and one more in the first layer or the last, whose inputs are all pruned."""
 
 
 @pytest.fixture(params=list(SPECS))
@@ -169,27 +164,6 @@ def test_a_compact_winner_remembers_its_draw(tmp_path):
     assert draws_of("winner") == (drawn,)
     save_winner(saved, 1, "exponential", [later])
     assert set(draws_of("again")) == {drawn, later}  # whoever ever won, with every draw so far
-
-
-def trained(spec, values, mask):
-    model = build(spec)
-    model.load_state_dict(values)
-    x = records(spec, 60)
-    y = torch.randint(spec.classes, (60,), generator=torch.Generator().manual_seed(4))
-    config = TrainingConfig(make_filter("clip", clip_norm=0.1), 0.5, 12, 30.0, 0.0, 0.5)
-    train(model, mask, Records(x, y), config, sampling=FastSource(3), noise=FastSource(4), loss=cross_entropy)
-    return {name: value.detach() for name, value in model.named_parameters()}
-
-
-def test_a_compact_set_trains_to_the_same_weights(tmp_path, kind):
-    """Per-record norms agree too, or clipping of all records would tell: what was removed had no gradient."""
-    saved = saved_set(tmp_path / "s", kind)
-    compact_set(saved, 2, tmp_path / "c")
-    small = load_ticket_set(tmp_path / "c")
-    expected = cut(kind, trained(saved.body.spec, saved.body.theta0, saved.ticket(2).mask))
-    assert float((expected["fc1.bias"] - small.body.theta0["fc1.bias"]).abs().max()) > 1e-3
-    for name, value in trained(small.body.spec, small.body.theta0, small.ticket(1).mask).items():
-        assert torch.allclose(value, expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_to_compact(tmp_path):

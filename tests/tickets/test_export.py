@@ -29,7 +29,7 @@ from dpltm.tickets.export import (
 )
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.origin import Origin, origin_of
+from dpltm.tickets.origin import Origin
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
@@ -273,12 +273,6 @@ def test_a_file_says_where_it_comes_from(tmp_path, form):
         assert read_origin(written(tmp_path / f"{number}.safetensors", form, origin), MLP) == origin
     before = {key: value for key, value in ORIGIN.to_json().items() if key != "feature_map"}
     assert Origin.from_json(before) == replace(ORIGIN, complete=False), "written before files said what is in front"
-
-
-def test_a_set_says_where_its_tickets_come_from(tmp_path, save):
-    saved = save(tmp_path / "s", provenance="dp", source=SOURCE, events=[MOMENTS])
-    origin = origin_of(load_ticket_set(saved.path))
-    assert origin == origin_of(saved) == Origin(saved.id, "a name", "dp", SOURCE, (MOMENTS,))
 
 
 def test_the_origin_by_the_letter():

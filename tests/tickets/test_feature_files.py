@@ -65,9 +65,6 @@ def refused(body) -> str:
     return told(read_map, Path("x"), WHERE, body)
 
 
-# --- what is saved comes back ---
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_round_trip(there, raw, kind):
     made = KINDS[kind]
@@ -123,9 +120,6 @@ def test_a_network_of_another_width_than_its_features(there):
     assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
 
 
-# --- tensors that were changed ---
-
-
 @pytest.mark.parametrize("kind", ["statistics", "centred", "network"])
 def test_other_tensors(there, raw, kind):
     body = write_map(there, KINDS[kind])
@@ -162,8 +156,6 @@ def test_a_file_of_tensors_that_a_map_does_not_have(there):
     for stated in (None, body):
         assert refused(stated) == f"x/{NAME}: there, though tickets.json knows of no such features; remove it"
 
-
-# --- descriptions that were changed ---
 
 BAD_SOURCES = [{**SOURCE_JSON, **change} for change in ({"more": 1}, {"start": "3"}, {"start": 719}, {"cut": "x"})]
 HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["events"], [to_json(SHOWN)]]}

@@ -28,9 +28,6 @@ def write_file(target):
         staging.write_text("hello")
 
 
-# --- new_folder and new_file ---
-
-
 def test_a_folder_or_file_appears_at_the_end(tmp_path):
     """With the folders that it needs."""
     for make, mode in ((new_folder, 0o755), (new_file, 0o644)):
@@ -110,9 +107,6 @@ def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
     assert everything(tmp_path) == ["there", "there/b", "there/b/theirs"]
 
 
-# --- JSON ---
-
-
 def test_json_round_trip(tmp_path):
     """A key may stand in several objects, but not twice in one; what cannot be written leaves the file as it was."""
     body = {"format": "f", "schema": 1, "text": "ü\n", "x": {"x": 1, "y": [{"x": 2}, {"x": None}]}}
@@ -152,9 +146,6 @@ def test_documents_that_are_refused(tmp_path, text, message):
     assert told(read_json, path, "f", 2) == f"{path}: {message}"
 
 
-# --- what is no file, or too large ---
-
-
 def refused(path, *arguments):
     message = told(read_bytes, path, *arguments)
     assert message.startswith(f"{path}: ")
@@ -184,11 +175,7 @@ def test_links_are_not_followed(tmp_path):
 @pytest.fixture
 def soon():
     """Ends a test that hangs."""
-
-    def late(*_):
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it hangs"))
     signal.alarm(10)
     yield
     signal.alarm(0)

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -90,18 +91,9 @@ def test_malformed(tmp_path, monkeypatch, text):
 
 def at_once(*calls):
     """What each of them returns, if all start at the same moment."""
-    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def run(place):
-        barrier.wait()
-        results[place] = calls[place]()
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    barrier = threading.Barrier(len(calls))
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(lambda call: (barrier.wait(), call())[1], calls))
 
 
 def test_two_first_uses_at_once(tmp_path, monkeypatch):
@@ -153,8 +145,8 @@ def pure(ref, epsilon):
 def test_ids_are_random_and_say_nothing(write):
     """The same records have another id each time, so no two releases can be compared by it."""
     data, key = write(), load_key()
-    refs = [reference(data) for _ in range(5)]
-    assert len({ref.id for ref in refs}) == 5
+    refs = [reference(data) for _ in range(2)]
+    assert refs[0].id != refs[1].id
     for ref in refs:
         assert re.fullmatch("[0-9a-f]{32}", ref.id)
         assert ref.key_id == key_id(key)
@@ -162,7 +154,7 @@ def test_ids_are_random_and_say_nothing(write):
         for secret in (key.hex(), data.fingerprint(key), data.rows.digest, ref.content.split(":")[1]):
             assert secret[:12] not in written
             assert ref.id[:12] not in secret
-    assert len({ref.content for ref in refs}) == 1
+    assert refs[0].content == refs[1].content
     assert refs[0].surely_overlaps(refs[1])
 
 
@@ -339,13 +331,6 @@ def test_what_a_dry_run_met_is_written_by_the_next_run(write, home, new_process,
     assert {f"key.records/{content}.rows", f"key.records/{content}.shares"} <= set(files_of(home))
     new_process()
     assert again(ref).content == again(public).content == ref.content, "by its public name too"
-
-
-def test_what_was_met_in_passing_under_another_key_is_forgotten(write, tmp_path, monkeypatch):
-    ref = reference(write(), make_key=False)
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
-    load_key()
-    assert again(ref).content == UNKNOWN
 
 
 def test_two_who_come_at_once_see_each_other(people, tmp_path, monkeypatch):

@@ -63,9 +63,7 @@ def test_plain_pytorch(written, tickets):
     x = torch.rand(5, 64)
     assert torch.equal(plain(x), written(x))
     for name, value in plain.named_parameters():
-        pruned = ~tickets.tickets[2].mask[name]
-        assert (value[pruned] == 0).all()
-        assert (value[~pruned] != 0).any()
+        assert (value[~tickets.tickets[2].mask[name]] == 0).all()
 
 
 @pytest.mark.parametrize(

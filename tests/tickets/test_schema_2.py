@@ -70,9 +70,6 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-# --- what is saved comes back ---
-
-
 def test_a_set_from_releases_and_a_parent(cwd, tickets):
     loaded = load_ticket_set(cwd / "dp")
     assert (loaded.provenance, loaded.source, loaded.events, loaded.parent) == ("dp", SOURCE, EVENTS, PARENT)
@@ -97,9 +94,6 @@ def test_a_set_without_predictors(cwd, raw):
     for back, ticket in zip(loaded.body.tickets, made.tickets, strict=True):
         assert back.mask.same_as(ticket.mask)
         assert (back.predictor, back.accuracy) == (None, None)
-
-
-# --- schema 1 ---
 
 
 def make_schema_1(folder, raw, **changes):
@@ -159,8 +153,6 @@ def test_schema_2_gives_the_same_content(cwd, edit):
     assert card_is_as_written(cwd / "dp")
 
 
-# --- what does not agree ---
-
 REFERENCE = "source: reference to records"
 ELSEWHERE = "events: one is on other records than the source"
 NO_PARENT = "parent is not a reference to a ticket set"
@@ -195,12 +187,6 @@ NO_PARENT = "parent is not a reference to a ticket set"
 def test_disagreements(edit, name, changes, message):
     edit(name, **changes)
     assert refused(name) == message
-
-
-def test_an_edit_that_agrees_is_read(cwd, edit):
-    """The refusals above are about what they say, not about the editing."""
-    edit("dp", provenance="private", events=[], parent=None)
-    assert load_ticket_set(cwd / "dp").provenance == "private"
 
 
 RELEASES = (TRAINED, MOMENTS, MEAN, COUNT)
@@ -248,9 +234,6 @@ def test_draws_come_back_and_nothing_else_is_saved_as_one(cwd, edit, save):
     assert refused("dp") == f"draws: {message}"
 
 
-# --- what could not be read is not written ---
-
-
 @pytest.mark.parametrize(
     ("provenance", "source", "events", "message"),
     [
@@ -263,9 +246,6 @@ def test_draws_come_back_and_nothing_else_is_saved_as_one(cwd, edit, save):
 def test_what_does_not_agree_is_not_written(tmp_path, save, provenance, source, events, message):
     assert told(save, tmp_path / "a", provenance=provenance, source=source, events=events) == message
     assert list(tmp_path.iterdir()) == []
-
-
-# --- texts ---
 
 
 def test_texts(tmp_path, save):
@@ -290,9 +270,6 @@ def test_texts_of_source_and_parent(tmp_path, edit, save, key, other):
     assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"
     assert told(save, tmp_path / "a", parent=replace(PARENT, **{other: text})) == f"parent: {other}: {TEXT}"
     assert not (tmp_path / "a").exists()
-
-
-# --- the card ---
 
 
 def test_a_card_may_be_edited(cwd, edit):

@@ -57,9 +57,6 @@ def there(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-# --- schemes ---
-
-
 @pytest.mark.parametrize("scheme", [SCHEME, of_images()], ids=["plain", "statistics"])
 def test_a_scheme_comes_back(tmp_path, scheme):
     save_scheme(tmp_path / "s", scheme)
@@ -159,9 +156,6 @@ def test_statistics_that_were_changed(raw):
     assert told(load_scheme, S) == f"s/statistics.safetensors: {found}"
 
 
-# --- messages ---
-
-
 @pytest.mark.usefixtures("there")
 def test_messages_come_back():
     found = open_messages(M, SCHEME)
@@ -231,12 +225,9 @@ def test_what_is_no_file():
     os.mkfifo("pipe")
     handle = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
     os.write(handle, M.read_bytes())
-    try:
-        assert told(open_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
-    finally:
-        os.close(handle)
-    for name, why in (("s", "Is a directory"), ("nothing", "No such file or directory")):
-        assert told(open_messages, Path(name), SCHEME) == f"{name}: cannot be read: {why}"
+    assert told(open_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
+    os.close(handle)
+    assert told(open_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
 
 
 DAMAGED, NO_MESSAGES = "its header is damaged", "not a document of format 'dpltm-messages'"
@@ -267,9 +258,6 @@ def test_headers_that_were_changed(header, message):
     records = header.get("records", 9) if isinstance(header, dict) else 9
     expected = len(data) - 45 + 5 * records if message == LENGTH else 0
     assert told(open_messages, M, SCHEME).startswith("m: " + message.format(size=len(data), expected=expected))
-
-
-# --- what was learned ---
 
 
 def network() -> tuple[torch.nn.Module, Ticket]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +31,6 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "bundled"
 
 
-# --- SET@ROUND ---
-
-
 @pytest.mark.usefixtures("home")
 def test_rounds():
     expected = {"a": ("a", None), "a@0": ("a", 0), "a@007": ("a", 7), "b/a.t@999999999": ("b/a.t", 999999999)}
@@ -52,9 +48,6 @@ def test_what_is_no_round():
         assert told(split_round, f"a@{number}", kind=InputError) == (
             f"SET@ROUND: {number[:40]!r} is not a round; write a whole number after @, such as a@10"
         )
-
-
-# --- names ---
 
 
 def test_a_set_by_name(home, save):
@@ -100,9 +93,6 @@ def test_what_comes_along_is_whole_and_free_to_use():
         assert not any(set_path(name).glob("*.jsonl"))
 
 
-# --- a folder of sets ---
-
-
 def test_listing(home, save):
     """Those of the folder itself and the bundled ones; what is damaged does not hide the others."""
     assert list(listing(Path())) == []
@@ -125,9 +115,6 @@ def test_listing(home, save):
     assert entry.size == sum(len(path.read_bytes()) for path in Path("a").iterdir())
     why = "cannot be read: Not a directory; name a folder of ticket sets"
     assert told(lambda: list(listing(Path("file")))) == f"file: {why}"
-
-
-# --- problems ---
 
 
 @pytest.fixture
@@ -154,15 +141,6 @@ def test_a_flipped_bit_and_a_missing_file_are_found(healthy, name):
     assert name in found or "theta0 and masks" in found
     (healthy.path / name).unlink()
     assert problems(healthy.path) == [f"{healthy.path / name}: cannot be read: No such file or directory"]
-
-
-def test_a_selection_of_another_set_is_found(healthy, tmp_path, save, tickets):
-    other = save(tmp_path / "other", replace(tickets, tickets=tickets.tickets[:3]))
-    save_winner(other, 1, "exponential")
-    shutil.copy(other.path / "selection.json", healthy.path / "selection.json")
-    assert problems(healthy.path) == [
-        f"{healthy.path / 'selection.json'}: does not belong to this ticket set; run dpltm select {healthy.path} again"
-    ]
 
 
 def test_everything_that_is_wrong_is_told(healthy, raw):

@@ -44,9 +44,6 @@ def link_refused(call: Callable[..., object], path: Path, *arguments: object) ->
     assert message == f"{path}: is a link, which is not followed; remove it, or choose another `out`"
 
 
-# links, pipes
-
-
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "folder"])
 def test_a_lock_that_is_no_file(folder: SweepFolder, other: Path, kind: str) -> None:
     """Nothing is written behind a link, and a pipe is not waited for. Found before anything starts, too."""
@@ -128,9 +125,6 @@ def test_text_is_not_written_through_a_name_that_can_be_guessed(folder: SweepFol
     before = sorted(folder.root.iterdir())
     assert told(folder.write_text, "results.md", "new").startswith(f"{path}: cannot be written")
     assert sorted(folder.root.iterdir()) == before
-
-
-# results
 
 
 def put(folder: SweepFolder, **changes: Any) -> Path:

@@ -32,9 +32,6 @@ def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
     return folder
 
 
-# lines
-
-
 def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
     one = noted(tmp_path / "one", (1, 0.5, 0.2), (2, "inf", 0.6))
     two = noted(tmp_path / "two", (1, 0.75, 0.4), (2, 0.75, 0.8), (3, 1.0, 0.9))  # it went on for longer
@@ -71,9 +68,6 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     assert found.y == pytest.approx([0.3])
     assert found.name == "x (2 of 3 seeds)"
     assert over_steps("x", runs[1:2], "accuracy", "1") is None
-
-
-# figures
 
 
 @pytest.fixture

@@ -58,9 +58,6 @@ def refused():
     return told(load_ticket_set, Path("s"))
 
 
-# --- files ---
-
-
 def test_flipped_mask_bit(folder, raw, edit):
     """The id tells; once it is made right, the predictors have another number of live values."""
     masks = raw.read(folder / "masks.safetensors")
@@ -128,9 +125,6 @@ def test_the_folder_itself_may_be_a_link(folder):
     assert refused() == "s: no ticket set there; make one with dpltm generate --out s"
 
 
-# --- tensors ---
-
-
 def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
     """A weight that round 1 dropped comes back in round 2, and another one goes, so that every count is as before."""
     masks = raw.read(folder / "masks.safetensors")
@@ -156,9 +150,6 @@ def test_starting_weights_that_are_not_finite(folder, raw, edit, tickets, save, 
     raw.write(folder / "theta0.safetensors", stored)
     edit(id=raw.set_id(folder))
     assert refused() == f"s/theta0.safetensors: {name}: a starting weight is not finite"
-
-
-# --- the document ---
 
 
 def test_rows(edit, rows):
@@ -221,9 +212,6 @@ def test_deep_values(folder, edit, key):
         for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
             (folder / "tickets.json").write_text(document.replace('"@"', deep))
             refused()
-
-
-# --- sizes ---
 
 
 @pytest.mark.parametrize(("model", "features", "rounds"), [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)])

@@ -134,10 +134,3 @@ def test_saving_over_something_is_refused(tmp_path, save):
     assert told(save, tmp_path / "c", provenance="private") == f"`out`: {private_path(tmp_path / 'c')} {taken}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.private.json", "s"]
     assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
-
-
-def test_round(tmp_path, save):
-    saved = save(tmp_path / "s")
-    assert saved.ticket(3).round == 3
-    for number in (-1, 4):
-        assert told(saved.ticket, number) == f"{tmp_path / 's'}@{number}: no such round; it has rounds 0 to 3"
