@@ -74,5 +74,3 @@ def test_what_cannot_be_saved_or_loaded(tickets, path):
         dpltm.tickets.save(tickets, path)
     with pytest.raises(InputError, match="`value`: a winner without its set"):
         dpltm.tickets.save(Winner(1, ()), path)
-    with pytest.raises(AttributeError, match="has no attribute 'store_all'"):
-        dpltm.tickets.store_all  # noqa: B018

@@ -106,9 +106,6 @@ def cut(kind, values):
     return found
 
 
-# --- sets ---
-
-
 def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_path, kind):
     """Of the pruned places as well: theta0 is the set's, masked or not. So it computes what the masked one does."""
     saved = saved_set(tmp_path / "s", kind)
@@ -179,9 +176,6 @@ def test_nothing_to_compact(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "r", "s"]
 
 
-# --- runs ---
-
-
 def saved_run(path, kind, mask):
     """A run of the masked network, with some ledger."""
     spec = SPECS[kind]
@@ -249,9 +243,6 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name):
         assert sorted(one.name for one in tmp_path.iterdir()) == ["r", "secret"]
         path.unlink(missing_ok=True)
         path.touch()
-
-
-# --- plain programs ---
 
 
 def executed(path):

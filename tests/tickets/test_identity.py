@@ -53,9 +53,6 @@ def new_process(monkeypatch):
     return call
 
 
-# --- the key ---
-
-
 @pytest.mark.parametrize(
     ("settings", "place"),
     [
@@ -104,9 +101,6 @@ def test_two_first_uses_at_once(tmp_path, monkeypatch):
         assert first == second is not None
         keys.add(first)
     assert len(keys) == 100, "different each time"
-
-
-# --- references ---
 
 
 @pytest.fixture
@@ -270,9 +264,6 @@ def test_why_rows_are_shared_is_known(write):
     assert half.surely_overlaps(one)
 
 
-# --- what is written down ---
-
-
 def test_everything_is_for_the_owner_only(write, home):
     mask = os.umask(0)
     try:
@@ -367,9 +358,6 @@ def test_of_too_many_rows_nothing_is_kept(write, people, monkeypatch, home):
     assert reference(people("again", 0, 400)).content == whole.content
     assert less.may_overlap(whole)
     assert [path.stat().st_size for name, path in files_of(home).items() if name.endswith(".rows")].count(0) == 2
-
-
-# --- public ---
 
 
 def test_public_references_are_the_same_everywhere(write, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -176,10 +175,8 @@ def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> No
     path = folder.root / "times" / f"{LABEL}.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert not folder.trial(LABEL).exists()
-    body = json.loads(path.read_text())
-    for value in (None, "1", True, -1, 10**400):
-        path.write_text(json.dumps({**body, "work_seconds": value}))
-        assert folder.work(LABEL) is None
+    path.write_text(path.read_text().replace("1.5", "-1"))
+    assert folder.work(LABEL) is None
 
 
 def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:

@@ -116,15 +116,6 @@ def test_a_file_that_is_missing_or_a_link(folder, original, name):
     assert refused() == f"s/{name}: is a link, which is not followed"
 
 
-def test_the_folder_itself_may_be_a_link(folder):
-    """Where a set lies is the user's business."""
-    folder.rename("elsewhere")
-    folder.symlink_to("elsewhere")
-    assert len(load_ticket_set(folder).body.tickets) == 4
-    folder.unlink()
-    assert refused() == "s: no ticket set there; make one with dpltm generate --out s"
-
-
 def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
     """A weight that round 1 dropped comes back in round 2, and another one goes, so that every count is as before."""
     masks = raw.read(folder / "masks.safetensors")

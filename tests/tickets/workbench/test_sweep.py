@@ -112,9 +112,6 @@ def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
     assert attempts.count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
 
 
-# a Dask cluster of two workers
-
-
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
