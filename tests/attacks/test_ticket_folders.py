@@ -40,9 +40,8 @@ from set_events import DRAWN, MOMENTS, SAID, SOURCE, TRAINED
 from sets import store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256
-LOCAL = ("selection.json", "ledger.jsonl")
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
-
+FILES = ("tickets.json", "README.md", "selection.json", "ledger.jsonl", *TENSORS)
 
 ENTRIES: dict[str, list[Any]] = {
     "shape": [[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]],
@@ -90,31 +89,25 @@ def original(folder: Path) -> TicketSet:
 
 
 class Attacker:
-    """Draws mutants of one folder.
-
-    Args:
-        victim: a ticket folder, which stays as it is.
-        seed: of the draws.
-        trace: what a pickle would leave.
-    """
+    """Draws mutants of one folder, which stays as it is; a pickle would leave a ``trace``."""
 
     def __init__(self, victim: Path, seed: int, trace: Path) -> None:
         self.victim, self.random, self.trace = victim, random.Random(seed), trace
         self.ways: dict[str, Callable[[Path], None]] = {
             "flipped bit": self.flip,
-            "overwritten bytes": self.overwrite,
+            "overwritten bytes": lambda folder: self.flip(folder, self.random.randint(1, 64)),
             "truncated": self.truncate,
             "appended": self.append,
             "removed": self.remove,
             "swapped": self.swap,
             "link": self.link,
-            "not a file": self.no_file,
+            "not a file": lambda folder: self.random.choice((os.mkdir, os.mkfifo))(self.gone(folder)),
             "huge file": self.huge,
             "pickle": self.pickled,
             "hostile header": self.header,
             "JSON bomb": self.bomb,
-            "hostile description": self.description,
-            "hostile row": self.row,
+            "hostile description": lambda folder: self.description(folder, lambda document: document),
+            "hostile row": lambda folder: self.description(folder, lambda one: self.random.choice(one["tickets"])),
             "line of the ledger": self.ledger,
         }
 
@@ -128,17 +121,15 @@ class Attacker:
     def file(self, folder: Path, *names: str) -> Path:
         return folder / self.random.choice(names or [path.name for path in sorted(folder.iterdir())])
 
-    def flip(self, folder: Path) -> None:
+    def flip(self, folder: Path, count: int = 0) -> None:
+        """One bit, or ``count`` bytes."""
         path = self.file(folder)
         data = bytearray(path.read_bytes())
-        data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
-        path.write_bytes(data)
-
-    def overwrite(self, folder: Path) -> None:
-        path = self.file(folder)
-        data = bytearray(path.read_bytes())
-        start, count = self.random.randrange(len(data)), self.random.randint(1, 64)
-        data[start : start + count] = self.random.randbytes(min(count, len(data) - start))
+        start = self.random.randrange(len(data))
+        if count:
+            data[start : start + count] = self.random.randbytes(min(count, len(data) - start))
+        else:
+            data[start] ^= 1 << self.random.randrange(8)
         path.write_bytes(data)
 
     def truncate(self, folder: Path) -> None:
@@ -153,33 +144,26 @@ class Attacker:
         self.file(folder, "tickets.json", "README.md", *TENSORS).unlink()
 
     def swap(self, folder: Path) -> None:
-        one, other = self.random.sample(["tickets.json", "README.md", "selection.json", "ledger.jsonl", *TENSORS], 2)
+        one, other = self.random.sample(FILES, 2)
         (folder / one).rename(folder / "x")
         (folder / other).rename(folder / one)
         (folder / "x").rename(folder / other)
 
-    def link(self, folder: Path) -> None:
-        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
+    def gone(self, folder: Path) -> Path:
+        path = self.file(folder, *FILES)
         path.unlink()
-        path.symlink_to(
-            self.random.choice([str(self.victim / path.name), "/etc/passwd", "/nowhere", path.name, "/", "../../.."])
-        )
+        return path
 
-    def no_file(self, folder: Path) -> None:
-        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
-        path.unlink()
-        if self.random.random() < 0.5:
-            path.mkdir()
-        else:
-            os.mkfifo(path)
+    def link(self, folder: Path) -> None:
+        path = self.gone(folder)
+        where = (str(self.victim / path.name), "/etc/passwd", "/nowhere", path.name, "/", "../../..")
+        path.symlink_to(self.random.choice(where))
 
     def huge(self, folder: Path) -> None:
-        path = self.file(folder, "tickets.json", "README.md", *LOCAL, *TENSORS)
-        os.truncate(path, self.random.choice((2**24, 2**32, 2**40)))
+        os.truncate(self.file(folder, *FILES), self.random.choice((2**24, 2**32, 2**40)))
 
     def pickled(self, folder: Path) -> None:
-        path = self.file(folder, "tickets.json", *TENSORS)
-        data = pickle.dumps(Payload(self.trace))
+        path, data = self.file(folder, "tickets.json", *TENSORS), pickle.dumps(Payload(self.trace))
         path.write_bytes(data.ljust(path.stat().st_size, b"\0") if self.random.random() < 0.5 else data)
 
     def header(self, folder: Path) -> None:
@@ -211,38 +195,23 @@ class Attacker:
         path.write_bytes((struct.pack("<Q", length) + text + data[8 + size :])[: len(data)].ljust(len(data), b" "))
 
     def bomb(self, folder: Path) -> None:
-        depth = self.random.choice((1000, 100_000, 500_000))
-        text = self.random.choice(
-            (
-                "[" * depth + "]" * depth,
-                '{"a":' * depth + "1" + "}" * depth,
-                "[" + ",".join(["[]"] * depth) + "]",
-                "9" * depth,
-                '{"format": "dpltm-ticket-set", "schema": 2, "x": "' + "\\u0000" * (depth // 2) + '"}',
-                '{"format": "dpltm-ticket-set", "schema": 1' + "0" * depth + "}",
-                '{"format": "dpltm-ticket-set", "schema": 1e999}',
-                '{"format": "dpltm-ticket-set", "format": "dpltm-ticket-set", "schema": 2}',
-            )
-        )
-        self.file(folder, "tickets.json", "selection.json").write_text(text)
+        depth, start = self.random.choice((1000, 100_000, 500_000)), '{"format": "dpltm-ticket-set", "schema": '
+        texts = [
+            *("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" + ",".join(["[]"] * depth) + "]"),
+            *("9" * depth, f"{start}1{'0' * depth}}}", f"{start}1e999}}"),
+            f'{start}2, "x": "' + "\\u0000" * (depth // 2) + '"}',
+            f'{start}2, "format": "dpltm-ticket-set"}}',
+        ]
+        self.file(folder, "tickets.json", "selection.json").write_text(self.random.choice(texts))
 
-    def signed(self, folder: Path, document: dict[str, Any]) -> None:
-        """Writes a description with the digest that belongs to it, as an attacker who has read the specification would."""
+    def description(self, folder: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """A value that is wrong, at whatever depth of a part, with the digest that an attacker would make right."""
+        document = json.loads((folder / "tickets.json").read_text())
+        self.forge(part(document))
         rest = {key: value for key, value in document.items() if key != "digest"}
         text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
         document["digest"] = hashlib.sha256(text.encode()).hexdigest()
         (folder / "tickets.json").write_text(json.dumps(document, indent=self.random.choice((None, 2))))
-
-    def description(self, folder: Path) -> None:
-        """A value that is wrong, at whatever depth, with all of what it belongs to as it was."""
-        document = json.loads((folder / "tickets.json").read_text())
-        self.forge(document)
-        self.signed(folder, document)
-
-    def row(self, folder: Path) -> None:
-        document = json.loads((folder / "tickets.json").read_text())
-        self.forge(self.random.choice(document["tickets"]))
-        self.signed(folder, document)
 
     def forge(self, holder: dict[str, Any]) -> None:
         """Changes, drops or adds one key of an object, or of one within it."""
@@ -274,31 +243,25 @@ class Attacker:
             case 2:
                 del lines[place]
             case 3:
-                lines[place] = (
-                    lines[place].replace(b"7.5", b"9.5").replace(b"0.1", b"0.9").replace(b"dpltm-ledger", b"x")
-                )
+                for old, new in ((b"7.5", b"9.5"), (b"0.1", b"0.9"), (b"dpltm-ledger", b"x")):
+                    lines[place] = lines[place].replace(old, new)
         path.write_bytes(b"".join(lines))
 
 
-def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+def snapshot(folder: Path) -> dict[Path, tuple[int, int, int]]:
     """Every file below, by name: kind, size, time of change."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        state = path.lstat()
-        found[str(path)] = (state.st_mode, state.st_size, state.st_mtime_ns)
-    return found
+    states = {path: path.lstat() for path in folder.rglob("*")}
+    return {path: (state.st_mode, state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
 
 def same(folder: Path, saved: TicketSet) -> bool:
     """Whether a folder that is not refused holds what was saved: a change that means nothing, such as of a blank."""
-    found = load_ticket_set(folder)
-    assert found.feature_map is not None
-    assert saved.feature_map is not None
-    maps = [(one.id, one.source, one.events) for one in (found.feature_map, saved.feature_map)]
-    whole = [
-        (one.id, one.name, one.provenance, one.source, one.events, one.draws, one.config) for one in (found, saved)
-    ]
-    return maps[0] == maps[1] and whole[0] == whole[1]
+
+    def content(one: TicketSet) -> list[object]:
+        whole = [getattr(one, name) for name in ("id", "name", "provenance", "source", "events", "draws", "config")]
+        return whole + [getattr(one.feature_map, name) for name in ("id", "source", "events")]
+
+    return content(load_ticket_set(folder)) == content(saved)
 
 
 def memory() -> float:
@@ -310,8 +273,7 @@ class Slow(Exception):
     """A mutant took longer than it may."""
 
 
-def _alarm(signal_number: int, frame: FrameType | None) -> None:
-    del signal_number, frame
+def _alarm(_signal: int, _frame: FrameType | None) -> None:
     raise Slow
 
 

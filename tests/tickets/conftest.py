@@ -117,13 +117,6 @@ def edit(path: Path, *, signed: bool = True, **changes: object) -> None:
 
 @pytest.fixture(scope="session")
 def raw() -> SimpleNamespace:
-    """Readers and writers of files, by name of their function here, written from the documents alone."""
-    return SimpleNamespace(
-        read=read_raw,
-        write=write_raw,
-        content_id=content_id,
-        set_id=set_id,
-        digest=digest,
-        unpack=unpack_bits,
-        edit=edit,
-    )
+    """Readers and writers of files, written from the documents alone."""
+    ids = {"content_id": content_id, "set_id": set_id, "digest": digest}
+    return SimpleNamespace(read=read_raw, write=write_raw, unpack=unpack_bits, edit=edit, **ids)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.ticket_set import private_path
 
 TINY = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 32}
 
@@ -45,15 +42,7 @@ def test_a_set_and_what_is_spent_on_it_next(tickets, path):
     assert read.path == saved.path == path
     spent = draw(read).events
     assert open_ledger(path / "ledger.jsonl").events[-1:] == spent
-
-
-def test_accuracies_on_private_records_lie_beside_the_folder(path):
-    made = dpltm.generate(*arrays(0), provenance="private", **TINY)
-    dpltm.tickets.save(made, path)
-    assert all(row["accuracy"] is None for row in json.loads((path / "tickets.json").read_text())["tickets"])
-    stored = json.loads(private_path(path).read_text())["accuracy"]
-    assert list(stored.values()) == [ticket.accuracy for ticket in made.body.tickets]
-    assert [ticket.accuracy for ticket in dpltm.tickets.load(path).body.tickets] == [None] * 3
+    assert dpltm.tickets.load("bundled:digits-mlp").ledger is None  # others' files are not written
 
 
 def test_a_winner_with_its_set_and_all_draws(tickets, path):
@@ -79,24 +68,9 @@ def test_a_winner_does_not_replace_one_that_it_does_not_know(tickets, path):
     assert dpltm.tickets.load(path).events[0].time == one.events[0].time
 
 
-def test_a_winner_by_the_rule_for_public_accuracies(tickets, path):
-    dpltm.tickets.save(dpltm.select(tickets, rule="smallest-within", tolerance=1, max_density=1), path)
-    read = dpltm.tickets.load(path)
-    assert (read.round, read.events) == (2, ())
-
-
-def test_a_bundled_set_has_no_ledger_of_its_own():
-    read = dpltm.tickets.load("bundled:digits-mlp")
-    assert (read.label, read.ledger) == ("bundled:digits-mlp", None)
-
-
 def test_what_cannot_be_saved_or_loaded(tickets, path):
     dpltm.tickets.save(tickets, path)
     with pytest.raises(ArtifactError, match="exists"):
         dpltm.tickets.save(tickets, path)
-    with pytest.raises(ArtifactError, match="no ticket set there"):
-        dpltm.tickets.load(path / "none")
     with pytest.raises(InputError, match="`value`: a winner without its set"):
         dpltm.tickets.save(Winner(1, ()), path)
-    with pytest.raises(AttributeError, match="has no attribute 'store_all'"):
-        dpltm.tickets.store_all  # noqa: B018

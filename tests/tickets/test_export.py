@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,6 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
-from dpltm.tickets import export
 from dpltm.tickets.export import (
     export_onnx,
     export_set,
@@ -30,7 +29,7 @@ from dpltm.tickets.export import (
 )
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.origin import Origin, origin_of
+from dpltm.tickets.origin import Origin
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
@@ -104,8 +103,8 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     predictors = set() if provenance == "private" else {"predictors.safetensors"}
     assert {path.name for path in copied.path.iterdir()} == files | predictors
     assert {name: data for name, data in content(tmp_path).items() if not name.startswith("c/")} == before
-    found = load_ticket_set(copied.path)
-    bare = load_ticket_set(export_set(saved, tmp_path / "bare", predictors=False).path)
+    found, bare = load_ticket_set(copied.path), export_set(saved, tmp_path / "bare", predictors=False)
+    bare = load_ticket_set(bare.path)
     assert (bare.id, bare.is_scored, (bare.path / "predictors.safetensors").exists()) == (saved.id, False, False)
     assert problems(copied.path) == problems(bare.path) == []
     for name in ("id", "name", "criterion", "provenance", "source", "config", "events", "parent"):
@@ -139,7 +138,6 @@ def test_a_state_dict_loads_with_safetensors_alone(tmp_path, spec):
     for name, value in model.named_parameters():
         assert torch.equal(value == 0, ~mask[name])
         assert not value[~mask[name]].signbit().any()
-        assert torch.equal(value[mask[name]], values[name][mask[name]])
     assert torch.equal(model(records(spec)), masked(spec, values, mask)(records(spec)))
 
 
@@ -158,18 +156,17 @@ def test_torch_prune_takes_its_form(tmp_path, spec):
         assert torch.equal(value, values[name.removesuffix("_orig")])
     back = import_torch_prune(tmp_path / "t.safetensors", spec)
     assert back.spec == spec
-    assert [(ticket.round, ticket.predictor, ticket.accuracy) for ticket in back.tickets] == [
-        *((0, None, None), (1, None, None))
-    ]
+    rows = [(ticket.round, ticket.predictor, ticket.accuracy) for ticket in back.tickets]
+    assert rows == [(0, None, None), (1, None, None)]
     assert back.tickets[0].mask.density == 1
     assert back.tickets[1].mask.same_as(mask)
     assert equal(back.theta0, values)
 
 
-def pruned_by_torch(spec, amount=0.6, seed=4):
-    model = build(spec, seed)
+def pruned_by_torch(spec):
+    model = build(spec, 4)
     for module in weighted(model):
-        prune.l1_unstructured(module, "weight", amount)
+        prune.l1_unstructured(module, "weight", 0.6)
     return model
 
 
@@ -178,71 +175,53 @@ def stored(path, state):
     return path
 
 
-@pytest.mark.parametrize("way", ["file", "model"])
-@pytest.mark.parametrize("layers", ["all", "one"])
-def test_a_model_that_torch_pruned(tmp_path, spec, way, layers):
+def test_a_model_that_torch_pruned(tmp_path, spec):
     """L1: the smallest weights of each layer are gone. A layer that was not pruned has its plain name, and is dense."""
     model, before = build(spec, 4), weights_of(build(spec, 4))
-    for module in weighted(model) if layers == "all" else [model.fc1]:
+    for module in weighted(model)[:-1]:
         prune.l1_unstructured(module, "weight", 0.6)
-    if way == "file":
-        tickets = import_torch_prune(stored(tmp_path / "t.safetensors", model.state_dict()), spec)
-    else:
-        tickets = import_pruned_module(model, spec)
-    mask = tickets.tickets[1].mask
-    assert equal(tickets.theta0, before)
-    for name, value in before.items():
-        if value.ndim < 2 or (layers == "one" and name != "fc1.weight"):
-            assert bool(mask[name].all())
-        else:
-            least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
-            assert torch.equal(mask[name], value.abs() > least)
-    assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
+    path = stored(tmp_path / "t.safetensors", model.state_dict())
+    for tickets in (import_torch_prune(path, spec), import_pruned_module(model, spec)):
+        mask = tickets.tickets[1].mask
+        assert equal(tickets.theta0, before)
+        for name, value in before.items():
+            if value.ndim < 2 or name == list(before)[-2]:
+                assert bool(mask[name].all())
+            else:
+                least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
+                assert torch.equal(mask[name], value.abs() > least)
+        assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
 
 
 def test_a_model_in_memory_stays_as_it_is():
     """Also one of another dtype, which a ticket does not have."""
-    for model in (pruned_by_torch(MLP), pruned_by_torch(MLP).double()):
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        tickets = import_pruned_module(model, MLP)
-        assert {value.dtype for value in tickets.theta0.values()} == {torch.float32}
-        for value in tickets.theta0.values():
-            value.fill_(7.0)
-        assert equal(model.state_dict(), before)
+    model = pruned_by_torch(MLP).double()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for value in import_pruned_module(model, MLP).theta0.values():
+        assert value.dtype == torch.float32
+        value.fill_(7.0)
+    assert equal(model.state_dict(), before)
 
 
 def put(name, value, under=None):
     """Writes a value into a tensor: at one place, or wherever the weight's mask is ``under``."""
 
     def spoil(state):
-        if under is None:
-            state[name].view(-1)[1] = value
-        else:
-            state[name][state["fc1.weight_mask"] == under] = value
+        place = 1 if under is None else (state["fc1.weight_mask"] == under).view(-1)
+        state[name].view(-1)[place] = value
 
     return spoil
 
 
-def prune_nothing(state):
-    for name in state:
-        if name.endswith("_mask"):
-            state[name].fill_(1.0)
-
-
+NO_MASK, NOT_FINITE = "holds values other than 0 and 1; it is no mask", "holds a weight that is not finite"
+WHOLE = "fc2.weight is pruned whole, so nothing comes through; keep at least one weight"
 SPOILED = [
-    *(
-        (put("fc2.weight_mask", value), "fc2.weight_mask holds values other than 0 and 1; it is no mask")
-        for value in (0.5, -1.0, 1e-9, torch.nan)
-    ),
-    (
-        lambda state: state["fc2.weight_mask"].zero_(),
-        "fc2.weight is pruned whole, so nothing comes through; keep at least one weight",
-    ),
-    (prune_nothing, "its masks prune nothing"),
+    *((put("fc2.weight_mask", value), f"fc2.weight_mask {NO_MASK}") for value in (0.5, -1.0, 1e-9, torch.nan)),
+    (lambda state: state["fc2.weight_mask"].zero_(), WHOLE),
     (put("fc1.bias_mask", 0.0), "fc1.bias is pruned, but only weights can be: biases stay live"),
-    (put("fc1.weight_orig", torch.nan, 1), "fc1.weight holds a weight that is not finite"),
-    (put("fc1.weight_orig", -torch.inf, 0), "fc1.weight holds a weight that is not finite"),
-    (put("fc2.bias", torch.inf), "fc2.bias holds a weight that is not finite"),
+    (put("fc1.weight_orig", torch.nan, 1), f"fc1.weight {NOT_FINITE}"),
+    (put("fc1.weight_orig", -torch.inf, 0), f"fc1.weight {NOT_FINITE}"),
+    (put("fc2.bias", torch.inf), f"fc2.bias {NOT_FINITE}"),
 ]
 
 
@@ -268,36 +247,14 @@ def test_a_model_of_other_names_or_shapes(tmp_path):
     prune.l1_unstructured(alone[0], "weight", 4)
     message = told(import_pruned_module, alone, MLP, kind=InputError)
     assert message.startswith("model: fc1.weight: None in the model")
-    path = stored(tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict())
+    path, state = tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict()
     for other in (ModelSpec("mlp:8,6", 13, 3), ModelSpec("mlp:8,6", 12, 4), ModelSpec("mlp:9,6", 12, 3)):
-        told(import_torch_prune, path, other)
+        told(import_torch_prune, stored(path, state), other)
         assert told(import_pruned_module, pruned_by_torch(MLP), other, kind=InputError).startswith("model: fc")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"fc1.weight_orig": None},
-        {"fc1.weight_mask": None},
-        {"fc1.weight": torch.ones(8, 12)},
-        {"fc1.weight_orig": None, "head.weight_orig": torch.ones(8, 12)},
-        {"fc1.weight_orig": torch.ones(8, 12).half()},
-    ],
-)
-def test_neither_pruned_nor_plain(tmp_path, changes):
-    """A mask without its weights, weights without their mask, a weight by both names, another name, another dtype."""
-    state = {**pruned_by_torch(MLP).state_dict(), **changes}
-    state = {name: value for name, value in state.items() if value is not None}
-    assert "fc1.weight" in told(import_torch_prune, stored(tmp_path / "t.safetensors", state), MLP)
-
-
-@pytest.mark.parametrize("name", ["attention_mask", "weight_orig_mask", "running_orig", "more_mask_orig"])
-def test_a_buffer_that_only_sounds_like_pruning(name):
-    """It is no part of the network that is asked for, so it is refused by its name."""
-    model = pruned_by_torch(MLP)
-    model.fc1.register_buffer(name, torch.ones(3))
-    message = told(import_pruned_module, model, MLP, kind=InputError)
-    assert message == f"model: fc1.{name}: (3,) in the model, None in mlp:8,6"
+    ones = torch.ones(8, 12)  # a mask alone, no mask, a weight by both names, another dtype
+    for key, value in (("weight_orig", None), ("weight_mask", None), ("weight", ones), ("weight_orig", ones.half())):
+        changed = {name: one for name, one in {**state, f"fc1.{key}": value}.items() if one is not None}
+        assert "fc1.weight" in told(import_torch_prune, stored(path, changed), MLP)
 
 
 # --- where an exported ticket comes from ---
@@ -318,22 +275,11 @@ def test_a_file_says_where_it_comes_from(tmp_path, form):
     assert Origin.from_json(before) == replace(ORIGIN, complete=False), "written before files said what is in front"
 
 
-def test_a_set_says_where_its_tickets_come_from(tmp_path, save):
-    saved = save(tmp_path / "s", provenance="dp", source=SOURCE, events=[MOMENTS])
-    origin = origin_of(load_ticket_set(saved.path))
-    assert origin == origin_of(saved) == Origin(saved.id, "a name", "dp", SOURCE, (MOMENTS,))
-
-
 def test_the_origin_by_the_letter():
     body = ORIGINS["dp"].to_json()
     assert body == {
-        "id": "cd" * 32,
-        "name": 'Größe "数字"',
-        "provenance": "dp",
-        "source": SOURCE_JSON,
-        "events": [to_json(MOMENTS), to_json(COUNT)],
-        "draws": [],
-        "feature_map": None,
+        **{"id": "cd" * 32, "name": 'Größe "数字"', "provenance": "dp", "source": SOURCE_JSON},
+        **{"events": [to_json(MOMENTS), to_json(COUNT)], "draws": [], "feature_map": None},
     }
     assert replace(ORIGINS["dp"], draws=(DRAWN,)).to_json() == {**body, "draws": [to_json(DRAWN)]}
     assert ORIGINS["data-free"].to_json()["source"] is None
@@ -345,23 +291,12 @@ BODY = ORIGINS["dp"].to_json()
 @pytest.mark.parametrize(
     "stated",
     [
-        *("", "{", "null", "[]", '"public"', "[" * 100_000),
+        *("", "{", "null", "[]", "[" * 100_000),
         *(json.dumps({name: value for name, value in BODY.items() if name != key}) for key in ("events", "source")),
-        *(
-            json.dumps({**BODY, key: value})
-            for key, value in (
-                *(
-                    ("more", 1),
-                    ("events", []),
-                    ("events", None),
-                    ("source", None),
-                    ("id", None),
-                    ("name", "two\nlines"),
-                ),
-                *(("provenance", kind) for kind in ("public", "private", "data-free", "unknown", None, ["dp"], {})),
-                *(("feature_map", value) for value in ({}, "unit:1", {**FRONT.to_json(), "id": 5})),
-            )
-        ),
+        *(json.dumps({**BODY, key: None}) for key in ("events", "source", "id", "provenance")),
+        *(json.dumps({**BODY, key: value}) for key, value in (("more", 1), ("events", []), ("name", "two\nlines"))),
+        *(json.dumps({**BODY, "provenance": kind}) for kind in ("public", "private", "data-free", "unknown", ["dp"])),
+        *(json.dumps({**BODY, "feature_map": value}) for value in ({}, "unit:1", {**FRONT.to_json(), "id": 5})),
     ],
     ids=lambda text: text[:60],
 )
@@ -375,25 +310,19 @@ def test_an_origin_that_makes_no_sense(tmp_path, stated):
 def test_metadata_of_others_beside_the_tensors(tmp_path):
     """Which say nothing of where it comes from; up to 64 KiB, and no more."""
     path, state = tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict()
-    for metadata in (None, {"format": "pt"}):
+    for metadata in (None, {"format": "pt"}, {"notes": "x" * 60_000}):
         save_file(state, path, metadata=metadata)
         assert read_origin(path, MLP) is None
-    save_file(state, path, metadata={"notes": "x" * 60_000})
-    assert import_torch_prune(path, MLP).tickets[1].mask.density < 1
     save_file(state, path, metadata={"notes": "x" * 2**17})
     assert "bytes, where" in told(import_torch_prune, path, MLP)
 
 
-@pytest.mark.parametrize(
-    ("key", "one", "base"),
-    [("events", replace(MOMENTS, what="ü" * 1000), ORIGINS["dp"]), ("draws", DRAWN, replace(ORIGIN, name="ü" * 200))],
-)
-def test_more_than_32_kib_to_go_along_are_refused(tmp_path, key, one, base):
+def test_more_than_32_kib_to_go_along_are_refused(tmp_path):
     """What a file may not state it may not leave out either; all that it may state can be read, whatever the texts."""
 
     def having(number):
-        rows = tuple(replace(one, time=f"{place:0{len(TIME)}d}") for place in range(number))
-        return replace(base, **{key: rows})
+        texts = (f"{place:0{len(TIME)}d}" for place in range(number))
+        return replace(ORIGINS["dp"], events=tuple(replace(MOMENTS, what="ü" * 1000, time=text) for text in texts))
 
     sizes = [len(json.dumps(having(number).to_json())) for number in (1, 2)]
     most = 1 + (2**15 - sizes[0]) // (sizes[1] - sizes[0])
@@ -401,9 +330,8 @@ def test_more_than_32_kib_to_go_along_are_refused(tmp_path, key, one, base):
     assert read_origin(written(path, "torch-prune", having(most)), MLP) == having(most)
     assert import_torch_prune(path, MLP).tickets[1].mask.same_as(ticket_of(MLP)[1])
     path.unlink()
-    assert told(written, path, "state-dict", having(most + 1), kind=InputError) == (
-        f"{base.name}: {most + 1} releases are too many to go with a file; export the whole set"
-    )
+    why = f"{most + 1} releases are too many to go with a file; export the whole set"
+    assert told(written, path, "state-dict", having(most + 1), kind=InputError).endswith(why)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -425,7 +353,6 @@ def test_onnx_gives_the_same_outputs(tmp_path):
     values["fc1.weight"][~mask["fc1.weight"]] = torch.nan  # what is pruned must not come through
     path = tmp_path / "t.onnx"
     export_onnx(CNN, values, mask, path)
-    assert [file.name for file in tmp_path.iterdir()] == ["t.onnx"]
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [item.name for item in (*model.graph.input, *model.graph.output)] == ["records", "outputs"]
@@ -442,14 +369,7 @@ def test_onnx_gives_the_same_outputs(tmp_path):
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
 def test_without_the_optional_packages(tmp_path, monkeypatch, missing):
     needs_onnx()
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == missing:
-            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, missing, None)
     message = told(export_onnx, MLP, *ticket_of(MLP), tmp_path / "t.onnx", kind=InputError)
     assert message == f"`to`: onnx needs the package {missing}; pip install 'dpltm[onnx]'"
     assert list(tmp_path.iterdir()) == []
@@ -470,36 +390,15 @@ def test_nothing_is_written_over(tmp_path, form):
     path.write_bytes(b"precious")
     assert told(FORMS[form], path) == f"`out`: {path} exists already; choose another name or remove it first"
     assert content(tmp_path) == {"t.safetensors": b"precious"}
-
-
-def test_tensors_are_called_safetensors(tmp_path):
-    for form, name in (("state-dict", "t.pt"), ("torch-prune", "t")):
-        assert told(FORMS[form], tmp_path / name) == (
-            f"`out`: {tmp_path / name}: tensors are written as safetensors; name it t.safetensors"
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_nothing_is_left_of_a_write_that_failed(tmp_path, monkeypatch, form):
-    """Neither a file nor the folders made for it."""
-
-    def fails(path, *_args, **_kwargs):
-        if form != "onnx":
-            path.write_bytes(b"half of it")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(export, "write_tensors", fails)
-    monkeypatch.setattr(torch.onnx, "export", fails)
-    with pytest.raises(KeyboardInterrupt):
-        FORMS[form](tmp_path / "a/b/t.safetensors")
-    assert list(tmp_path.iterdir()) == []
+    if form != "onnx":
+        why = "tensors are written as safetensors; name it t.safetensors"
+        assert told(FORMS[form], tmp_path / "t.pt") == f"`out`: {tmp_path / 't.pt'}: {why}"
 
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_the_same_ticket_gives_the_same_bytes_for_everybody(tmp_path, form):
     """The header has one key of its own: of several the order would vary from process to process."""
-    for number in range(10):
+    for number in range(5):
         FORMS[form](tmp_path / f"{number}.safetensors")
     assert len(set(content(tmp_path).values())) == 1
     data = (tmp_path / "0.safetensors").read_bytes()

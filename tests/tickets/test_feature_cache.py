@@ -15,7 +15,6 @@ import pytest
 from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.stages.progress import Silent
-from dpltm.tickets import feature_cache
 from dpltm.tickets.feature_cache import FeatureCache, cache_path
 from told import told
 
@@ -57,7 +56,7 @@ class Watcher(Silent):
 
 
 def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
-    """In half precision, readable by its owner alone; and made again where it was deleted."""
+    """In half precision, readable by its owner alone."""
     rows: list[int] = []
     plain, path = FeatureMap.__call__, cache_path(digits, digits.train, FOUND)
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
@@ -74,8 +73,7 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert watcher.titles == [("features of the training records of digits", 600)]
     assert watcher.done == sorted(watcher.done)
-    assert watcher.done[-1] == 600
-    assert len(watcher.done) > 1
+    assert watcher.done[-1] == 600 > watcher.done[0]
     state = path.stat()
     rows.clear()
     again = features(digits, progress=watcher)
@@ -85,12 +83,6 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     assert path.stat().st_mtime_ns == state.st_mtime_ns
     assert isinstance(again, np.memmap)
     assert not again.flags.writeable
-    path.unlink()
-    assert np.array_equal(features(digits), first)
-    assert files(home) == [path]
-
-
-# Names
 
 
 def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch, tmp_path):
@@ -119,9 +111,6 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     assert len(files(home)) == 3
 
 
-# Making
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_what_is_interrupted_leaves_nothing(home, digits, error):
     def stop(_: int) -> None:
@@ -134,22 +123,10 @@ def test_what_is_interrupted_leaves_nothing(home, digits, error):
     assert len(features(digits)) == 600
 
 
-def test_a_place_that_cannot_be_used(home, digits, monkeypatch):
+def test_a_place_that_cannot_be_used(home, digits):
     folder, help_ = home / "dpltm/features", "make room, or point XDG_CACHE_HOME elsewhere"
     home.write_text("a file")
     assert told(features, digits) == f"{folder}: features cannot be kept there: Not a directory; {help_}"
-    assert home.read_text() == "a file"
-    home.unlink()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(feature_cache.os, "replace", full)
-    assert told(features, digits) == f"{folder}: features cannot be kept there: No space left on device; {help_}"
-    assert files(home) == []
-
-
-# What lies there
 
 
 def saved(change: Callable[[np.ndarray], object]) -> Callable[[Path], None]:
@@ -157,35 +134,19 @@ def saved(change: Callable[[np.ndarray], object]) -> Callable[[Path], None]:
     return lambda path: np.save(path, np.array(change(np.load(path))), allow_pickle=True)
 
 
-def row_of_another(row: int) -> Callable[[Path], None]:
+def without(row: int) -> Callable[[Path], None]:
     return saved(lambda values: np.concatenate([values[:row], values[5:6], values[row + 1 :]]))
 
 
-def folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def archive(path: Path) -> None:
-    with path.open("wb") as stream:
-        np.savez(stream, values=np.zeros(3))
-
-
 DAMAGE = {
-    "other values": saved(lambda values: values[::-1]),
-    "another first record": row_of_another(0),
-    "another last record": row_of_another(599),
+    "another first record": without(0),
+    "another last record": without(599),
     "a record less": saved(lambda values: values[:-1]),
     "wide": saved(lambda values: values.astype(np.float32)),
-    "swapped": saved(lambda values: values.T),
-    "zeros": saved(np.zeros_like),
     "pickled": saved(lambda _: [{"a": 1}]),
     "truncated": lambda path: os.truncate(path, path.stat().st_size - 2),
     "header alone": lambda path: os.truncate(path, 128),
-    "empty": lambda path: os.truncate(path, 0),
     "noise": lambda path: path.write_bytes(os.urandom(5000)),
-    "folder": folder,
-    "archive": archive,
 }
 
 

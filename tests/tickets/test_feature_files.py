@@ -14,7 +14,7 @@ import torch
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.generation import GenerationConfig, without_data
+from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
@@ -36,8 +36,7 @@ def maps() -> dict[str, FeatureMap]:
     statistics = replace(plain, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
     projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
     projected = replace(statistics, projection=projection)
-    weights = {name: value.detach() for name, value in build(NETWORK, 1).named_parameters()}
-    front = FrozenNetwork(NETWORK, weights)
+    front = FrozenNetwork(NETWORK, weights_of(build(NETWORK, 1)))
     return {
         "plain": plain,
         "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
@@ -66,29 +65,20 @@ def refused(body) -> str:
     return told(read_map, Path("x"), WHERE, body)
 
 
-# --- what is saved comes back ---
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_round_trip(there, kind):
+def test_round_trip(there, raw, kind):
     made = KINDS[kind]
     body = json.loads(json.dumps(write_map(there, made)))
     assert sorted(path.name for path in there.iterdir()) == ([NAME] if made.tensors else [])
     found = read_map(there, WHERE, body)
     for part in ("id", "text", "shape", "bounds", "source", "events", "network", "features"):
         assert getattr(found, part) == getattr(made, part)
-    assert found.tensors.keys() == made.tensors.keys()
-    assert all(torch.equal(found.tensors[name], made.tensors[name]) for name in made.tensors)
     x = np.random.default_rng(0).random((3, *made.shape))
     assert torch.equal(found(x), made(x))
-
-
-def test_tensors_are_plain_safetensors(there, raw):
-    made = KINDS["statistics"]
-    write_map(there, made)
-    stored = raw.read(there / NAME)
-    assert stored.keys() == {"mean", "deviation"}
-    assert np.array_equal(stored["mean"], made.tensors["mean"].numpy())
+    if made.tensors:
+        stored = raw.read(there / NAME)
+        assert stored.keys() == made.tensors.keys()
+        assert all(np.array_equal(stored[name], made.tensors[name].numpy()) for name in stored)
 
 
 def saved_set(folder, made, features):
@@ -113,7 +103,7 @@ def test_sets_and_runs_have_it(there, raw, kind):
     assert (loaded.source, loaded.events) == (made.source, made.events)
     shown = f"`{made.text}` features of records of shape {'x'.join(map(str, made.shape))}"
     assert shown in (there / "s/README.md").read_text()
-    raw.edit(there / "r/config.json", signed=False, feature_map=None)
+    raw.edit(there / "r/config.json", signed=False, feature_map=...)  # as runs of before had it
     if made.tensors:
         unknown = "there, though config.json knows of no such features; remove it"
         assert told(load_run, there / "r") == f"x/r/{NAME}: {unknown}"
@@ -128,19 +118,6 @@ def test_a_network_of_another_width_than_its_features(there):
     assert told(load_ticket_set, there / "s") == f"x/s/tickets.json: feature_map: {told_of}"
     saved_run(there / "r", made, made.features - 1)
     assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
-
-
-def test_none_at_all(there, raw):
-    """Runs of before do not say so."""
-    assert write_map(there, None) is None
-    assert list(there.iterdir()) == []
-    assert read_map(there, WHERE, None) is None
-    saved_run(there / "r", None, 5)
-    raw.edit(there / "r/config.json", signed=False, feature_map=...)
-    assert load_run(there / "r").feature_map is None
-
-
-# --- tensors that were changed ---
 
 
 @pytest.mark.parametrize("kind", ["statistics", "centred", "network"])
@@ -169,20 +146,16 @@ def test_nothing_larger_than_what_belongs_there_is_read(there):
     os.truncate(path, 2**40)
     assert refused(body).startswith(f"x/{NAME}: ")
     path.unlink()
-    assert refused(body) == f"x/{NAME}: cannot be read: No such file or directory"
     path.symlink_to("/etc/passwd")
     assert refused(body) == f"x/{NAME}: is a link, which is not followed"
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "dangling link"])
-def test_a_file_of_tensors_that_a_map_does_not_have(there, kind):
-    path, body = there / NAME, write_map(there, KINDS["plain"])
-    {"file": path.touch, "folder": path.mkdir, "dangling link": lambda: path.symlink_to("nowhere")}[kind]()
+def test_a_file_of_tensors_that_a_map_does_not_have(there):
+    body = write_map(there, KINDS["plain"])
+    (there / NAME).symlink_to("nowhere")
     for stated in (None, body):
         assert refused(stated) == f"x/{NAME}: there, though tickets.json knows of no such features; remove it"
 
-
-# --- descriptions that were changed ---
 
 BAD_SOURCES = [{**SOURCE_JSON, **change} for change in ({"more": 1}, {"start": "3"}, {"start": 719}, {"cut": "x"})]
 HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["events"], [to_json(SHOWN)]]}
@@ -193,6 +166,7 @@ HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["eve
 def test_hostile_values(there, kind, key):
     """Another map than the id says, or none at all; a refusal names the file."""
     body = write_map(there, KINDS[kind])
+    assert refused({name: value for name, value in body.items() if name != key}) == NO_MAP
     for value in HOSTILE[key]:
         if body[key] == value and type(body[key]) is type(value):
             continue
@@ -201,32 +175,21 @@ def test_hostile_values(there, kind, key):
         assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("plain", {"source": SOURCE_JSON}),
-        ("plain", {"statistics": True}),
-        ("plain", {"events": [to_json(event) for event in (COUNT, TRAINED)]}),
-        ("statistics", {"source": None}),
-        ("statistics", {"statistics": False}),
-        ("projected", {"components": None}),
-        ("projected", {"components": 4}),
-        ("centred", {"centred": False}),
-        ("network", {"source": None}),
-        ("network", {"network": None}),
-        ("network", {"components": 5}),
-        ("network", {"text": "scatter:2,3"}),
-    ],
-)
-def test_parts_that_do_not_go_together(there, kind, changes):
+APART = {
+    "plain": {"source": SOURCE_JSON, "statistics": True, "events": [to_json(event) for event in (COUNT, TRAINED)]},
+    "statistics": {"source": None, "statistics": False},
+    "projected": {"components": 4},
+    "centred": {"centred": False, "components": None},
+    "network": {"source": None, "network": None, "components": 5, "text": "scatter:2,3"},
+}
+"""Parts that do not go together with the others."""
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_parts_that_do_not_go_together(there, kind):
     body = write_map(there, KINDS[kind])
-    message = refused({**body, **changes})
-    assert message == NO_MAP or message.startswith(f"x/{NAME}: ")
-
-
-def test_keys(there):
-    body = write_map(there, KINDS["plain"])
-    for key in body:
-        assert refused({name: value for name, value in body.items() if name != key}) == NO_MAP
-    for other in ({**body, "more": 1}, [], {}, "", 7, True, False, "scatter:2,8", [1], 1.5):
+    for key, value in APART[kind].items():
+        message = refused({**body, key: value})
+        assert message == NO_MAP or message.startswith(f"x/{NAME}: ")
+    for other in ({**body, "more": 1}, [], {}, "", 7, False, "scatter:2,8"):
         assert refused(other) == NO_MAP

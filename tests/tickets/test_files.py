@@ -6,12 +6,11 @@ import os
 import signal
 import socket
 import tracemalloc
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from dpltm.tickets.files import check_free, digest_of, new_file, new_folder, read_bytes, read_json, write_json
+from dpltm.tickets.files import check_free, new_file, new_folder, read_bytes, read_json, write_json
 from told import told
 
 
@@ -27,9 +26,6 @@ def write_into(target):
 def write_file(target):
     with new_file(target) as staging:
         staging.write_text("hello")
-
-
-# --- new_folder and new_file ---
 
 
 def test_a_folder_or_file_appears_at_the_end(tmp_path):
@@ -90,16 +86,14 @@ def test_place_that_cannot_be_written(tmp_path, attempt):
 
 
 @pytest.mark.parametrize("make", [new_folder, new_file])
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
     """Those that were there before stay, and so do those that somebody has put something into meanwhile."""
     (tmp_path / "there").mkdir()
 
     def interrupted(target, meanwhile=None):
         with make(target) as staging:
-            if make is new_folder:
-                (staging / "deep").mkdir()
-            (staging / "deep/x" if make is new_folder else staging).write_text("half of it")
+            (staging / "x" if make is new_folder else staging).write_text("half of it")
             if meanwhile is not None:
                 meanwhile.write_text("theirs")
             raise error
@@ -113,11 +107,8 @@ def test_folders_made_for_a_failed_write_go_again(tmp_path, make, error):
     assert everything(tmp_path) == ["there", "there/b", "there/b/theirs"]
 
 
-# --- JSON ---
-
-
 def test_json_round_trip(tmp_path):
-    """A key may stand in several objects, but not twice in one."""
+    """A key may stand in several objects, but not twice in one; what cannot be written leaves the file as it was."""
     body = {"format": "f", "schema": 1, "text": "ü\n", "x": {"x": 1, "y": [{"x": 2}, {"x": None}]}}
     path = tmp_path / "a.json"
     for mode, schema in ((0o644, 1), (0o600, 2)):
@@ -128,14 +119,8 @@ def test_json_round_trip(tmp_path):
         with pytest.raises((ValueError, TypeError)):
             write_json(path, {"new": value})
     assert read_json(path, "f", 2)["schema"] == 2
-    assert everything(tmp_path) == ["a.json"]
-
-
-def test_json_that_cannot_be_written(tmp_path):
-    path = tmp_path / "none/a.json"
-    assert told(write_json, path, {}) == f"{path}: cannot be written: No such file or directory"
-    (tmp_path / "a.json").mkdir()
-    told(write_json, tmp_path / "a.json", {})
+    none = tmp_path / "none/a.json"
+    assert told(write_json, none, {}) == f"{none}: cannot be written: No such file or directory"
     assert everything(tmp_path) == ["a.json"]
 
 
@@ -143,15 +128,13 @@ def test_json_that_cannot_be_written(tmp_path):
     ("text", "message"),
     [
         ('{"format": "f"}', "schema None is not a positive whole number"),
-        *(
-            (f'{{"format": "f", "schema": {schema}}}', f"schema {shown} is not a positive whole number")
-            for schema, shown in (("1.0", "1.0"), ("-1", "-1"), ("0", "0"), ("true", "True"))
-        ),
+        ('{"format": "f", "schema": 1.0}', "schema 1.0 is not a positive whole number"),
+        ('{"format": "f", "schema": 0}', "schema 0 is not a positive whole number"),
+        ('{"format": "f", "schema": true}', "schema True is not a positive whole number"),
         ('{"format": "f", "schema": 3}', "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
         *((text, "not a document of format 'f'") for text in ('{"format": "g", "schema": 1}', '["format", "f"]', "5")),
         *((text, "not valid JSON") for text in ("", "{", "hello", '{"schema": ' + "9" * 5000 + "}")),
         ('{"format": "f", "schema": 1, "x": Infinity}', "not valid JSON"),
-        ('{"format": "f", "schema": 1, "format": "f"}', "not valid JSON"),
         ('{"format": "f", "schema": 1, "x": {"a": 1, "b": 2, "a": 3}}', "not valid JSON"),
         ('{"format": "f", "schema": 1, "x": [[{"a": 1, "\\u0061": 1}]]}', "not valid JSON"),
     ],
@@ -161,16 +144,6 @@ def test_documents_that_are_refused(tmp_path, text, message):
     path = tmp_path / "a.json"
     path.write_text(text)
     assert told(read_json, path, "f", 2) == f"{path}: {message}"
-
-
-def test_digest_by_hand():
-    """Sorted keys, no blanks, everything but the digest: the SHA-256 of a text that stands here."""
-    text = b'{"a":[1,0.5,null,true],"b":{"x":"\\u00fc","y":-0.0}}'
-    body = {"b": {"y": -0.0, "x": "\u00fc"}, "digest": "whatever", "a": [1, 0.5, None, True]}
-    assert digest_of(body) == digest_of({**body, "digest": 5}) == sha256(text).hexdigest()
-
-
-# --- what is no file, or too large ---
 
 
 def refused(path, *arguments):
@@ -191,8 +164,7 @@ def test_sizes(tmp_path, size):
 
 def test_links_are_not_followed(tmp_path):
     (tmp_path / "a").write_bytes(b"hello")
-    (tmp_path / "folder").mkdir()
-    for name, target in (("b", "a"), ("c", "nowhere"), ("d", "folder"), ("e", "e"), ("f", "/dev/zero")):
+    for name, target in (("b", "a"), ("c", "nowhere"), ("d", "."), ("e", "e"), ("f", "/dev/zero")):
         (tmp_path / name).symlink_to(target)
         assert refused(tmp_path / name, 10) == "is a link, which is not followed"
     (tmp_path / "g").hardlink_to(tmp_path / "a")
@@ -202,11 +174,7 @@ def test_links_are_not_followed(tmp_path):
 @pytest.fixture
 def soon():
     """Ends a test that hangs."""
-
-    def late(*_):
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it hangs"))
     signal.alarm(10)
     yield
     signal.alarm(0)
@@ -224,53 +192,41 @@ def test_pipes_devices_sockets_and_folders(tmp_path, monkeypatch):
     os.write(writer, b"hello")
     assert refused(Path("pipe"), 10) == "is not a plain file"
     os.close(writer)
-    for device in ("/dev/zero", "/dev/null", "/dev/urandom"):
+    for device in ("/dev/zero", "/dev/null"):
         assert refused(device, 10) == "is not a plain file"
-    assert refused(tmp_path, 10) == "cannot be read: Is a directory"
-    assert refused(Path("pipe/a"), 10) == "cannot be read: Not a directory"
-    assert refused(Path("none"), 10) == "cannot be read: No such file or directory"
+    for path, why in (
+        *((tmp_path, "Is a directory"), (Path("pipe/a"), "Not a directory")),
+        (Path("none"), "No such file or directory"),
+    ):
+        assert refused(path, 10) == f"cannot be read: {why}"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("s")
         assert refused(Path("s"), 10).startswith("cannot be read: ")
     Path("a").write_bytes(b"hello")
-    assert read_bytes(Path("a"), 10) == b"hello"
     refused(Path("a"), 4)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def memory_of(call):
-    """Most bytes that Python held meanwhile."""
+def refused_within(size, path):
+    """The refusal of a document, while which Python held less than ``size`` bytes."""
     tracemalloc.start()
     try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
+        message = told(read_json, path, "f", 1)
+        assert tracemalloc.get_traced_memory()[1] < size
+        return message
     finally:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("size", [2**21 + 1, 2**38])
-def test_nothing_is_read_of_what_is_too_large(tmp_path, size):
+def test_bombs(tmp_path):
+    """What is too large is not read; what is as large as a document may be takes some tens of times the file."""
     path = tmp_path / "a.json"
     path.touch()
-    os.truncate(path, size)
-    why = f"{size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
-    messages = []
-    assert memory_of(lambda: messages.append(told(read_json, path, "f", 1))) < 2**20
-    assert messages == [f"{path}: {why}"]
-
-
-BOMBS = {
-    "deep": b"[" * 2**20 + b"]" * 2**20,
-    "deep objects": b'{"a":' * 2**18,
-    "one long number": b'{"format": "f", "schema": ' + b"1" * 2_000_000 + b"}",
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_bombs(tmp_path, name):
-    """As large as a document may be: one line in answer, and memory of some tens of times the file."""
-    path = tmp_path / "a.json"
-    path.write_bytes(BOMBS[name][: 2**21])
-    messages = []
-    assert memory_of(lambda: messages.append(told(read_json, path, "f", 1))) < 2**28
-    assert messages[0].startswith(f"{path}: not ")
+    for size in (2**21 + 1, 2**38):
+        os.truncate(path, size)
+        why = f"{size} bytes, where 0 to 2097152 are expected; damaged, or not what it claims"
+        assert refused_within(2**20, path) == f"{path}: {why}"
+    long = b'{"format": "f", "schema": ' + b"1" * 2_000_000 + b"}"
+    for data in (b"[" * 2**20 + b"]" * 2**20, b'{"a":' * 2**18, long):
+        path.write_bytes(data)
+        assert refused_within(2**28, path).startswith(f"{path}: not ")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 import os
 import re
 import secrets
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, Provenance
 from dpltm.privacy.lineage import check_not_public
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets import identity
-from dpltm.tickets.identity import _LINE, UserRegistry, key_path, load_key, read_event, read_ref
+from dpltm.tickets.identity import UserRegistry, key_path, load_key, read_event, read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from refs import reference, resolve, resolved, rows_of
 from told import told
@@ -52,9 +53,6 @@ def new_process(monkeypatch):
     return call
 
 
-# --- the key ---
-
-
 @pytest.mark.parametrize(
     ("settings", "place"),
     [
@@ -72,8 +70,7 @@ def test_made_once_for_the_owner_only(tmp_path, monkeypatch, settings, place):
     assert key_path() == path
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == first.hex() + "\n"
-    assert len(first) == 32
-    assert load_key() == first
+    assert (len(first), load_key()) == (32, first)
     assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [path]
     path.write_text("AB" * 32)
     assert load_key() == bytes([0xAB]) * 32
@@ -89,33 +86,11 @@ def test_malformed(tmp_path, monkeypatch, text):
     assert path.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize(
-    ("place", "reason"),
-    [("file/key", "File exists"), ("folder", "Is a directory"), ("file/deeper/key", "Not a directory")],
-)
-def test_places_that_cannot_be_used(tmp_path, monkeypatch, place, reason):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    path = tmp_path / place
-    monkeypatch.setenv("DPLTM_KEY", str(path))
-    why = f"the fingerprint key cannot be read or made ({reason}); point DPLTM_KEY at a file that can"
-    assert told(load_key) == f"{path}: {why}"
-
-
 def at_once(*calls):
     """What each of them returns, if all start at the same moment."""
-    barrier, results = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def run(place):
-        barrier.wait()
-        results[place] = calls[place]()
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    barrier = threading.Barrier(len(calls))
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(lambda call: (barrier.wait(), call())[1], calls))
 
 
 def test_two_first_uses_at_once(tmp_path, monkeypatch):
@@ -126,9 +101,6 @@ def test_two_first_uses_at_once(tmp_path, monkeypatch):
         assert first == second is not None
         keys.add(first)
     assert len(keys) == 100, "different each time"
-
-
-# --- references ---
 
 
 @pytest.fixture
@@ -167,8 +139,8 @@ def pure(ref, epsilon):
 def test_ids_are_random_and_say_nothing(write):
     """The same records have another id each time, so no two releases can be compared by it."""
     data, key = write(), load_key()
-    refs = [reference(data) for _ in range(5)]
-    assert len({ref.id for ref in refs}) == 5
+    refs = [reference(data) for _ in range(2)]
+    assert refs[0].id != refs[1].id
     for ref in refs:
         assert re.fullmatch("[0-9a-f]{32}", ref.id)
         assert ref.key_id == key_id(key)
@@ -176,7 +148,7 @@ def test_ids_are_random_and_say_nothing(write):
         for secret in (key.hex(), data.fingerprint(key), data.rows.digest, ref.content.split(":")[1]):
             assert secret[:12] not in written
             assert ref.id[:12] not in secret
-    assert len({ref.content for ref in refs}) == 1
+    assert refs[0].content == refs[1].content
     assert refs[0].surely_overlaps(refs[1])
 
 
@@ -187,11 +159,10 @@ def test_parts_of_one_dataset(write):
     assert first.content == second.content
     assert not first.may_overlap(second)
     assert first.may_overlap(reference(write()))
-    digits = [reference(load("digits", subset=subset)) for subset in ("0:719", "719:", "0.5")]
-    assert [str(ref) for ref in digits] == ["digits[0:719]", "digits[719:1438]", "digits[0.0:0.5]"]
-    assert not digits[0].may_overlap(digits[1])
-    assert digits[0].may_overlap(digits[2])
-    assert not digits[0].may_overlap(first)
+    by_places, rest, by_values = (reference(load("digits", subset=subset)) for subset in ("0:719", "719:", "0.5"))
+    assert not by_places.may_overlap(rest)
+    assert by_places.may_overlap(by_values)
+    assert not by_places.may_overlap(first)
 
 
 def test_what_was_written_is_recognised(write, new_process):
@@ -202,28 +173,20 @@ def test_what_was_written_is_recognised(write, new_process):
     assert (again(ref), again(ref).content) == (ref, ref.content)
     assert read_event(to_json(pure(ref, 0.5))).dataset.content == ref.content
     text = ref_to_text(ref)
-    assert text == f"t {ref.id} {ref.key_id} whole 0 {2**63 - 1}"
     assert resolve(ref_from_text("records_of", text)).content == ref.content
     assert np.array_equal(rows_of(again(ref)), np.unique(write().rows.keyed_hashes(load_key())))
     assert again(ref).surely_overlaps(reference(write()))
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        {"x": X[::-1], "y": Y[::-1]},
-        {"x": X.astype(np.int64)},
-        {"x": X.astype(np.float32), "y": Y.astype(np.float64)},
-        {"name": "renamed"},
-    ],
-    ids=["order", "int64", "float32", "name"],
-)
-def test_equal_content_is_the_same(write, same):
+def test_equal_content_is_the_same(write):
+    """In another order, of another type, under another name."""
     known = reference(write())
-    other = reference(write(**{"name": "again", **same}))
-    assert other.content == known.content
-    assert other.id != known.id
-    assert other.surely_overlaps(known)
+    of_floats = {"x": X.astype(np.float32), "y": Y.astype(np.float64)}
+    for same in ({"x": X[::-1], "y": Y[::-1]}, {"x": X.astype(np.int64)}, of_floats, {"name": "renamed"}):
+        other = reference(write(**{"name": "again", **same}))
+        assert other.content == known.content
+        assert other.id != known.id
+        assert other.surely_overlaps(known)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +194,10 @@ def test_equal_content_is_the_same(write, same):
     [
         MORE,
         {"x": X[1:], "y": Y[1:]},
-        {"x": X[:1].repeat(3, axis=0), "y": [0, 1, 2]},
+        {"x": X[:1].repeat(3, axis=0), "y": [0, 1, 2]},  # one row alone
         {"y": (Y + 1) % 3},
         {"x": X[:, ::-1]},
     ],
-    ids=["one row more", "one row less", "one row alone", "other labels", "columns in another order"],
 )
 @pytest.mark.parametrize("first", ["known", "other"])
 def test_common_rows_overlap(write, new_process, other, first):
@@ -253,7 +215,7 @@ def test_common_rows_overlap(write, new_process, other, first):
 
 def test_other_people_do_not_overlap(write):
     refs = [reference(write()), reference(write("other", 255 - X, Y)), reference(load("digits"))]
-    for one, two in ((refs[0], refs[1]), (refs[0], refs[2]), (refs[1], refs[2])):
+    for one, two in itertools.combinations(refs, 2):
         assert not one.may_overlap(two)
         assert not again(one).may_overlap(again(two))
         assert not two.surely_overlaps(one)
@@ -285,35 +247,21 @@ def test_what_cannot_be_compared_any_more_is_unknown(write, home, end):
     assert again(ref).may_overlap(digits)
     assert not again(ref).surely_overlaps(digits)
     assert again(ref).surely_overlaps(again(ref))  # the same id
-    if end == "ids":
-        return
-    more = reference(write("more", **MORE))
-    reference(write())  # met again, it is known again, and compared with who came in the meantime
-    assert again(ref).content == ref.content
-    assert again(ref).surely_overlaps(again(more))
+    if end != "ids":
+        more = reference(write("more", **MORE))
+        reference(write())  # met again, it is known again, and compared with who came in the meantime
+        assert again(ref).surely_overlaps(again(more))
 
 
 def test_why_rows_are_shared_is_known(write):
     """Coincidence costs as much, and refuses nothing: who has a common row by chance is not the same person."""
     short = np.random.default_rng(3).integers(0, 3, (400, 6))
-    one, other = (
-        reference(write(name, rows, np.arange(200) % 3)) for name, rows in (("a", short[:200]), ("b", short[200:]))
-    )
+    one, other = (reference(write("a", rows, np.arange(200) % 3)) for rows in (short[:200], short[200:]))
     for first, second in ((one, other), (again(other), again(one))):
         assert first.may_overlap(second)
         assert not first.surely_overlaps(second)
     half = reference(write("c", short[:100], np.arange(100) % 3))
     assert half.surely_overlaps(one)
-
-
-def test_lines_that_are_none_are_read_over(write, home):
-    ref, ids = reference(write()), home / "dpltm/key.records/ids"
-    for text in (b"hello", b"\0" * 100, "ü".encode(), b"0" * 32 + b" " + b"g" * 32):
-        ids.write_bytes(text + b"\n" + ids.read_bytes())
-        assert again(ref).content == ref.content
-
-
-# --- what is written down ---
 
 
 def test_everything_is_for_the_owner_only(write, home):
@@ -325,7 +273,7 @@ def test_everything_is_for_the_owner_only(write, home):
         os.umask(mask)
     found, contents = files_of(home), [ref.content.split(":")[1] for ref in refs]
     kept = {f"key.records/{content}.{end}" for content in contents for end in ("rows", "shares")}
-    assert set(found) == {"key", "key.records/ids"} | kept
+    assert found.keys() == {"key", "key.records/ids"} | kept
     assert {path.stat().st_mode & 0o777 for path in found.values()} == {0o600}
     for folder in (home / "dpltm", home / "dpltm/key.records"):
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -341,17 +289,7 @@ def test_no_row_is_in_the_clear(write, home):
     for hashes in (data.rows.keyed_hashes(bytes(32)), data.rows.public_hashes()):
         assert not set(stored.tolist()) & set(hashes.tolist())
     everything = b"".join(path.read_bytes() for path in files_of(home).values())
-    for public in (data.rows.digest, data.fingerprint(bytes(32)), hashlib.sha256(X.tobytes()).hexdigest()):
-        assert public[:16].encode() not in everything
-
-
-def test_what_is_known_is_not_written_twice(write, home):
-    reference(write())
-    before = {name: (path.stat().st_mtime_ns, path.stat().st_size) for name, path in files_of(home).items()}
-    ref = reference(write())
-    after = {name: (path.stat().st_mtime_ns, path.stat().st_size) for name, path in files_of(home).items()}
-    assert {name for name in after if before.get(name) != after[name]} == {"key.records/ids"}
-    assert after["key.records/ids"][1] == before["key.records/ids"][1] + len(f"{ref.id} {'0' * 32}\n")
+    assert data.rows.digest[:16].encode() not in everything
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -386,31 +324,6 @@ def test_what_a_dry_run_met_is_written_by_the_next_run(write, home, new_process,
     assert again(ref).content == again(public).content == ref.content, "by its public name too"
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("passing", ["t", "more"])
-def test_who_is_met_in_passing_is_seen_by_who_is_entered(write, known, passing):
-    """In whatever order: a dry run beside a real one, of files with common rows."""
-    if known:
-        load_key()
-    made = {"t": write(), "more": write("more", **MORE)}
-    refs = [reference(made[name], make_key=name != passing) for name in (passing, "more" if passing == "t" else "t")]
-    refs.append(reference(made[passing], make_key=False))
-    assert refs[1].surely_overlaps(refs[2])
-    assert refs[0].may_overlap(refs[1])
-    if known:
-        assert refs[0].surely_overlaps(refs[1])
-        assert resolve(refs[0]).surely_overlaps(resolve(refs[1]))
-
-
-def test_what_was_met_in_passing_under_another_key_is_forgotten(write, tmp_path, monkeypatch):
-    ref = reference(write(), make_key=False)
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
-    load_key()
-    assert again(ref).content == UNKNOWN
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another"))
-    assert not resolve(ref).surely_overlaps(reference(load("digits"), make_key=False))
-
-
 def test_two_who_come_at_once_see_each_other(people, tmp_path, monkeypatch):
     """Each has a row of the other's: at least one of the two notes it, and both are known to overlap by that."""
     sets = [people("one", 0, 200), people("two", 199, 300)]
@@ -421,15 +334,6 @@ def test_two_who_come_at_once_see_each_other(people, tmp_path, monkeypatch):
         assert one.content != two.content
         assert one.surely_overlaps(two)
         assert two.surely_overlaps(one)
-
-
-def test_two_who_write_down_the_same_at_once(write, home):
-    """One of them is first; the other's id is known all the same."""
-    data = write()
-    load_key()
-    refs = at_once(*[lambda: reference(data)] * 4)
-    assert len({again(ref).content for ref in refs}) == 1
-    assert all(_LINE.fullmatch(line + "\n") for line in (home / "dpltm/key.records/ids").read_text().splitlines())
 
 
 @pytest.mark.parametrize("place", ["key.records", "key.records/ids"])
@@ -456,9 +360,6 @@ def test_of_too_many_rows_nothing_is_kept(write, people, monkeypatch, home):
     assert [path.stat().st_size for name, path in files_of(home).items() if name.endswith(".rows")].count(0) == 2
 
 
-# --- public ---
-
-
 def test_public_references_are_the_same_everywhere(write, tmp_path, monkeypatch):
     """Anybody can see whether they are the same: which is what somebody with another key asks."""
     here = [reference(data, public=True) for data in (write(), load("digits"))]
@@ -470,18 +371,16 @@ def test_public_references_are_the_same_everywhere(write, tmp_path, monkeypatch)
     assert reference(write("less", X[1:], Y[1:]), public=True).id != here[0].id
 
 
-@pytest.mark.parametrize("part", ["0.5", "0:719"])
-def test_a_public_part_of_a_private_file_is_not_named_by_what_is_in_it(write, part):
+@pytest.mark.parametrize("by_values", [True, False])
+def test_a_public_part_of_a_private_file_is_not_named_by_what_is_in_it(write, by_values):
     """Its name would be a function of the rest; also where places were published and one may be empty."""
-
-    def of(subset):
-        return write(subset=subset) if "." in subset else load("digits", subset=subset)
-
-    first, second = (reference(of(part), public=True) for _ in range(2))
+    parts = ("0.5", "0.5", "0.5:1.0") if by_values else ("0:719", "0:719", "719:")
+    data = [write(subset=part) if by_values else load("digits", subset=part) for part in parts]
+    first, second, rest = (reference(one, public=True) for one in data)
     assert first.id != second.id
     assert first.key_id == second.key_id == key_id(load_key())
     assert first.surely_overlaps(second)
-    assert not first.may_overlap(reference(of("0.5:1.0" if "." in part else "719:")))
+    assert not first.may_overlap(rest)
 
 
 def test_public_and_private_references_to_the_same_overlap(write):

@@ -30,8 +30,6 @@ EVENTS = (
     having(TRAINED, sampling_rate=1 / 3, steps=1, noise_multiplier=0.0),
     SHOWN,
 )
-FIRST = having(DRAWN, adaptive=False)
-"""A draw that says that nothing was released before it."""
 
 
 def count(epsilon, ref=SOURCE, what="a count"):
@@ -78,18 +76,9 @@ def test_round_trip(path):
     ledger, before = open_ledger(path), path.read_bytes()
     assert lines_of(path) == chain([to_json(event) for event in EVENTS])
     assert ledger.events == EVENTS
-    assert [type(event) for event in ledger.events] == [type(event) for event in EVENTS]
     ledger.append(EVENTS[0])
     assert open_ledger(path).events == (*EVENTS, EVENTS[0])
     assert path.read_bytes().startswith(before)
-
-
-def test_a_missing_file_is_an_empty_ledger_until_its_first_event(tmp_path):
-    ledger = open_ledger(tmp_path / "deep/l.jsonl")
-    assert ledger.events == ()
-    assert list(tmp_path.iterdir()) == []
-    ledger.append(EVENTS[0])
-    assert open_ledger(tmp_path / "deep/l.jsonl").events == EVENTS[:1]
 
 
 def test_what_an_id_stands_for_is_not_in_the_file(path):
@@ -109,10 +98,7 @@ def test_a_draw_of_an_older_version(path):
     bodies = [to_json(event) for event in EVENTS]
     assert bodies[1].pop("adaptive") is True
     rewrite(path, chain(bodies))
-    ledger = open_ledger(path)
-    assert ledger.events == EVENTS
-    ledger.append(EVENTS[4])
-    assert open_ledger(path).events == (*EVENTS, EVENTS[4])
+    assert open_ledger(path).events == EVENTS
 
 
 def written_before(path, events, schema):
@@ -140,14 +126,10 @@ def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(tmp_path, sch
     open_ledger(there).append(count(0.25, DatasetRef("n", "ef" * 16, "89abcdef")))
     assert json.loads(lines_of(there)[0])["schema"] == schema
     assert total_epsilon(open_ledger(there).events, 1e-12) == pytest.approx(2.25, abs=1e-6)
-
-
-def test_the_whole_of_a_dataset_stays_the_whole(tmp_path):
-    """Written with an open end, it was no range."""
-    written_before(tmp_path / "l.jsonl", [count(0.5, replace(SOURCE, start=0, stop=2**63 - 1))], 2)
-    (event,) = open_ledger(tmp_path / "l.jsonl").events
+    # The whole of a dataset, written with an open end, was no range.
+    written_before(there, [count(0.5, replace(SOURCE, start=0, stop=2**63 - 1))], schema)
+    (event,) = open_ledger(there).events
     assert (event.dataset.cut, str(event.dataset)) == ("whole", "digits")
-    assert total_epsilon([event], 1e-12) == pytest.approx(0.5, abs=1e-6)
 
 
 # --- what is not entered ---
@@ -156,17 +138,12 @@ def test_the_whole_of_a_dataset_stays_the_whole(tmp_path):
 @pytest.mark.parametrize(
     ("events", "refused", "why"),
     [
-        (
-            [replace(BUDGET, epsilon=0.7), count(0.5)],
-            count(0.5, what="b"),
-            r"above the budget of 0\.7 set on",
-        ),
-        (EVENTS, FIRST, "earlier releases from these records"),
+        ([replace(BUDGET, epsilon=0.7), count(0.5)], count(0.5, what="b"), r"above the budget of 0\.7 set on"),
+        (EVENTS, having(DRAWN, adaptive=False), "earlier releases from these records"),  # claims to be the first
     ],
-    ids=["above a budget", "claims to be the first draw"],
 )
 def test_what_the_ledger_refuses_is_not_written_and_what_it_admits_is(tmp_path, events, refused, why):
-    """By what lies on disk, for whoever opens it next."""
+    """By what lies on disk, for whoever opens it next; a copy asks no budget again."""
     file = tmp_path / "l.jsonl"
     for event in events:
         open_ledger(file).append(event)
@@ -176,13 +153,9 @@ def test_what_the_ledger_refuses_is_not_written_and_what_it_admits_is(tmp_path, 
     assert file.read_bytes() == before
     open_ledger(file).append(count(0.1, what="a smaller one"))
     assert len(open_ledger(file).events) == len(events) + 1
-
-
-def test_a_copy_asks_no_budget_again(tmp_path):
-    """What another ledger admitted is copied as it stands, even where a budget was set below it since."""
-    events = (*EVENTS, replace(BUDGET, epsilon=1e-3))
-    copy_events(tmp_path / "copy.jsonl", events)
-    assert open_ledger(tmp_path / "copy.jsonl").events == events
+    copied = (*open_ledger(file).events, replace(BUDGET, epsilon=1e-3))  # set below what another ledger admitted
+    copy_events(tmp_path / "copy.jsonl", copied)
+    assert open_ledger(tmp_path / "copy.jsonl").events == copied
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -201,20 +174,16 @@ def test_appending_after_another_is_refused(path, exists):
     assert open_ledger(path).events[-2:] == EVENTS[:2]
 
 
-@pytest.mark.parametrize("field", ["what", "name"])
-def test_an_event_that_could_not_be_read_again_is_not_written(path, field):
+def test_an_event_that_could_not_be_read_again_is_not_written(path):
     """The file stays byte for byte, and is read and written as before: a ledger that nobody can open is worse than none."""
-    before, ledger, text = path.read_bytes(), open_ledger(path), "\x1b[2J"
-    event = (
-        replace(EVENTS[4], what=text) if field == "what" else replace(EVENTS[4], dataset=replace(SOURCE, name=text))
-    )
-    why = f"event field {field}: {text!r} is no printable text of at most 1000 characters"
+    before, ledger = path.read_bytes(), open_ledger(path)
+    event = replace(EVENTS[4], dataset=replace(SOURCE, name="\x1b[2J"))
+    why = "event field name: '\\x1b[2J' is no printable text of at most 1000 characters"
     assert told(ledger.append, event) == why
     assert path.read_bytes() == before
     assert ledger.events == open_ledger(path).events == EVENTS  # not on disk, so not entered
     ledger.append(EVENTS[0])  # the very same ledger goes on
     assert open_ledger(path).events == (*EVENTS, EVENTS[0])
-    assert told(open_ledger(Path("new/l.jsonl")).append, event) == why
     assert told(copy_events, Path("new/l.jsonl"), [*EVENTS, event]) == why
     assert not Path("new").exists()
 
@@ -223,6 +192,7 @@ def test_an_event_that_could_not_be_read_again_is_not_written(path, field):
 
 
 def test_places_that_cannot_be_used(path):
+    """A missing file is an empty ledger until its first event."""
     Path("folder").mkdir()
     assert refused(Path("folder")) == "folder: cannot be read: Is a directory"
     assert refused(path / "l.jsonl") == "l.jsonl/l.jsonl: the ledger cannot be read: Not a directory"
@@ -231,6 +201,10 @@ def test_places_that_cannot_be_used(path):
         "/proc/none/l.jsonl: the ledger cannot be written: No such file or directory; nothing was spent"
     )
     assert ledger.events == ()
+    ledger = open_ledger(Path("deep/l.jsonl"))
+    assert not Path("deep").exists()
+    ledger.append(EVENTS[0])
+    assert open_ledger(Path("deep/l.jsonl")).events == EVENTS[:1]
 
 
 @pytest.mark.parametrize("room", [0, 1, 100])
@@ -274,22 +248,9 @@ def with_fields(number, **changes):
     return change
 
 
-def with_digest(digest):
-    return lambda lines: [*lines[:2], json.dumps({**json.loads(lines[2]), "digest": digest}), *lines[3:]]
-
-
-def upper_digest(lines):
-    return with_digest(json.loads(lines[2])["digest"].upper())(lines)
-
-
 def own_digest_made_right(lines):
     """The next line still depends on the digest that was."""
     return [*lines[:3], with_fields(4, steps=3)(lines)[3], *lines[4:]]
-
-
-def forgets_the_lines_before(lines):
-    alone = json.loads(chain([to_json(EVENTS[3])])[1])
-    return [*lines[:4], json.dumps({**alone, "sequence": 4}), *lines[5:]]
 
 
 def numbers_made_right(lines):
@@ -310,27 +271,22 @@ CHANGES = [
     (in_line(4, '"noise_multiplier": 3.5', '"noise_multiplier": 35.0'), 4, EDITED),
     (in_line(6, "scores", "nothing"), 6, EDITED),
     (in_line(3, '"adaptive": true', '"adaptive": false'), 3, EDITED),  # cheaper in composition
-    *((with_digest(digest), 3, EDITED) for digest in ("0" * 64, None, 5, "")),
-    *((change, 3, EDITED) for change in (upper_digest, numbers_made_right)),
-    *((change, 5, EDITED) for change in (own_digest_made_right, forgets_the_lines_before)),
+    (lambda lines: [*lines[:2], json.dumps({**json.loads(lines[2]), "digest": None}), *lines[3:]], 3, EDITED),
+    (numbers_made_right, 3, EDITED),
+    (own_digest_made_right, 5, EDITED),
     (lambda lines: lines[:2] + lines[3:], 3, MOVED.format(3, 2)),
     (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, MOVED.format(2, 1)),
     (lambda lines: [*lines, lines[-1]], 7, MOVED.format(5, 6)),
     (lambda lines: [*lines[:-1], lines[-1][:20]], 6, NO_JSON),  # power lost, then saved by an editor
-    *((lambda lines, line=line: [*lines, line], 7, NO_JSON) for line in ("hello", "", "[" * 100_000, "\udcff")),
-    *(
-        (lambda lines, line=line: [*lines, line], 7, NO_ENTRY)
-        for line in ("[]", '{"sequence": 6, "event": {}}', '{"sequence": 6, "event": {}, "digest": "", "more": 1}')
-    ),
+    *((lambda lines, line=line: [*lines, line], 7, NO_JSON) for line in ("", "[" * 100_000, "\udcff")),
+    *((lambda lines, line=line: [*lines, line], 7, NO_ENTRY) for line in ("[]", '{"sequence": 6, "event": {}}')),
     # an event that is not understood is never skipped
-    *((with_fields(4, kind=kind), 4, KNOWN.format(kind)) for kind in ("audit", None)),
+    (with_fields(4, kind="audit"), 4, KNOWN.format("audit")),
     (with_fields(4, more=1), 4, "training event: unknown or missing field 'more'"),
     (lambda _: chain([[1]]), 2, "an event must be a JSON object"),
     (lambda lines: lines[1:], 1, NO_LEDGER),
     (in_line(1, "3", "4"), 1, "schema 4 is newer than this version of dpltm reads (3); upgrade dpltm"),
-    (in_line(1, "3", "0"), 1, "schema 0 is not a positive whole number"),
     (in_line(1, "ledger", "run"), 1, NO_LEDGER),
-    (lambda lines: ["[]", *lines[1:]], 1, NO_LEDGER),
     (lambda lines: ["hello", *lines[1:]], 1, NO_JSON),
 ]
 

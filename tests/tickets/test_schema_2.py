@@ -70,20 +70,12 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-# --- what is saved comes back ---
-
-
 def test_a_set_from_releases_and_a_parent(cwd, tickets):
     loaded = load_ticket_set(cwd / "dp")
     assert (loaded.provenance, loaded.source, loaded.events, loaded.parent) == ("dp", SOURCE, EVENTS, PARENT)
     assert [ticket.accuracy for ticket in loaded.body.tickets] == [ticket.accuracy for ticket in tickets.tickets]
     document = json.loads((cwd / "dp/tickets.json").read_text())
-    assert document["parent"] == {
-        "id": "cd" * 32,
-        "name": "its parent",
-        "round": 2,
-        "how": "transfer to other records",
-    }
+    assert document["parent"] == asdict(PARENT)
     assert document["events"][1] == {
         **{"kind": "gaussian", "dataset": SOURCE_JSON, "time": TIME, "adjacency": "add-remove", "unit": "record"},
         **{"what": "moments", "sensitivity": 2.0, "noise_multiplier": 7.5},
@@ -102,9 +94,6 @@ def test_a_set_without_predictors(cwd, raw):
     for back, ticket in zip(loaded.body.tickets, made.tickets, strict=True):
         assert back.mask.same_as(ticket.mask)
         assert (back.predictor, back.accuracy) == (None, None)
-
-
-# --- schema 1 ---
 
 
 def make_schema_1(folder, raw, **changes):
@@ -129,8 +118,7 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
     assert same(loaded.body.theta0, tickets.theta0)
     for back, ticket in zip(loaded.body.tickets, tickets.tickets, strict=True):
         assert back.mask.same_as(ticket.mask)
-        assert same(back.predictor, ticket.predictor)
-        assert back.accuracy == ticket.accuracy
+        assert (same(back.predictor, ticket.predictor), back.accuracy) == (True, ticket.accuracy)
     (cwd / "dp/README.md").write_text("mine")
     assert card_is_as_written(cwd / "dp")  # it does not say, so nothing can be held against it
 
@@ -138,8 +126,8 @@ def test_schema_1_gives_the_same_content(cwd, raw, tickets, provenance):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({key: None}, f"unknown or missing key {key!r}") for key in ("events", "parent", "card", "feature_map")),
-        *(({"provenance": value}, OLD) for value in ("dp", "data-free", "unknown", None, ["public"], {})),
+        *(({key: None}, f"unknown or missing key {key!r}") for key in ("events", "parent")),
+        *(({"provenance": value}, OLD) for value in ("dp", None, {})),
         ({"provenance": "data-free", "source": None}, OLD),
         ({"predictors_id": None}, OLD),
     ],
@@ -165,8 +153,6 @@ def test_schema_2_gives_the_same_content(cwd, edit):
     assert card_is_as_written(cwd / "dp")
 
 
-# --- what does not agree ---
-
 REFERENCE = "source: reference to records"
 ELSEWHERE = "events: one is on other records than the source"
 NO_PARENT = "parent is not a reference to a ticket set"
@@ -180,39 +166,20 @@ NO_PARENT = "parent is not a reference to a ticket set"
         ("dp", {"source": None}, "provenance dp and source do not go together"),
         *(("dp", {"provenance": kind}, f"events: provenance {kind} {AGREE}") for kind in ("public", "private")),
         ("dp", {"events": []}, f"events: provenance dp {AGREE}"),
-        *(("dp", {"events": value}, "events: not a list") for value in (None, {"kind": "training"}, "[]")),
+        *(("dp", {"events": value}, "events: not a list") for value in (None, {"kind": "training"})),
         ("dp", {"draws": None}, "draws: not a list"),
-        ("dp", {"provenance": "private", "events": None}, "events: not a list"),
-        ("dp", {"provenance": "unknown"}, "provenance 'unknown' is none of data-free, public, dp, private"),
         ("dp", {"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
         *(
             ("dp", {"source": {**SOURCE_JSON, **change}}, ELSEWHERE)
             for change in ({"name": "mnist"}, {"key_id": "89abcdef"}, {"stop": 720}, {"cut": "positions"})
         ),
         ("dp", {"source": {**SOURCE_JSON, "start": 0.0}}, f"{REFERENCE}: field start: bad value 0.0, expected int"),
-        ("dp", {"source": {**SOURCE_JSON, "more": 1}}, f"{REFERENCE}: unknown or missing field 'more'"),
         ("dp", {"source": [SOURCE_JSON]}, f"{REFERENCE}: expected an object"),
-        (
-            "dp",
-            {"source": {**SOURCE_JSON, "start": 719}},
-            "source: dataset reference digits: records 719:719 are not a range",
-        ),
-        *(
-            ("free", {"provenance": kind}, f"provenance {kind} and source do not go together")
-            for kind in ("public", "dp")
-        ),
+        ("free", {"provenance": "public"}, "provenance public and source do not go together"),
         ("free", {"source": SOURCE_JSON}, "provenance data-free and source do not go together"),
         ("free", {"provenance": "dp", "source": SOURCE_JSON}, f"events: provenance dp {AGREE}"),
         *(("dp", {"parent": value}, NO_PARENT) for value in ({}, "cd" * 32, {**asdict(PARENT), "more": 1})),
-        *(
-            ("dp", {"parent": {**asdict(PARENT), "round": value}}, f"parent: round {value} is not a round")
-            for value in (-1, True, 1.0)
-        ),
-        (
-            "dp",
-            {"events": [ROWS[0], {**ROWS[1], "more": 1}]},
-            "events: gaussian event: unknown or missing field 'more'",
-        ),
+        *(("dp", {"parent": {**asdict(PARENT), "round": n}}, f"parent: round {n} is not a round") for n in (-1, True)),
         ("dp", {"events": [ROWS[0], {**ROWS[1], "dataset": {**SOURCE_JSON, "start": 1}}]}, ELSEWHERE),
         ("dp", {"events": [*ROWS, 5]}, "events: an event must be a JSON object"),
     ],
@@ -222,37 +189,23 @@ def test_disagreements(edit, name, changes, message):
     assert refused(name) == message
 
 
-def test_an_edit_that_agrees_is_read(cwd, edit):
-    """The refusals above are about what they say, not about the editing."""
-    edit("dp", provenance="private", events=[], parent=None)
-    assert load_ticket_set(cwd / "dp").provenance == "private"
-    edit("free", parent={**asdict(PARENT), "round": None})
-    assert load_ticket_set(cwd / "free").parent == replace(PARENT, round=None)
-
-
-RELEASES = {to_json(event)["kind"]: event for event in (TRAINED, MOMENTS, MEAN, COUNT)}
+RELEASES = (TRAINED, MOMENTS, MEAN, COUNT)
 NO_RELEASES = {to_json(event)["kind"]: event for event in (BUDGET, SAID, SHOWN, DRAWN, LABELS)}
 
 
-def test_every_kind_is_a_release_or_none():
-    assert {*RELEASES, *NO_RELEASES} == set(KINDS)
-
-
-@pytest.mark.parametrize("kind", RELEASES)
-def test_releases_that_tickets_can_be_made_from(cwd, edit, save, kind):
-    saved = save(cwd / "s", provenance="dp", source=SOURCE, events=[RELEASES[kind]])
-    assert load_ticket_set(saved.path).events == (RELEASES[kind],)
-    edit("dp", events=[to_json(RELEASES[kind])])
-    assert load_ticket_set(cwd / "dp").events == (RELEASES[kind],)
+def test_releases_that_tickets_can_be_made_from(cwd, save):
+    assert {*(to_json(event)["kind"] for event in RELEASES), *NO_RELEASES} == set(KINDS)
+    for number, event in enumerate(RELEASES):
+        saved = save(cwd / str(number), provenance="dp", source=SOURCE, events=[event])
+        assert load_ticket_set(saved.path).events == (event,)
 
 
 @pytest.mark.parametrize("kind", NO_RELEASES)
 def test_what_is_no_release_that_tickets_can_be_made_from(cwd, edit, save, kind):
-    """docs/formats.md: events are "what making them spent". Others cost nothing, or everything, and a ledger acts on
-    them."""
+    """docs/formats.md: events are "what making them spent". Others cost nothing, or everything."""
     event = NO_RELEASES[kind]
     message = f"{type(event).__name__} is no DP release that tickets could be made from"
-    for events in ([event], [event, *EVENTS], [*EVENTS, event]):
+    for events in ([event], [*EVENTS, event]):
         edit("dp", events=[to_json(one) for one in events])
         assert refused("dp") == f"events: {message}"
         assert told(save, cwd / "a", provenance="dp", source=SOURCE, events=events) == message
@@ -281,9 +234,6 @@ def test_draws_come_back_and_nothing_else_is_saved_as_one(cwd, edit, save):
     assert refused("dp") == f"draws: {message}"
 
 
-# --- what could not be read is not written ---
-
-
 @pytest.mark.parametrize(
     ("provenance", "source", "events", "message"),
     [
@@ -298,51 +248,32 @@ def test_what_does_not_agree_is_not_written(tmp_path, save, provenance, source, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_name_of_a_network_may_be_long(tmp_path):
-    """Its 212 characters are no text of the user's."""
-    body = without_data(ModelSpec("mlp:" + ",".join(["10"] * 70), 5, 2), CONFIG)
-    store_set(tmp_path / "a", body, name="n", criterion="random", provenance="data-free", source=None, config={})
-    assert load_ticket_set(tmp_path / "a").body.spec == body.spec
-
-
-# --- texts ---
-
-
-def test_texts():
+def test_texts(tmp_path, save):
     """What is shown on a terminal has no control characters, and no end of lines."""
     for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):
         assert told(check_text, "where", text) == f"where: {TEXT}"
     for text in ("a" * 200, "", "Größe 数字 ½", "[bold]x[/bold]"):
         check_text("where", text)
-
-
-@pytest.mark.parametrize("key", ["name", "id", "key_id"])
-def test_texts_of_source_and_parent(tmp_path, edit, save, key):
-    """A reference in a ledger may have longer texts than that of a set."""
-    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "a" * 201})
-    assert refused("dp") == f"source: {key}: {TEXT}"
-    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "\x1b[2J"})
-    assert refused("dp").startswith(f"{REFERENCE}: field {key}: bad value")
-    other = "how" if key == "key_id" else key
-    edit("dp", source=SOURCE_JSON, parent={**asdict(PARENT), other: "\x1b[2J"})
-    assert refused("dp") == f"parent: {other}: {TEXT}"
-    for text in ("\x1b[2J", "a" * 201):
-        assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"
-        assert told(save, tmp_path / "a", parent=replace(PARENT, **{other: text})) == f"parent: {other}: {TEXT}"
-    assert not (tmp_path / "a").exists()
-
-
-def test_texts_of_the_description(tmp_path, save):
     for where, key in (("`name`", "name"), ("criterion", "criterion")):
         assert told(save, tmp_path / "a", **{key: "line\nbreak"}) == f"{where}: {TEXT}"
     assert list(tmp_path.iterdir()) == []
 
 
-# --- the card ---
+@pytest.mark.parametrize(("key", "other"), [("name", "name"), ("id", "id"), ("key_id", "how")])
+def test_texts_of_source_and_parent(tmp_path, edit, save, key, other):
+    """A reference in a ledger may have longer texts than that of a set."""
+    edit("dp", provenance="private", events=[], source={**SOURCE_JSON, key: "a" * 201})
+    assert refused("dp") == f"source: {key}: {TEXT}"
+    edit("dp", source=SOURCE_JSON, parent={**asdict(PARENT), other: "\x1b[2J"})
+    assert refused("dp") == f"parent: {other}: {TEXT}"
+    text = "\x1b[2J"
+    assert told(save, tmp_path / "a", source=replace(SOURCE, **{key: text})) == f"`dataset`: its {key}: {TEXT}"
+    assert told(save, tmp_path / "a", parent=replace(PARENT, **{other: text})) == f"parent: {other}: {TEXT}"
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_card_may_be_edited(cwd, edit):
-    """Nothing but the card itself minds."""
+    """Nothing but the card itself minds; what is no file is no card."""
     path = cwd / "dp/README.md"
     text = path.read_text()
     assert card_is_as_written(cwd / "dp")
@@ -351,13 +282,17 @@ def test_a_card_may_be_edited(cwd, edit):
     path.write_text(text)
     edit("dp", card="ab" * 32)
     assert not card_is_as_written(cwd / "dp")
+    path.rename("elsewhere")
+    path.symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(ArtifactError):
+        card_is_as_written(cwd / "dp")
     path.unlink()
     assert load_ticket_set(cwd / "dp").name == "n"
 
 
-@pytest.mark.parametrize("stated", [None, 5, ["a"], "", "ab" * 31, "AB" * 32, "ab" * 32 + "\n", "٣" * 64], ids=ascii)
+@pytest.mark.parametrize("stated", [None, 5, "", "AB" * 32, "ab" * 32 + "\n", "٣" * 64], ids=ascii)
 def test_a_card_that_is_no_hash(cwd, edit, stated):
-    """A newer schema always states one; a field that does not fit is refused, and never passes for the card as written."""
+    """It never passes for the card as written."""
     edit("dp", card=stated)
     assert refused("dp") == "card is not a SHA-256"
     with pytest.raises(ArtifactError, match="card is not a SHA-256"):
@@ -365,22 +300,11 @@ def test_a_card_that_is_no_hash(cwd, edit, stated):
 
 
 def test_the_card_tells_where_the_set_comes_from(cwd):
-    text = (cwd / "dp/README.md").read_text()
+    text, free = ((cwd / name / "README.md").read_text() for name in ("dp", "free"))
     assert "provenance: **dp**" in text
     assert "- from: the set its parent (`cdcdcdcdcdcd`, round 2) by transfer to other records\n" in text
     assert "pruning from `digits[0:719]`" in text
-    free = (cwd / "free/README.md").read_text()
     assert "random pruning from no data" in free
     assert "- from:" not in free
     assert free.count("| not measured |") == 3
-    assert "there are no predictors to select by" in free
     assert "dpltm select" not in free
-
-
-@pytest.mark.parametrize("kind", ["link", "folder"])
-def test_a_card_that_is_no_file(cwd, kind):
-    path = cwd / "dp/README.md"
-    path.rename("elsewhere")
-    path.symlink_to(Path("elsewhere").absolute()) if kind == "link" else path.mkdir()
-    with pytest.raises(ArtifactError):
-        card_is_as_written(cwd / "dp")

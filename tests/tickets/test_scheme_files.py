@@ -6,7 +6,7 @@ import json
 import math
 import os
 import struct
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource, SecureSource
+from dpltm.noise import FastSource
 from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
 from set_events import SOURCE
 from told import told
@@ -34,7 +34,7 @@ S, M = Path("s"), Path("m")
 
 
 def of_images() -> Scheme:
-    """Behind scattering with statistics, by another protocol, labels of which are public."""
+    """Behind scattering with statistics, by another protocol, with public labels."""
     draw = torch.Generator().manual_seed(0)
     images = make_feature_map("scatter:1,2", (4, 5), (-1.0, 1.0))
     mean, deviation = torch.rand(2, images.feature_shape[-1], generator=draw)
@@ -44,14 +44,8 @@ def of_images() -> Scheme:
     return Scheme(images, torch.randn(images.features, generator=draw), deviation, answer)
 
 
-def messages() -> np.ndarray:
-    """Of nine random records."""
-    draw = np.random.default_rng(0)
-    x, y = draw.uniform(-1, 1, (9, 2, 3)), draw.integers(0, 4, 9)
-    return np.concatenate([rows for rows, _ in SCHEME.messages(x, y, FastSource(0))])
-
-
-ROWS = messages()
+X = np.random.default_rng(0).uniform(-1, 1, (9, 2, 3))
+ROWS = np.concatenate([rows for rows, _ in SCHEME.messages(X, np.arange(9) % 4, FastSource(0))])
 
 
 @pytest.fixture
@@ -63,18 +57,7 @@ def there(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-# --- schemes ---
-
-
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        SCHEME,
-        replace(SCHEME, answer=replace(ANSWER, protocol="moue-hs", alpha=3.0, epsilon=0.1, label_epsilon=None)),
-        of_images(),
-    ],
-    ids=["plain", "alpha", "statistics"],
-)
+@pytest.mark.parametrize("scheme", [SCHEME, of_images()], ids=["plain", "statistics"])
 def test_a_scheme_comes_back(tmp_path, scheme):
     save_scheme(tmp_path / "s", scheme)
     found = load_scheme(tmp_path / "s")
@@ -106,66 +89,53 @@ def test_what_a_scheme_says(raw):
     np.testing.assert_array_equal(stored["deviation"], SCHEME.deviation.numpy())
 
 
-def altered() -> list[tuple[tuple[str, ...], object]]:
-    """Keys of the description, and a value of each that is refused; ``...`` for none."""
-    wrong = {
-        "id": ["0" * 64, None],
-        "answer": [None, [], "bit-strings"],
-        "answer.values": [5, 6.0, "6", 10**12],
-        "answer.classes": [5, 0],
-        "answer.form": [[1, 2]],
-        "answer.form.whole": [2, -1],
-        "answer.form.fraction": [1, 1e9],
-        "answer.form.more": [1],
-        "answer.protocol": ["ue", "os", ["ue"]],
-        "answer.epsilon": [0.9, -9.0, "9", 10**400],
-        "answer.alpha": [7.0],
-        "answer.label_epsilon": [None, 1.0],
-        "answer.kind": ["nonsense", None],
-        "answer.more": [1],
-        "feature_map": [None, 7],
-        "feature_map.text": ["unit:2"],
-        "feature_map.bounds": [[0.0, 16.0]],
-        "format": ["dpltm-run"],
-        "schema": [2, 0, True],
-        "nominal": [0.1],  # who reads the file for what it certifies must not be told less
-        "certified": [0.1, "much"],
-        "more": [1],
-    }
-    needed = [
-        "format",
-        "schema",
-        "id",
-        "answer",
-        "feature_map",
-        *(f"answer.{key}" for key in (*asdict(ANSWER), "kind")),
-    ]
-    rows = [(key, value) for key, values in wrong.items() for value in values] + [(key, ...) for key in needed]
-    return [(tuple(key.split(".")), value) for key, value in rows]
+ALTERED = {
+    "id": [..., "0" * 64],
+    "answer": [..., None, "bit-strings"],
+    "answer.values": [..., 5, 6.0, 10**12],
+    "answer.classes": [..., 5, 0],
+    "answer.form": [..., [1, 2]],
+    "answer.form.whole": [2, -1],
+    "answer.form.fraction": [1, 1e9],
+    "answer.protocol": [..., "ue", "os", ["ue"]],
+    "answer.epsilon": [..., 0.9, -9.0, "9", 10**400],
+    "answer.alpha": [..., 7.0],
+    "answer.label_epsilon": [..., None, 1.0],
+    "answer.kind": [..., "nonsense"],
+    "answer.more": [1],
+    "feature_map": [..., None, 7],
+    "feature_map.text": ["unit:2"],
+    "feature_map.bounds": [[0.0, 16.0]],
+    "format": [..., "dpltm-run"],
+    "schema": [..., 2, True],
+    "nominal": [0.1],  # who reads the file for what it certifies must not be told less
+    "certified": [0.1, "much"],
+    "more": [1],
+}
+"""Keys of the description, and values of each that are refused; ``...`` for none."""
 
 
 @pytest.mark.usefixtures("there")
-@pytest.mark.parametrize(
-    ("keys", "value"), altered(), ids=lambda part: ".".join(part) if type(part) is tuple else None
-)
-def test_a_scheme_that_was_changed(keys, value):
-    body = json.loads((S / "scheme.json").read_text())
-    inner = body
-    for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = value
-    if value is ...:
-        del inner[keys[-1]]
-    (S / "scheme.json").write_text(json.dumps(body))
-    assert told(load_scheme, S).startswith("s/scheme.json: ")
+@pytest.mark.parametrize("key", ALTERED)
+def test_a_scheme_that_was_changed(key):
+    text = (S / "scheme.json").read_text()
+    for value in ALTERED[key]:
+        body = inner = json.loads(text)
+        *outer, last = key.split(".")
+        for name in outer:
+            inner = inner[name]
+        inner[last] = value
+        if value is ...:
+            del inner[last]
+        (S / "scheme.json").write_text(json.dumps(body))
+        assert told(load_scheme, S).startswith("s/scheme.json: ")
 
 
 def test_a_folder_that_is_no_scheme(there):
     (there / "empty").mkdir()
     for name in ("empty", "nothing", "m"):
-        assert told(load_scheme, Path(name)) == (
-            f"{name}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {name}"
-        )
+        why = "not a scheme (no scheme.json in it); make one with dpltm latent scheme --out"
+        assert told(load_scheme, Path(name)) == f"{name}: {why} {name}"
 
 
 @pytest.mark.usefixtures("there")
@@ -181,25 +151,16 @@ def test_statistics_that_were_changed(raw):
             assert message.startswith("s/scheme.json: ")
             if math.isfinite(value):
                 assert message == "s/scheme.json: the id does not match; it is damaged or was changed"
-    raw.write(path, {**stored, "mean": stored["deviation"], "deviation": stored["mean"]})
-    assert told(load_scheme, S).startswith("s/scheme.json: "), "means that are no deviations"
     raw.write(path, {**stored, "mean": stored["mean"][:5]})
     found = "tensor 'mean': found ((5,), 'float32'), expected ((6,), 'float32')"
     assert told(load_scheme, S) == f"s/statistics.safetensors: {found}"
-    path.unlink()
-    assert told(load_scheme, S) == "s/statistics.safetensors: cannot be read: No such file or directory"
-
-
-# --- messages ---
 
 
 @pytest.mark.usefixtures("there")
 def test_messages_come_back():
     found = open_messages(M, SCHEME)
     assert np.array_equal(found, ROWS)
-    assert found.dtype == np.uint8
-    with pytest.raises(ValueError, match="read-only"):
-        found[0, 0] = 1
+    assert (found.dtype, found.flags.writeable) == (np.uint8, False)
 
 
 def header_and_rows(data: bytes) -> tuple[dict, bytes]:
@@ -209,7 +170,7 @@ def header_and_rows(data: bytes) -> tuple[dict, bytes]:
     return json.loads(data[16 : 16 + length]), data[16 + length :]
 
 
-def file_of(header: object, rows: bytes) -> bytes:
+def file_of(header: dict | bytes, rows: bytes) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return b"DPLTMMSG" + struct.pack("<Q", len(text)) + text + rows
 
@@ -219,19 +180,24 @@ def test_what_a_file_of_messages_holds_byte_by_byte():
     header, rows = header_and_rows(M.read_bytes())
     width = 3 + 2  # 6 values of 4 bits, and a label
     stated = {"format": "dpltm-messages", "schema": 1, "scheme": SCHEME.id, "records": 9, "record_bytes": width}
-    assert header == stated
-    assert rows == ROWS.tobytes()
+    assert (header, rows) == (stated, ROWS.tobytes())
 
 
-def test_other_values_leave_a_file_of_the_same_size_and_header(tmp_path):
-    """Whatever they are, saturated or not: the number of records and what was agreed on decide."""
-    files = []
-    for number, x in enumerate((np.zeros((9, 2, 3)), np.random.default_rng(0).uniform(0, 255, (9, 2, 3)))):
-        blocks = list(SCHEME.messages(x, np.full(9, number), SecureSource()))
-        write_messages(tmp_path / f"f{number}", SCHEME, 9, [rows for rows, _ in blocks])
-        files.append((tmp_path / f"f{number}").read_bytes())
-    assert header_and_rows(files[0])[0] == header_and_rows(files[1])[0]
-    assert len(files[0]) == len(files[1])
+@pytest.mark.usefixtures("there")
+def test_messages_that_do_not_fit():
+    """Of another length than they say, with labels of no class, of another scheme of as many bytes."""
+    data = M.read_bytes()
+    for other in (data[:-1], data[:-45], data + b"\0", data + data[-5:]):
+        M.write_bytes(other)
+        why = f"{len(other)} bytes, where {len(data)} are expected; cut short, or damaged"
+        assert told(open_messages, M, SCHEME) == f"m: {why}"
+    M.write_bytes(data[:-2] + b"\xff\xff")
+    assert told(open_messages, M, SCHEME).endswith("; it is damaged")
+    other = replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))
+    assert told(open_messages, M, other) == (
+        f"m: encoded by another scheme ({SCHEME.id[:8]}) than this one ({other.id[:8]}); owners and server have to use"
+        " the same"
+    )
 
 
 def test_nothing_is_written_over(there):
@@ -243,24 +209,12 @@ def test_nothing_is_written_over(there):
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
 
-def test_messages_of_another_length_than_they_say(there):
-    data = M.read_bytes()
-    for other in (data[:-1], data[:-5], data[:-45], data + b"\0", data + data[-5:]):
-        M.write_bytes(other)
-        why = f"{len(other)} bytes, where {len(data)} are expected; cut short, or damaged"
-        assert told(open_messages, M, SCHEME) == f"m: {why}"
-    del there
-
-
-NO_FILES = [b"", b"DPLTM", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, b"{}" * 40]
-LONG_HEADERS = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**16 + 1, 2**63, 2**64 - 1)]
-
-
 @pytest.mark.usefixtures("there")
-@pytest.mark.parametrize("data", [*NO_FILES, *LONG_HEADERS])
-def test_files_that_are_none(data):
-    M.write_bytes(data)
-    assert told(open_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
+def test_files_that_are_none():
+    headers = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**16 + 1, 2**64 - 1)]
+    for data in (b"", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, *headers):
+        M.write_bytes(data)
+        assert told(open_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
 
 
 @pytest.mark.usefixtures("there")
@@ -269,12 +223,9 @@ def test_what_is_no_file():
     os.mkfifo("pipe")
     handle = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
     os.write(handle, M.read_bytes())
-    try:
-        assert told(open_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
-    finally:
-        os.close(handle)
-    for name, why in (("s", "Is a directory"), ("nothing", "No such file or directory")):
-        assert told(open_messages, Path(name), SCHEME) == f"{name}: cannot be read: {why}"
+    assert told(open_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
+    os.close(handle)
+    assert told(open_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
 
 
 DAMAGED, NO_MESSAGES = "its header is damaged", "not a document of format 'dpltm-messages'"
@@ -285,16 +236,16 @@ LENGTH = "{size} bytes, where {expected} are expected; cut short, or damaged"
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        *(({"records": value}, DAMAGED) for value in (0, -9, True, 9.0, "9", None)),
-        *(({key: 1}, DAMAGED) for key in ("more", "saturated")),
+        *(({"records": value}, DAMAGED) for value in (0, True, 9.0, None)),
+        ({"saturated": 1}, DAMAGED),
         ({"records": 8}, LENGTH),
         ({"records": 10**30}, LENGTH),
         *(({"record_bytes": value}, LENGTH) for value in (6, "5")),
-        *(({"format": value}, NO_MESSAGES) for value in ("dpltm-scheme", None)),
+        ({"format": "dpltm-scheme"}, NO_MESSAGES),
         ({"schema": 2}, "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
-        *(({"scheme": value}, "encoded by another scheme") for value in (None, [1, 2])),
-        *((text, DAMAGED) for text in (b"", b"{", b"\xff\xfe", b"[" * 60_000, b'{"format": ')),
-        *((text, NO_MESSAGES) for text in (b"[]", b"null", b"7", b'"dpltm-messages"')),
+        ({"scheme": [1, 2]}, "encoded by another scheme"),
+        *((text, DAMAGED) for text in (b"", b"\xff\xfe", b"[" * 60_000)),
+        (b"[]", NO_MESSAGES),
     ],
     ids=lambda part: str(part)[:20],
 )
@@ -307,33 +258,13 @@ def test_headers_that_were_changed(header, message):
     assert told(open_messages, M, SCHEME).startswith("m: " + message.format(size=len(data), expected=expected))
 
 
-@pytest.mark.usefixtures("there")
-def test_messages_of_another_scheme():
-    """Of as many bytes, so that nothing but the id tells."""
-    other = replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))
-    assert told(open_messages, M, other) == (
-        f"m: encoded by another scheme ({SCHEME.id[:8]}) than this one ({other.id[:8]}); owners and server have to use"
-        " the same"
-    )
-
-
-@pytest.mark.usefixtures("there")
-def test_messages_with_labels_of_no_class():
-    M.write_bytes(M.read_bytes()[:-2] + b"\xff\xff")
-    message = told(open_messages, M, SCHEME)
-    assert message.startswith("m: ")
-    assert message.endswith("; it is damaged")
-
-
-# --- what was learned ---
-
-
 def network() -> tuple[torch.nn.Module, Ticket]:
     """One on messages, half of whose weights are pruned."""
     model = build(ModelSpec("mlp:5", 24, 4), 3)
-    mask = Mask(
-        {name: torch.rand(value.shape) < (0.5 if value.ndim == 2 else 2) for name, value in model.named_parameters()}
-    )
+    shares = {
+        name: torch.rand(value.shape) < (0.5 if value.ndim == 2 else 2) for name, value in model.named_parameters()
+    }
+    mask = Mask(shares)
     mask.apply(model)
     return model, Ticket(1, mask, None, {name: value.detach() for name, value in model.named_parameters()})
 

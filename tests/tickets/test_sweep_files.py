@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from child_processes import PATIENCE
 from dpltm.errors import ArtifactError
 from dpltm.experiments.recipe import slug
 from dpltm.tickets.sweep_files import PARTS, SweepFolder
@@ -45,9 +43,6 @@ def link_refused(call: Callable[..., object], path: Path, *arguments: object) ->
     assert message == f"{path}: is a link, which is not followed; remove it, or choose another `out`"
 
 
-# links, pipes
-
-
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "folder"])
 def test_a_lock_that_is_no_file(folder: SweepFolder, other: Path, kind: str) -> None:
     """Nothing is written behind a link, and a pipe is not waited for. Found before anything starts, too."""
@@ -64,28 +59,14 @@ def test_a_lock_that_is_no_file(folder: SweepFolder, other: Path, kind: str) -> 
 
 
 def test_a_lock_is_one_process_alone(folder: SweepFolder) -> None:
+    """Another one goes on without it, or waits."""
     with folder.lock("m") as first, folder.lock("m") as second:
         assert (first, second) == (True, False)
-    with folder.lock("m") as third:
-        assert third
-
-
-def test_a_lock_can_be_waited_for(folder: SweepFolder) -> None:
-    asked = threading.Event()
-    order: list[str] = []
-
-    def other() -> None:
-        asked.set()
-        with folder.lock("m", wait=True) as mine:
-            order.append(f"second: {mine}")
-
-    thread = threading.Thread(target=other)
-    with folder.lock("m"):
-        thread.start()
-        assert asked.wait(PATIENCE)
-        order.append("first")
-    thread.join(PATIENCE)
-    assert order == ["first", "second: True"]
+    with ThreadPoolExecutor() as pool:
+        with folder.lock("m"):
+            waiting = pool.submit(lambda: folder.lock("m", wait=True).__enter__())
+            assert not waiting.done()
+        assert waiting.result()
 
 
 def test_ledgers_of_trials_and_of_ticket_sets_are_all_counted(folder: SweepFolder) -> None:
@@ -145,9 +126,6 @@ def test_text_is_not_written_through_a_name_that_can_be_guessed(folder: SweepFol
     assert sorted(folder.root.iterdir()) == before
 
 
-# results
-
-
 def put(folder: SweepFolder, **changes: Any) -> Path:
     folder.trial(LABEL).mkdir(exist_ok=True)
     folder.finish(LABEL, {**BODY, **changes})
@@ -158,11 +136,14 @@ def certified(epsilon: object) -> dict[str, Any]:
     return {"privacy": {"certified": {"epsilon": epsilon}}}
 
 
-@pytest.mark.parametrize("epsilon", [0, 1.5, "inf"])
-def test_a_result(folder: SweepFolder, epsilon: object) -> None:
-    assert folder.result(LABEL) is None
-    put(folder, train=certified(epsilon))
-    found = folder.result(LABEL)
+@pytest.mark.parametrize("epsilon", [0, "inf"])
+@pytest.mark.parametrize("name", ["Größe 5 % (2.5)", "...", "-.a.-", "a" * 100, "x-s1-", "5e-4 / 0.1"])
+def test_results_of_arms_of_any_name(folder: SweepFolder, name: str, epsilon: object) -> None:
+    label = f"{slug(name)}-s3-01234567"
+    assert folder.result(label) is None
+    folder.begin(label)
+    folder.finish(label, {**BODY, "arm": name, "train": certified(epsilon)})
+    found = folder.result(label)
     assert found is not None
     assert found["train"] == certified(epsilon)
 
@@ -170,25 +151,21 @@ def test_a_result(folder: SweepFolder, epsilon: object) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("train", value) for value in (None, [], {}, {"privacy": None}, {"privacy": {}})),
-        *(("train", certified(value)) for value in (None, "nan", "1", True, -1, [])),
-        *(("seed", value) for value in (4, "3", None, True)),
+        *(("train", value) for value in (None, [], {}, {"privacy": {}})),
+        *(("train", certified(value)) for value in (None, "nan", "1", True, -1)),
+        *(("seed", value) for value in (4, "3", True)),
         *(("digest", value) for value in ("f" * 64, None, "01234567")),
-        *(("arm", value) for value in ("another", None, 1)),
+        *(("arm", value) for value in ("another", None)),
+        *(("text", text) for text in ("", "[]", '{"format": "dpltm-sweep-result", "schema": 1}')),
     ],
 )
-def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: object) -> None:
-    path = put(folder, **{key: value})
+def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> None:
+    path = put(folder, **({} if key == "text" else {key: value}))
+    if key == "text":
+        path.write_text(value)
     message = told(folder.result, LABEL)
     assert message.startswith(f"{path}: ")
     assert message.endswith("; remove it, and the member is run again")
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"format": "dpltm-sweep-result", "schema": 1}'])
-def test_a_result_that_was_cut_off(folder: SweepFolder, text: str) -> None:
-    path = put(folder)
-    path.write_text(text)
-    assert told(folder.result, LABEL).endswith("; remove it, and the member is run again")
 
 
 def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:
@@ -198,19 +175,8 @@ def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> No
     path = folder.root / "times" / f"{LABEL}.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert not folder.trial(LABEL).exists()
-    body = json.loads(path.read_text())
-    for value in (None, "1", True, -1, 10**400):
-        for key in ("work_seconds", "threads"):
-            path.write_text(json.dumps({**body, key: value}))
-            assert folder.work(LABEL) is None
-
-
-@pytest.mark.parametrize("name", ["a", "Größe 5 % (2.5)", "...", "%", "-.a.-", "a" * 100, "x-s1-", "5e-4 / 0.1"])
-def test_results_of_arms_of_any_name(folder: SweepFolder, name: str) -> None:
-    label = f"{slug(name)}-s3-01234567"
-    folder.begin(label)
-    folder.finish(label, {**BODY, "arm": name})
-    assert folder.result(label) is not None
+    path.write_text(path.read_text().replace("1.5", "-1"))
+    assert folder.work(LABEL) is None
 
 
 def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dpltm.tickets.files import MAX_JSON
 from dpltm.tickets.tensors import read_header, read_masks, read_tensors, write_tensors
 from told import told
 
@@ -57,22 +56,6 @@ def test_a_file_may_be_as_large_as_its_tensors_their_header_and_the_metadata_ask
     )
 
 
-def test_metadata_has_no_room_of_its_own_unless_asked_for(tmp_path):
-    save_file(VALUES, tmp_path / "a", metadata={"notes": "x" * ROOM})
-    assert "bytes, where" in told(read_tensors, tmp_path / "a", SHAPES, "float32")
-    assert same(read_tensors(tmp_path / "a", SHAPES, "float32", ROOM))
-
-
-def test_no_tensors_at_all(tmp_path):
-    write_tensors(tmp_path / "a", {})
-    assert read_tensors(tmp_path / "a", {}, "float32") == {}
-    path = tmp_path / "b"
-    path.write_bytes(b" " * 513)
-    assert told(read_tensors, path, {}, "float32").startswith(f"{path}: 513 bytes, where 0 to 512 are expected")
-    path.write_bytes((3).to_bytes(8, "little") + b"{}")
-    assert told(read_header, path, 0) == f"{path}: not a valid safetensors file"  # longer than what there is
-
-
 def test_a_header_as_it_was_written(tmp_path):
     path = file_of(tmp_path / "a", {"__metadata__": {"key": "ü"}, **described()}, 700)
     assert read_header(path, BODY) == {
@@ -80,23 +63,13 @@ def test_a_header_as_it_was_written(tmp_path):
         "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
         "b": {"dtype": "F32", "shape": [5], "data_offsets": [24, 44]},
     }
-    write_tensors(tmp_path / "b", VALUES)
-    assert set(read_header(tmp_path / "b", BODY)) == {"a", "b"}
-
-
-@pytest.mark.parametrize("size", [0, 7, BODY + MAX_JSON + 1])
-def test_a_file_too_short_for_a_header_or_too_large_for_its_tensors(tmp_path, size):
-    path = tmp_path / "a"
-    with path.open("wb") as stream:
-        stream.truncate(size)
-    assert told(read_header, path, BODY).startswith(f"{path}: {size} bytes, where 8 to {BODY + MAX_JSON} ")
 
 
 MALFORMED = [
     *((header, None) for header in (b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000)),
     *((described(), size) for size in (3, 2000, 2**31, 2**63, 2**64 - 1)),
 ]
-METADATA = [None, [], "text", {"a": 1}, {"a": None}, {"a": {}}, {"a": "x", "b": ["y"]}]
+METADATA = [None, [], "text", {"a": 1}, {"a": "x", "b": ["y"]}]
 PLACES = [{"b": [20, 40]}, {"b": [28, 44]}, {"a": [24, 0]}, {"b": [24, 2**64]}, {"a": [-24, 0]}, {"b": [0, 20]}]
 
 
@@ -119,12 +92,9 @@ def test_tensors_that_cannot_be_read(tmp_path, header, stated):
     ("changes", "wrong"),
     [
         ({"a": VALUES["a"].T}, "'a': found ((3, 2), 'float32'), expected ((2, 3), 'float32')"),
-        ({"a": VALUES["a"].reshape(-1)}, "'a': found ((6,), 'float32'), expected ((2, 3), 'float32')"),
-        ({"b": VALUES["b"].astype("f8")}, "'b': found ((5,), 'float64'), expected ((5,), 'float32')"),
         ({"b": VALUES["b"].view("i4")}, "'b': found ((5,), 'int32'), expected ((5,), 'float32')"),
         ({"b": None, "B": VALUES["b"]}, "'B': found ((5,), 'float32'), expected none"),
         ({"b": None, "c": VALUES["b"]}, "'b': found none, expected ((5,), 'float32')"),
-        ({"c": VALUES["b"]}, "'c': found ((5,), 'float32'), expected none"),
     ],
 )
 def test_other_tensors_than_those_asked_for(tmp_path, changes, wrong):
@@ -135,17 +105,8 @@ def test_other_tensors_than_those_asked_for(tmp_path, changes, wrong):
 
 def test_a_mask_has_one_form(tmp_path):
     """Padding bits are zero: ten bits in two bytes, six of them padding."""
-    for padding in (0, 1):
-        write_tensors(tmp_path / "m", {"1/b": np.array([255, 192 | padding], dtype=np.uint8)})
-        if padding:
-            message = told(read_masks, tmp_path / "m", ["1"], {"b": (10,)})
-            assert message == f"{tmp_path / 'm'}: mask '1/b': padding bits are set"
-        else:
-            assert read_masks(tmp_path / "m", ["1"], {"b": (10,)})["1"].live == 10
-
-
-def test_links_are_not_followed(tmp_path):
-    write_tensors(tmp_path / "a", VALUES)
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    for read in (lambda path: read_header(path, BODY), lambda path: read_tensors(path, SHAPES, "float32")):
-        assert told(read, tmp_path / "b") == f"{tmp_path / 'b'}: is a link, which is not followed"
+    path, shapes = tmp_path / "m", {"b": (10,)}
+    write_tensors(path, {"1/b": np.array([255, 192], dtype=np.uint8)})
+    assert read_masks(path, ["1"], shapes)["1"].live == 10
+    write_tensors(path, {"1/b": np.array([255, 193], dtype=np.uint8)})
+    assert told(read_masks, path, ["1"], shapes) == f"{path}: mask '1/b': padding bits are set"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ import pytest
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe
+from dpltm.experiments.recipe import Recipe, Trial
 from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, dask_cluster
+from dpltm.tickets.workbench.engines import Processes, dask_cluster
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -45,16 +43,17 @@ def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("y", tickets="a", round=1) + arm("z"))
-    folder = made(recipe, tmp_path / "s")
-    order = calls(folder.root)
+    order = calls(made(recipe, tmp_path / "s").root)
     assert len(order) == len(set(order)) == len(tasks(recipe.trials)) == 10
+
+    def place(name: str | None, trial: Trial) -> int:
+        return next(place for place, made in enumerate(order) if made.startswith(f"{name}-s{trial.seed}"))
+
     for trial in recipe.trials:
         if trial.arm.tickets is not None:
-            (own,) = (name for name in order if name.startswith(f"{trial.arm.tickets}-s{trial.seed}"))
-            assert order.index(own) < order.index(trial.label)
+            assert place(trial.arm.tickets, trial) < order.index(trial.label)
         if trial.arm.tickets == "b":
-            (source,) = (name for name in order if name.startswith(f"a-s{trial.seed}"))
-            assert order.index(source) < order.index(own)
+            assert place("a", trial) < place("b", trial)
 
 
 def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:
@@ -78,9 +77,7 @@ def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypat
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
     folder = made(recipe, tmp_path / "s")
     assert finished(recipe, folder) == {"z"}
-    why = failures(recipe, folder)["x"]
-    assert why is not None
-    assert "--rounds: are too many" in why
+    assert "--rounds: are too many" in str(failures(recipe, folder)["x"])
 
 
 def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
@@ -115,9 +112,6 @@ def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
     assert attempts.count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
 
 
-# a Dask cluster of two workers
-
-
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
@@ -127,29 +121,19 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def test_on_a_cluster(tmp_path: Path, scheduler: str) -> None:
-    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1) + arm("refused", lr=FAILS))
-    with dask_cluster(scheduler) as cluster:
-        folder = made(recipe, tmp_path / "s", cluster)
-    assert finished(recipe, folder) == {"one", "two", "three", "x"}
-    assert failures(recipe, folder) == {"refused": "--lr: is not what it must be"}
-    order = calls(folder.root)
-    assert sorted(order) == sorted(set(order))
-
-
 def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: str) -> None:
     """The two workers of the cluster are two processes, each with a sweep of its own."""
     recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
     with dask_cluster(scheduler) as cluster:
         cluster.client.wait_for_workers(2)
         workers = list(cluster.client.scheduler_info()["workers"])
-        for future in [
-            cluster.client.submit(made, recipe, tmp_path / "s", workers=[one], pure=False) for one in workers
-        ]:
+        given = (made, recipe, tmp_path / "s")
+        for future in [cluster.client.submit(*given, workers=[one], pure=False) for one in workers]:
             future.result()
     order = calls(tmp_path / "s")
     assert sorted(order) == sorted(set(order))
     assert len(order) == 24 + 12
+    assert finished(recipe, SweepFolder(tmp_path / "s", recipe.title, "later")) == {"one", "two", "three", "x"}
 
 
 def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
@@ -169,29 +153,3 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 0.1)
     with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
         pass
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_threads_of_joblib_are_quiet_when_interrupted(monkeypatch: pytest.MonkeyPatch, interrupted: bool) -> None:
-    """Ctrl-C ends with one line, whatever joblib's manager thread was doing; failures of other threads are still said."""
-    heard: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(str(failure.exc_value)))
-
-    class Manager(threading.Thread):
-        __module__ = "joblib.externals.loky.process_executor"
-
-    def fail(kind: type[threading.Thread], why: str) -> None:
-        def run() -> None:
-            raise OSError(why)
-
-        thread = kind(target=run)
-        thread.start()
-        thread.join()
-
-    with contextlib.suppress(KeyboardInterrupt), _quiet_when_interrupted():
-        fail(Manager, "closed")
-        fail(threading.Thread, "other")
-        if interrupted:
-            raise KeyboardInterrupt
-    fail(Manager, "later")
-    assert heard == (["other"] if interrupted else ["other", "later"])
