@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe, Trial
 from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import Processes, dask_cluster
+from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, dask_cluster
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -153,3 +155,24 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 0.1)
     with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
         pass
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_joblib_says_nothing_of_its_threads_when_interrupted(
+    monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(str(failure.exc_value)))
+
+    def fail(module: str, why: str) -> None:
+        thread = type("Manager", (threading.Thread,), {"__module__": module, "run": lambda _: int(why)})()
+        thread.start()
+        thread.join()
+
+    with contextlib.suppress(KeyboardInterrupt), _quiet_when_interrupted():
+        fail("joblib.externals.loky", "closed")
+        fail("elsewhere", "other")
+        if interrupted:
+            raise KeyboardInterrupt
+    fail("joblib.externals.loky", "later")
+    assert ["other" in heard[0], len(heard)] == [True, 1 if interrupted else 2]
