@@ -38,13 +38,6 @@ def without(model: nn.Module, *places: tuple[str, object]) -> Mask:
     return Mask(keep)
 
 
-def random_weights(model: nn.Module, seed: int) -> nn.Module:
-    generator = torch.Generator().manual_seed(seed)
-    for value in model.parameters():
-        value.data.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64))
-    return model.double()
-
-
 def small(kind: str) -> tuple[nn.Module, Tensor]:
     match kind:
         case "mlp":
@@ -73,7 +66,7 @@ EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 def test_outputs_and_gradients_are_those_of_the_masked_network(kind, density, seed, some_biases):
     torch.manual_seed(seed)
     model, x = small(kind)
-    model, x = random_weights(model, seed), x.double()
+    model, x = trained_like(model, seed).double(), x.double()
     mask = random_mask(model, density, seed, 0.5 if some_biases else 2.0)
     before = copy.deepcopy(model.state_dict())
     found = compact(model, mask, x)

@@ -18,6 +18,7 @@ from torch.nn import functional
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.describe import describe
 from dpltm.privacy.events import UNKNOWN_RECORDS, BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent
@@ -41,12 +42,7 @@ def toy_data() -> tuple[Tensor, Tensor]:
 
 
 def toy_model() -> nn.Sequential:
-    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.copy_(torch.randn(value.shape, generator=generator) / 2)
-    return model
+    return build(ModelSpec("mlp-tanh:8", 5, 3), 0)
 
 
 def half_of(model: nn.Module) -> Mask:

@@ -244,13 +244,6 @@ def test_certified_epsilon_of_the_paper_rule(nu, densities, expected):
     assert plan.certified_epsilon == pytest.approx(expected, rel=1e-12)
 
 
-def test_below_nu_2_the_paper_rule_truly_costs_more():
-    """The correction is needed: here the draw breaks eps1 by brute force."""
-    plan = SelectionPlan(0.5, (0.9, 0.05, 0.04), 4, nu=1.2, rule="paper")
-    corners = list(itertools.product((0, 4), repeat=3))
-    assert 2 * plan.eps1 < worst_ratio(plan, list(itertools.product(corners, repeat=2))) <= plan.certified_epsilon
-
-
 def test_only_monotone_scores_drop_the_factor_2():
     def exponent(score, adjacency):
         return SelectionPlan(1.0, (0.5,), 100, score=score, adjacency=adjacency, nu=4.0).exponent

@@ -43,9 +43,6 @@ CASES = {
     "projection, both": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 7), frozenset({"fc1", "fc2"})),
     "cnn, to colour": Case(GREY, COLOUR, frozenset({"conv2", "fc2"}), frozenset({"conv1"})),
     "cnn, to grey": Case(COLOUR, GREY, frozenset({"conv2", "fc2"})),
-    "cnn, 1 to 4 channels": Case(
-        GREY, ModelSpec("cnn:28x28x4", 3136, 10), frozenset({"conv2", "fc1", "fc2"}), frozenset({"conv1"})
-    ),
     "cnn, size": Case(GREY, ModelSpec("cnn:32x32x1", 1024, 10), frozenset({"conv1", "conv2", "fc2"})),
     "narrow cnn, to colour": Case(
         ModelSpec("cnn:28x28x1:7,20,15", 784, 10),
