@@ -25,10 +25,8 @@ REDUCTIONS = (
 )
 OPERATORS = [
     getattr(getattr(torch.backends, backend), name)
-    for backend, name in (
-        *(("cuda", "matmul"), ("cudnn", "conv"), ("cudnn", "rnn")),
-        *(("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
-    )
+    for backend, names in (("cuda", ("matmul",)), ("cudnn", ("conv", "rnn")), ("mkldnn", ("matmul", "conv", "rnn")))
+    for name in names
     if hasattr(getattr(torch.backends, backend), name) and hasattr(torch.backends.cudnn, "conv")
 ]
 

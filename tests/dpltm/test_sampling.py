@@ -95,8 +95,7 @@ def test_bad_rate(rate):
 # Rows by index
 
 STORED = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
-TOKENS = ("int32", "int64")
-"""Whole numbers of these widths are tokens for an embedding, not features."""
+TOKENS = ("int32", "int64")  # for an embedding; whole numbers of other widths are features
 
 
 def stored(dtype: str, records: int = 6, features: int = 2) -> np.ndarray:

@@ -170,27 +170,15 @@ def worst_ratio(plan, pairs):
     return max((logs[one] - logs[two]).max() for one, two in pairs)
 
 
-class Doubled(SelectionPlan):
-    """The bug that the inequality must catch: twice the exponent, as if scores moved half as far."""
-
-    @property
-    def exponent(self):
-        return 2 * super().exponent
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("name", PLANS)
 def test_every_neighbour_within_eps1(name, adjacency, mechanism):
     """The definition of pure DP on exact probabilities; monotone additive scores without the factor 2 included."""
     for eps1 in (0.1, 1.0, 8.0):
-        arguments = (eps1, THREE, 3)
-        options = {"adjacency": adjacency, "mechanism": mechanism, **PLANS[name]}
-        assert worst_ratio(SelectionPlan(*arguments, **options), NEIGHBOURS[adjacency]) <= eps1 * (1 + 1e-9)
-    if (
-        name != "product, all slopes positive" or adjacency == "replace-one"
-    ):  # that one is monotone: a factor 2 is free
-        assert worst_ratio(Doubled(*arguments, **options), NEIGHBOURS[adjacency]) > eps1
+        plan = SelectionPlan(eps1, THREE, 3, adjacency=adjacency, mechanism=mechanism, **PLANS[name])
+        worst = worst_ratio(plan, NEIGHBOURS[adjacency])
+        assert eps1 / 4 < worst <= eps1 * (1 + 1e-9)
 
 
 @settings(max_examples=60)

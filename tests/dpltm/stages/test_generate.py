@@ -250,14 +250,6 @@ def test_a_batch_is_measured_against_the_records_that_there_are():
     assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
 
 
-def test_second_moments_of_too_many_features():
-    wide, way = records(0, 40, 8_193), options_of("dp-synthetic", epsilon=1.0, model="mlp:2", rounds=1)
-    assert refused(plan, wide, way, Ledger(), QUIET) == (
-        "`criterion`: dp-synthetic takes at most 8192 features, since it releases their number squared; mine has 8193: use"
-        " dp-train"
-    )
-
-
 def test_records_are_not_both_spent_on_and_declared_public():
     spend, declare = options_of("dp-train", epsilon=1.0), options_of("magnitude", provenance="public")
     for first, second, message in (

@@ -230,20 +230,16 @@ def test_what_the_ledger_holds_already(scheme: Scheme, registry: RecordRegistry)
         assert len(ledger.events) == 1
 
 
-OTHERS: dict[str, Dataset] = {
-    "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)": digits(
-        900, 1797, bounds=(0.0, 16.0)
-    ),
-    "`classes`: classes of mine are 11, and the scheme was made for 10": digits(900, 1797, classes=11),
-}
+def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger) -> None:
+    for facts, message in (
+        (
+            {"bounds": (0.0, 16.0)},
+            "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)",
+        ),
+        ({"classes": 11}, "`classes`: classes of mine are 11, and the scheme was made for 10"),
+    ):
+        assert refused(plan_encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
 
 
-@pytest.mark.parametrize("message", OTHERS)
-def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger, message: str) -> None:
-    assert refused(plan_encoding, scheme, OTHERS[message], EncodeOptions(), ledger) == message
-
-
-@pytest.mark.parametrize("delta", [0.0, 0.1])
-def test_deltas_that_promise_nothing(scheme: Scheme, ledger: Ledger, delta: float) -> None:
-    with pytest.raises(InputError, match=r"^`delta`: "):
-        plan_encoding(scheme, PRIVATE, EncodeOptions(delta=delta), ledger)
+def test_a_delta_that_promises_nothing(scheme: Scheme, ledger: Ledger) -> None:
+    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(delta=0.1), ledger).startswith("`delta`: ")

@@ -125,15 +125,6 @@ def test_records_of_another_shape():
         assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
 
 
-def test_copies_for_another_network():
-    x = np.zeros((60, 14, 14), np.uint8)
-    images = from_arrays(x, np.arange(60) % CLASSES, name="images")
-    cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
-    assert refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip") == (
-        "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
-    )
-
-
 # --- what is entered, and on whose records ---
 
 

@@ -168,29 +168,16 @@ def test_rounds_of_a_set(trained, rounds, expected):
             torch.testing.assert_close(value, made.theta0[name] * ticket.mask[name], rtol=0, atol=1e-6)
 
 
-def test_it_finds_what_trains():
-    """A step size of next to nothing leaves a network at chance; a usual one does not."""
-    best, worst = search("mlp:16", records(1, count=700, test=300), lr="1e-6,1", epochs="20", epsilon=100.0).trials
-    assert (best.lr, worst.lr) == (1, 1e-6)
-    assert best.accuracy > 0.6 > 0.5 > worst.accuracy
-
-
 def test_without_a_test_split_a_fifth_of_the_records_is_held_out(monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (53, 6), dtype=np.uint8), rng.integers(0, 3, 53)
     seen = {}
 
-    def train(model, mask, records, config, **_):
-        del model, mask, config
-        seen["train"] = records.take(np.arange(len(records)))
-
-    def accuracy(model, *test):
-        del model
-        seen["test"] = test
-        return 0.5
+    def train(*given, **_):
+        seen["train"] = given[2].take(np.arange(len(given[2])))
 
     monkeypatch.setattr(stage, "train", train)
-    monkeypatch.setattr(stage, "accuracy", accuracy)
+    monkeypatch.setattr(stage, "accuracy", lambda _, *test: (seen.update(test=test), 0.5)[1])
     assert search("mlp", from_arrays(x, y, classes=3)).best.accuracy == 0.5
     # which fifth is drawn; no record is on both sides, and none is missing
     parts = {name: (found_x.numpy(), found_y.numpy()) for name, (found_x, found_y) in seen.items()}
@@ -228,8 +215,6 @@ def test_nothing_is_spent(scores):
         ({"delta": 1.0}, "`delta`: 1 is not between 1e-15 and 1"),
         ({"delta": 0.002}, "`delta`: 0.002 is not below 1/n for 700 records; take a smaller one"),
         ({"for_records": 0}, "`for_records`: 0 is not a positive whole number"),
-        ({"repeats": 0}, "`repeats`: 0 is not a positive whole number"),
-        ({"seed": -1}, "`seed`: -1 is not between 0 and 2^62 - 1"),
         ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
         ({"clip_norm": "1,1e9"}, "`clip_norm`: 1000000000.0 is not a number between 1e-06 and 1e+06"),
         ({"epochs": "-2"}, "`epochs`: -2 is not a positive number"),
