@@ -63,6 +63,7 @@ def test_a_mask_cannot_be_changed():
     mask["w"][0, 1] = False
     assert mask.live == 6
     assert list(mask) == ["w"]
+    assert refused(Mask, {"w": tensor.to(torch.uint8)}) == "mask w: dtype is torch.uint8, expected torch.bool"
 
 
 def test_apply_zeroes_pruned_values_whatever_they_were_and_no_other():

@@ -136,24 +136,6 @@ def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
     assert y.tolist() == [1, -3]
 
 
-def test_a_memory_mapped_file_is_asked_for_the_rows_alone(tmp_path):
-    """Counted at the array itself: it is only ever indexed, once a batch, with the rows of that batch."""
-    asked = []
-
-    class Watched(np.memmap):
-        def __getitem__(self, key):
-            if self.ndim == 2:
-                asked.append(np.asarray(key).tolist())
-            return super().__getitem__(key)
-
-    np.arange(60, dtype=np.uint8).tofile(tmp_path / "x")
-    records = Records(Watched(tmp_path / "x", dtype=np.uint8, mode="r", shape=(20, 3)), np.arange(20))
-    assert asked == []
-    found = [batch.x.tolist() for batch in records.batches(np.array([1, 7, 19]), 2)]
-    assert asked == [[1, 7], [19]]
-    assert found == [[[3, 4, 5], [21, 22, 23]], [[57, 58, 59]]]
-
-
 @given(st.integers(0, 30), st.integers(1, 12), st.booleans(), st.integers(0, 2**32))
 @example(0, 5, True, 0)
 @example(12, 4, True, 0)

@@ -285,16 +285,6 @@ def test_an_empty_sample_adds_noise_and_runs_nothing():
     assert (noise[live] != 0).all()
 
 
-def test_without_a_physical_batch_it_is_what_fits():
-    model = build(ModelSpec("cnn:28x28x1", 784, 10), 0)
-    seen = rows_seen(model)
-    engine = one_step(model, (torch.zeros(1000, 784), torch.zeros(1000, dtype=torch.long)), filter=Clip(1.0))
-    seen.clear()
-    engine.backward()
-    assert 100 < engine.gradients.comfortable_batch < 1000
-    assert seen == [500, 500], "two, of one size"
-
-
 # bfloat16
 
 

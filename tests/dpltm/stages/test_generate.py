@@ -250,6 +250,15 @@ def test_a_batch_is_measured_against_the_records_that_there_are():
     assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
 
 
+def test_what_dp_criteria_cannot_do():
+    """200 records in batches of 50 are 60 steps in 15 epochs, whatever other criteria take by default."""
+    way = options_of("dp-synthetic", epsilon=1.0)
+    message = refused(plan, records(0, 40, 8_193), way, Ledger(), QUIET)
+    assert message.startswith("`criterion`: dp-synthetic takes at most 8192 features")
+    late = GenerateOptions(criterion="dp-train", epsilon=1.0, rewind=60, **BARE)
+    assert refused(plan, PRIVATE, late, Ledger(), QUIET).startswith("`rewind`: 60 is not a step from 0 to 59")
+
+
 def test_records_are_not_both_spent_on_and_declared_public():
     spend, declare = options_of("dp-train", epsilon=1.0), options_of("magnitude", provenance="public")
     for first, second, message in (

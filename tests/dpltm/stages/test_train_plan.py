@@ -107,6 +107,7 @@ def test_options(options, message, ledger):
 def test_a_start_that_says_too_little_or_too_much(ledger):
     tickets, dataset = ticket_set(ledger.registry), records(0)
     for target, options, message in (
+        (tickets, {}, "`round` is missing: say which ticket of the set"),
         (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
         (Winner(1, ()), {}, "`ticket`: a winner without its ticket set"),
@@ -123,6 +124,10 @@ def test_records_of_another_shape():
     ):
         others = from_arrays(np.zeros((60, width), np.uint8), np.arange(60) % classes, name="these")
         assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
+    images = from_arrays(np.zeros((60, 14, 14), np.uint8), np.arange(60) % CLASSES, name="images")
+    cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
+    message = refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip")
+    assert message == "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
 
 
 # --- what is entered, and on whose records ---
@@ -212,6 +217,7 @@ def test_a_draw_on_other_records_is_entered_on_them(ledger):
     assert [event.dataset for event in plan.lineage] == [theirs]
     assert theirs in plan.sources
     assert planned_report(plan).certified.epsilon == total_epsilon([plan.event], 1e-5)
+    assert "the winner was drawn on other records, records2, and depends on them" in planned_report(plan).notes
 
 
 def test_a_round_taken_by_hand_brings_the_draws_of_the_ledger_of_its_set(ledger):

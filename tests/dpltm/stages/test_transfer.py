@@ -70,6 +70,7 @@ def test_what_the_tickets_depend_on_goes_along() -> None:
     assert (after.label, after.path, after.name) == ("mine", None, "mine")
     assert after.ledger is SET.ledger, "what is spent on either is added up"
     assert [row.layer for row in made.layers] == ["fc1", "fc2"]
+    assert made.notes[-1].startswith("the tickets depend on digits, where their cost is entered")
 
 
 def test_one_round_depends_on_the_draws_that_released_it() -> None:

@@ -240,6 +240,8 @@ def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
     assert refusal("tickets", records(3), rounds="1,x") == "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
     with pytest.raises(ArtifactError, match=r"^tickets@7: no such round; it has rounds 0 to 2$"):
         plan("tickets", records(3), rounds="1,7")
+    thin = from_arrays(np.zeros((40, 7), np.uint8), np.arange(40) % 3, name="thin")
+    assert refusal("tickets", thin).startswith("tickets: its network takes 6 features, but thin has 7")
     four = from_arrays(np.zeros((4, 3), np.uint8), np.array([0, 1, 0, 1]), name="four")
     message = "`dataset`: four has no test split and 4 records, too few to hold some out"
     assert refused(search, "mlp", four).startswith(message)
