@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -39,21 +38,6 @@ def without(model: nn.Module, *places: tuple[str, object]) -> Mask:
     return Mask(keep)
 
 
-def check_folded(model: nn.Module, mask: Mask, x: Tensor) -> nn.Module:
-    """The network with its constants folded, which gives what the masked one does."""
-    compacted = compact(model, mask, x[:1], fold=True)
-    mask.apply(model)
-    torch.testing.assert_close(compacted.model(x), model(x), rtol=1e-6, atol=1e-6)
-    return compacted
-
-
-def random_weights(model: nn.Module, seed: int) -> nn.Module:
-    generator = torch.Generator().manual_seed(seed)
-    for value in model.parameters():
-        value.data.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64))
-    return model.double()
-
-
 def small(kind: str) -> tuple[nn.Module, Tensor]:
     match kind:
         case "mlp":
@@ -82,7 +66,7 @@ EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 def test_outputs_and_gradients_are_those_of_the_masked_network(kind, density, seed, some_biases):
     torch.manual_seed(seed)
     model, x = small(kind)
-    model, x = random_weights(model, seed), x.double()
+    model, x = trained_like(model, seed).double(), x.double()
     mask = random_mask(model, density, seed, 0.5 if some_biases else 2.0)
     before = copy.deepcopy(model.state_dict())
     found = compact(model, mask, x)
@@ -133,11 +117,10 @@ def test_something_is_left_where_everything_is_pruned_and_what_is_frozen_stays_s
 NORMS = [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4), nn.InstanceNorm1d(4), nn.BatchNorm1d(4)]
 
 
-@pytest.mark.parametrize("fold", [False, True])
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: type(norm).__name__)
-def test_normalisation_layers_are_refused(norm, fold):
+def test_normalisation_layers_are_refused(norm):
     model = nn.Sequential(nn.Linear(3, 4), norm, nn.Linear(4, 2))
-    assert refused(compact, model, Mask.dense(model), torch.zeros(2, 3), fold=fold) == (
+    assert refused(compact, model, Mask.dense(model), torch.zeros(2, 3)) == (
         "model: 1 is a normalisation layer; with units removed its statistics would change, so it cannot be compacted"
     )
 
@@ -149,14 +132,7 @@ def test_a_mask_of_another_network_is_refused():
 
 
 @pytest.mark.parametrize(
-    "between",
-    [
-        lambda z: z.softmax(1),
-        lambda z: z - z.mean(1, keepdim=True),
-        lambda z: nn.functional.layer_norm(z, z.shape[1:]),
-        lambda z: z / z.shape[1] ** 0.5,
-    ],
-    ids=["softmax", "mean", "layer_norm", "width"],
+    "between", [lambda z: z.softmax(1), lambda z: z / z.shape[1] ** 0.5], ids=["softmax", "width"]
 )
 def test_what_looks_at_all_units_at_once_is_refused(between):
     model = Applied(lambda self, x: self.second(between(self.first(x))), first=nn.Linear(3, 8), second=nn.Linear(8, 2))
@@ -164,13 +140,11 @@ def test_what_looks_at_all_units_at_once_is_refused(between):
         compact(model, without(model, ("second.weight", (slice(None), slice(3)))), torch.zeros(2, 3))
 
 
-def test_what_cannot_be_traced_is_refused():
-    model = Applied(
-        lambda self, x: self.b(self.a(x).relu()), a=nn.Linear(4, 4, bias=False), b=nn.Linear(4, 4, bias=False)
-    )
-    model.b.weight = model.a.weight
+def test_weights_that_layers_share_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False))
+    model[2].weight = model[0].weight
     with pytest.raises(InputError, match=r"^model: cannot be compacted: "):
-        compact(model, without(model, ("a.weight", (slice(None), 0))), torch.zeros(2, 4))
+        compact(model, without(model, ("0.weight", (slice(None), 0))), torch.zeros(2, 4))
 
 
 # Folding
@@ -258,22 +232,6 @@ def test_folding_by_hand():
     assert len(compact(model, mask, torch.zeros(1, 2)).model[0].weight) == 3, "constant units stay while a bias lives"
 
 
-def test_constants_are_followed_through_layers():
-    """A unit of the second layer whose only input is a constant is one; units of a whole layer of constants leave one."""
-    model = trained_like(build(ModelSpec("mlp:3,3,2", 2, 2)), 1)
-    with torch.no_grad():
-        model.fc1.bias.fill_(1.0)
-        model.fc2.bias.fill_(2.0)
-    mask = without(  # the third layer takes in that unit alone
-        model, ("fc1.weight", 0), ("fc2.weight", (1, slice(1, None))), ("fc3.weight", (slice(None), [0, 2]))
-    )
-    found = check_folded(model, mask, torch.randn(5, 2))
-    shapes = {name: tuple(value.shape) for name, value in found.model.named_parameters()}
-    # of the second layer the first unit stays, with what feeds it
-    assert [shapes[f"fc{n}.weight"] for n in (1, 2, 3, 4)] == [(2, 2), (1, 2), (1, 1), (2, 1)]
-    assert not bool(found.mask["fc3.weight"].any() | found.mask["fc4.weight"].any())
-
-
 def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, Mask, Tensor]:
     """Two convolutions; the first channel of the first one is a constant."""
     model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), *between, nn.Conv2d(3, 2, 3, **options), nn.Flatten())
@@ -286,10 +244,8 @@ def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, M
 @pytest.mark.parametrize(
     ("between", "options", "left"),
     [
-        ([nn.ReLU()], {}, 2),
         ([nn.Sigmoid(), nn.MaxPool2d(2, padding=1)], {}, 2),
         ([nn.ReLU()], {"padding": 1}, 3),
-        ([nn.ReLU()], {"padding": "same"}, 3),
         ([nn.ReLU()], {"bias": False}, 3),
         ([nn.AvgPool2d(2, stride=1, padding=1)], {}, 3),  # zeros at the borders are averaged in
         ([nn.ZeroPad2d(1)], {}, 3),
@@ -298,19 +254,10 @@ def conv_pair(between: list[nn.Module], **options: object) -> tuple[nn.Module, M
 )
 def test_a_channel_is_folded_only_where_it_is_constant_up_to_the_borders(between, options, left):
     model, mask, x = conv_pair(between, **options)
-    assert len(check_folded(model, mask, x).model[0].weight) == left
-
-
-def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
-    """Between its layers the units are scaled by something of all of them, which leaves no unit a constant."""
-
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        hidden = self.first(x)
-        return self.second(hidden * scale(hidden))
-
-    model = trained_like(Applied(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2)), 3)
-    model.first.bias.data.fill_(1.0)
-    return model
+    found = compact(model, mask, x[:1], fold=True)
+    mask.apply(model)
+    torch.testing.assert_close(found.model(x), model(x), rtol=1e-6, atol=1e-6)
+    assert len(found.model[0].weight) == left
 
 
 @pytest.mark.parametrize(
@@ -319,21 +266,28 @@ def gated(scale: Callable[[Tensor], Tensor]) -> nn.Module:
     ids=["mean", "threshold"],
 )
 def test_what_is_no_constant_behind_the_activation_stays(scale):
-    model = gated(scale)
+    """Between its layers the units are scaled by something of all of them."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        return self.second(hidden * scale(hidden))
+
+    model = trained_like(Applied(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2)), 3)
+    model.first.bias.data.fill_(1.0)
     found = compact(model, without(model, ("first.weight", 0)), torch.zeros(1, 3), fold=True)
     assert len(found.model.first.weight) == 4
     assert torch.equal(found.model.second.bias, model.second.bias)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize(("name", "place"), [("fc1.bias", 0), ("fc2.weight", (0, 2))])
+@pytest.mark.parametrize(
+    ("name", "place", "value"), [("fc1.bias", 0, float("nan")), ("fc2.weight", (0, 2), float("inf"))]
+)
 def test_where_a_bias_or_outputs_are_not_finite_nothing_is_folded(name, place, value):
     """A try-out shows nothing there; what is of no use goes all the same."""
     model = trained_like(build(ModelSpec("mlp:4", 3, 2)), 3)
     dict(model.named_parameters())[name].data[place] = value
-    found = compact(
-        model, without(model, ("fc1.weight", 0), ("fc2.weight", (slice(None), 1))), torch.zeros(1, 3), fold=True
-    )
+    mask = without(model, ("fc1.weight", 0), ("fc2.weight", (slice(None), 1)))
+    found = compact(model, mask, torch.zeros(1, 3), fold=True)
     assert found.places["fc1.bias"].tolist() == [0, 2, 3]
     assert torch.equal(found.model.fc2.bias, model.fc2.bias)
 
@@ -365,10 +319,9 @@ def test_what_is_left_has_a_name(named, density, fold, seed):
         assert smaller == spec
 
 
-@pytest.mark.parametrize("other", ["mlp:9", "mlp:project9,7", "cnn:14x14x1"])
-def test_a_compact_network_of_another_spec_has_no_name(other):
+def test_a_compact_network_of_another_spec_has_no_name():
     spec = ModelSpec("mlp:9,7", 196, 3)
     found = compact(build(spec), Mask.dense(build(spec)), torch.zeros(1, 196))
-    assert refused(compact_spec, ModelSpec(other, 196, 3), found) == (
-        f"model: no widths of {other} give parameters of these names and shapes; it is another network"
+    assert refused(compact_spec, ModelSpec("mlp:project9,7", 196, 3), found) == (
+        "model: no widths of mlp:project9,7 give parameters of these names and shapes; it is another network"
     )

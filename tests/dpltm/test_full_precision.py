@@ -25,10 +25,8 @@ REDUCTIONS = (
 )
 OPERATORS = [
     getattr(getattr(torch.backends, backend), name)
-    for backend, name in (
-        *(("cuda", "matmul"), ("cudnn", "conv"), ("cudnn", "rnn")),
-        *(("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
-    )
+    for backend, names in (("cuda", ("matmul",)), ("cudnn", ("conv", "rnn")), ("mkldnn", ("matmul", "conv", "rnn")))
+    for name in names
     if hasattr(getattr(torch.backends, backend), name) and hasattr(torch.backends.cudnn, "conv")
 ]
 
@@ -81,17 +79,16 @@ def loose(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 SEEN: list[dict[str, Any]] = []
 
 
-class Watching(nn.Module):
+class Watching(nn.Sequential):
     """A network that notes the switches whenever it is called; outside of itself, since a module with state is refused."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+        super().__init__(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
         SEEN.clear()
 
     def forward(self, x: Tensor) -> Tensor:
         SEEN.append(settings())
-        return self.layers(x)
+        return super().forward(x)
 
 
 def test_every_switch_is_off_inside_and_as_it_was_afterwards(loose):
@@ -116,30 +113,20 @@ def test_gradients_are_taken_inside(loose):
     assert settings() == loose
 
 
-def test_so_are_those_of_a_loop_of_ones_own(loose):
-    model = Watching()
+def test_so_are_those_of_a_loop_of_ones_own_and_private_right_answers(loose):
+    """Records are made ready inside as well."""
+    model, during = Watching(), []
     x, y = torch.randn(40, 5), torch.arange(40) % 3
-    during: list[dict[str, Any]] = []
-
-    def prepare(rows: Tensor) -> Tensor:
-        during.append(settings())
-        return rows
-
-    loop = PrivateLoop(
-        model, cross_entropy, x, y, batch_size=20, steps=2, delta=1e-3, noise_multiplier=1.0, prepare=prepare
-    )
+    options = {"batch_size": 20, "steps": 2, "delta": 1e-3, "noise_multiplier": 1.0}
+    prepare = lambda rows: (during.append(settings()), rows)[1]  # noqa: E731
+    loop = PrivateLoop(model, cross_entropy, x, y, prepare=prepare, **options)
     assert settings() == loose
     tried = len(during)
     for step in loop:
         step.backward()
         assert settings() == loose, "between steps the program has what it asked for"
+    count_correct(model, x, y)
     assert all(exact(found) for found in (*SEEN, *during[tried:]))
-
-
-def test_private_right_answers_are_counted_inside(loose):
-    model = Watching()
-    count_correct(model, torch.randn(6, 5), torch.arange(6) % 3)
-    assert all(exact(found) for found in SEEN)
     assert settings() == loose
 
 

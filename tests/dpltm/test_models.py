@@ -2,16 +2,11 @@
 
 import itertools
 import math
-import random
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from torch.nn import functional
 
-from dpltm.errors import InputError
 from dpltm.models import ModelSpec, build, for_tables, renamed, resolve
 from refusals import refused
 
@@ -23,14 +18,6 @@ def filled(spec: ModelSpec, seed: int = 3) -> torch.nn.Sequential:
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return model
-
-
-def check_shapes(spec: ModelSpec) -> None:
-    """The network that is built has the shapes that are stated, takes records, and is found again by its shapes."""
-    model = build(spec, 0)
-    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-    assert model(torch.rand(2, spec.features)).shape == (2, spec.classes)
-    assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
 
 
 # Shapes
@@ -65,13 +52,10 @@ def test_shapes_by_hand(text, features):
 
 def test_as_many_parameters_as_where_they_come_from():
     """Bu, Dong, Long and Su's networks for MNIST and for reviews; keras's examples for MNIST and CIFAR-10."""
-    for text, features, classes, count in (
-        ("cnn:28x28x1", 784, 10, 26_010),
-        ("embed-pad:10000", 256, 2, 160_306),
-        ("latent:28x28x1", 784, 10, 1_199_882),
-        ("latent:32x32x3", 3072, 10, 1_250_858),
-    ):
-        assert ModelSpec(text, features, classes).parameters == count
+    assert ModelSpec("cnn:28x28x1", 784, 10).parameters == 26_010
+    assert ModelSpec("embed-pad:10000", 256, 2).parameters == 160_306
+    assert ModelSpec("latent:28x28x1", 784, 10).parameters == 1_199_882
+    assert ModelSpec("latent:32x32x3", 3072, 10).parameters == 1_250_858
 
 
 @pytest.mark.parametrize(
@@ -85,44 +69,11 @@ def test_as_many_parameters_as_where_they_come_from():
     ],
 )
 def test_a_network_has_the_shapes_of_its_name_and_the_name_of_its_shapes(text, features):
-    check_shapes(ModelSpec(text, features, 3))
-
-
-def side(length: int) -> int:
-    """One side behind all convolutions and maxima, with positions counted one by one."""
-
-    def positions(size: int, kernel: int, stride: int) -> int:
-        return len([start for start in range(0, size, stride) if start + kernel <= size])
-
-    for kernel, stride, padding in ((8, 2, 3), (2, 1, 0), (4, 2, 0), (2, 1, 0)):
-        length = positions(length + 2 * padding, kernel, stride)
-    return length
-
-
-@settings(max_examples=30)
-@given(
-    st.integers(12, 40),
-    st.integers(12, 40),
-    st.integers(1, 4),
-    st.integers(1, 12),
-    st.one_of(st.none(), st.lists(st.integers(1, 6), min_size=3, max_size=3)),
-)
-@example(12, 40, 1, 2, None)
-@example(40, 13, 1, 2, None)
-@example(14, 14, 3, 2, None)
-@example(40, 40, 1, 2, None)
-def test_shapes_never_disagree_with_the_network(height, width, channels, classes, widths):
-    """Sizes at which nothing would be left behind the last maximum are refused; at all others a record goes through."""
-    text = f"cnn:{height}x{width}x{channels}" + (f":{','.join(map(str, widths))}" if widths else "")
-    if min(side(height), side(width)) < 1:
-        with pytest.raises(InputError, match=f"^`model`: {text}: images must be at least"):
-            ModelSpec(text, height * width * channels, classes)
-        return
-    spec = ModelSpec(text, height * width * channels, classes)
-    check_shapes(spec)
-    sizes = widths or [16, 32, 32]
-    assert [spec.shapes()[f"{layer}.bias"] for layer in ("conv1", "conv2", "fc1")] == [(size,) for size in sizes]
-    assert spec.shapes()["fc1.weight"] == (sizes[2], sizes[1] * side(height) * side(width))
+    spec = ModelSpec(text, features, 3)
+    model = build(spec, 0)
+    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    assert model(torch.rand(2, features)).shape == (2, 3)
+    assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
 
 
 # Initialisation
@@ -149,22 +100,17 @@ def test_the_seed_decides_everything():
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True) if a.ndim == 2)
     assert not torch.equal(first[0].flatten()[:15], first[2].flatten()[:15]), "layers share their draws"
-    assert not any(bool(value.any()) for value in build(ModelSpec("mlp", 5, 3), 7).parameters()), (
-        "a single one is zero"
-    )
+    assert not any(bool(p.any()) for p in build(ModelSpec("mlp", 5, 3), 7).parameters()), "a single one is zero"
 
 
-@pytest.mark.parametrize("seed", [None, 0])
-def test_global_random_state_is_neither_read_nor_changed(seed):
-    before = []
+def test_global_random_state_is_neither_read_nor_changed():
+    made = []
     for number in (1, 2):
         torch.manual_seed(number)
-        state = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-        before.append(list(build(ModelSpec("mlp:8", 5, 3), seed).parameters()))
-        assert torch.equal(torch.get_rng_state(), state[0])
-        assert (random.getstate(), np.random.get_state()[1].tolist()) == state[1:]
-    if seed is not None:
-        assert all(torch.equal(a, b) for a, b in zip(*before, strict=True))
+        state = torch.get_rng_state()
+        made.append(list(build(ModelSpec("mlp:8", 5, 3), 0).parameters()))
+        assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))
 
 
 # What they compute
@@ -186,10 +132,11 @@ def test_linear_layers_with_an_activation_between_and_none_behind_a_projection_o
     torch.testing.assert_close(model(value), expected)
 
 
-def test_it_computes_two_convolutions_with_maxima_on_images_that_come_channels_last():
+@pytest.mark.parametrize(("kind", "activation"), [("cnn", torch.relu), ("cnn-tanh", torch.tanh)])
+def test_it_computes_two_convolutions_with_maxima_on_images_that_come_channels_last(kind, activation):
     """Three channels, not square, against one convolution at a time on records that were put in order by hand."""
     height, width, channels = 21, 30, 3
-    model = filled(ModelSpec("cnn:21x30x3", height * width * channels, 7))
+    model = filled(ModelSpec(f"{kind}:21x30x3", height * width * channels, 7))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter /= parameter[0].numel() ** 0.5
@@ -200,24 +147,13 @@ def test_it_computes_two_convolutions_with_maxima_on_images_that_come_channels_l
         image[:, channel, row, column] = x[:, (row * width + column) * channels + channel]
     image = functional.pad(image, (3, 3, 3, 3))
     for name in ("conv1", "conv2"):
-        image = functional.conv2d(image, values[f"{name}.weight"], values[f"{name}.bias"], stride=2).clamp_min(0)
+        image = activation(functional.conv2d(image, values[f"{name}.weight"], values[f"{name}.bias"], stride=2))
         image = torch.maximum(image[..., :-1, :], image[..., 1:, :])
         image = torch.maximum(image[..., :-1], image[..., 1:])
-    units = (image.reshape(5, -1) @ values["fc1.weight"].T + values["fc1.bias"]).clamp_min(0)
+    units = activation(image.reshape(5, -1) @ values["fc1.weight"].T + values["fc1.bias"])
     expected = units @ values["fc2.weight"].T + values["fc2.bias"]
     assert (expected < 0).any(), "outputs of both signs are needed to tell that no ReLU follows"
     torch.testing.assert_close(model(x), expected)
-
-
-@pytest.mark.parametrize(("text", "features"), [("mlp-tanh:project8,30", 64), ("cnn-tanh:28x28x1:3,4,5", 784)])
-def test_tanh_networks_are_the_same_but_for_it(text, features):
-    relu, tanh = (build(ModelSpec(name, features, 10), 4) for name in (text.replace("-tanh", ""), text))
-    assert [(name, value.tolist()) for name, value in relu.named_parameters()] == [
-        (name, value.tolist()) for name, value in tanh.named_parameters()
-    ]
-    kinds = [type(layer).__name__ for layer in relu]
-    assert [type(layer).__name__ for layer in tanh] == [kind.replace("ReLU", "Tanh") for kind in kinds]
-    assert "Tanh" in {type(layer).__name__ for layer in tanh}
 
 
 @pytest.mark.parametrize("kind", ["embed", "embed-pad"])
@@ -294,13 +230,10 @@ def test_which_networks_take_which_tables():
         ("cnn", (28, 28), (), "cnn:28x28x1"),
         ("cnn:20x32x3", (1920,), (), "cnn:20x32x3"),
         ("mlp:300,100", (28, 28), (), "mlp:300,100"),
-        ("embed", (256,), (10_000,), "embed:10000"),
         ("embed-pad-tanh", (256,), (50,), "embed-pad-tanh:50"),
         ("embed:50:3", (256,), (50,), "embed:50:3"),
-        ("lstm", (128, 9), (), "lstm:128x9"),
         ("gru", (32, 32, 3), (), "gru:32x96"),
         ("gru", (256,), (50,), "gru:50"),
-        ("latent", (28, 28), (), "latent:28x28x1"),
         ("latent-tanh", (32, 32, 3), (), "latent-tanh:32x32x3"),
     ],
 )
@@ -356,19 +289,17 @@ SEQUENCES = (
 )
 GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
 NAMES = [
-    *(
-        (text, KNOWN)
-        for text in ("", "CNN", "mlp3", "mlp 3", "lenet:300,100", "mlp-tan:3", "-tanh", "mlp-tanh-tanh:3")
-    ),
+    *((text, KNOWN) for text in ("", "CNN", "mlp3", "lenet:300,100", "-tanh", "mlp-tanh-tanh:3")),
     *((f"mlp:{rest}", WIDTHS) for rest in ("0", "-3", "3,", "3,,4", "x", "3.5", "100001", "3-tanh", MANY)),
-    *((f"mlp:project{rest}", PROJECTIONS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "100001", "64,3\n")),
-    *((f"mlp:{rest}", PROJECTIONS) for rest in ("300,project64", "projectproject6", "64project,3")),
-    *((f"cnn{rest}", SIZES) for rest in ("", ":", ":28x28", ":28x28x1x1", ":28X28x1", ":28,28,1", ":028x28x1")),
-    *((f"cnn:{rest}", SIZES) for rest in ("-28x28x1", "28x28x0", "10000x28x1", "28x28x1\n", "28x28x\u0661")),
-    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("", "7,20", "7,20,15,3", "0,20,15", "7,4097,15", "7,020,15")),
-    *((f"cnn:28x28x1:{rest}", FILTERS) for rest in ("-7,20,15", "7,20,1.5", "7,20,15\n", "7,20,15:3", "\u0667,20,15")),
+    *((f"mlp:project{rest}", PROJECTIONS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "64,3\n")),
+    *((f"mlp:{rest}", PROJECTIONS) for rest in ("300,project64", "projectproject6")),
+    *((f"cnn{rest}", SIZES) for rest in ("", ":", ":28x28x1x1", ":28X28x1", ":028x28x1", ":28x28x0", ":10000x28x1")),
+    *(
+        (f"cnn:28x28x1:{rest}", FILTERS)
+        for rest in ("", "7,20,15,3", "0,20,15", "7,4097,15", "7,020,15", "\u0667,20,15")
+    ),
     *((f"embed{rest}", TABLE) for rest in ("", ":0", ":50:", ":50:0", ":50:4097", ":50x8", ":50:8\n", f":50:{MANY}")),
-    *((f"gru{rest}", SEQUENCES) for rest in ("", ":", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
+    *((f"gru{rest}", SEQUENCES) for rest in ("", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
     *((f"latent:28x28x1:{rest}", LATENT) for rest in ("", "3,4", "3,4,5,6", "3,4,0", "3,4,4097", "3,4,5\n")),
     *((f"{kind}-tanh:128x9", GATES.replace("KIND", kind)) for kind in ("lstm", "gru")),
 ]
@@ -394,13 +325,10 @@ def test_other_records_than_a_network_takes(text, features, message):
     assert refused(ModelSpec, text, features, 10) == f"`model`: {text}: {message}"
 
 
-@pytest.mark.parametrize("size", [0, 100_001, True, 2.0])
-@pytest.mark.parametrize("name", ["features", "classes"])
+@pytest.mark.parametrize(("name", "size"), [("features", 0), ("features", 100_001), ("classes", True)])
 def test_bad_sizes(name, size):
-    assert (
-        refused(ModelSpec, "mlp:3", **{"features": 784, "classes": 3, name: size})
-        == f"model mlp:3: {name} {size!r} is not between 1 and 100000"
-    )
+    message = f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+    assert refused(ModelSpec, "mlp:3", **{"features": 784, "classes": 3, name: size}) == message
 
 
 def test_networks_too_large_for_memory_are_refused():
@@ -411,5 +339,3 @@ def test_networks_too_large_for_memory_are_refused():
     assert refused(ModelSpec, "mlp:100000", 100_000, 2) == (
         "`model`: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
     )
-    with pytest.raises(InputError, match="weights, more than the 500,000,000 that are taken"):
-        ModelSpec("cnn:100x100x1:4096,4096,4096", 10_000, 10)

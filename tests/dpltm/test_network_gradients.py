@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.filters import FILTERS, make_filter
 from dpltm.gradients import RecordGradients
 from dpltm.models import ModelSpec, build
 from dpltm.training import cross_entropy
@@ -57,7 +56,3 @@ def test_filtered_sums(text, features, classes):
             result.values, wanted, rtol=1e-9, atol=1e-10, msg=lambda text, filter=filter: f"{filter}: {text}"
         )
     assert not gradients._plan.whole, "taken by torch.func, not by rules"
-
-
-def test_every_kind_of_filter_is_tried():
-    assert {type(filter) for filter in filters_for(1.0)} == {type(make_filter(kind)) for kind in FILTERS}

@@ -27,18 +27,6 @@ class Fixed:
         return taken
 
 
-class Keeping:
-    """A source whose bytes can be looked at afterwards."""
-
-    def __init__(self, seed):
-        self.inner, self.given = FastSource(seed), b""
-
-    def random_bytes(self, count):
-        taken = self.inner.random_bytes(count)
-        self.given += taken
-        return taken
-
-
 # Uniform.
 
 
@@ -52,12 +40,6 @@ def test_uniform_is_inside_and_rises_with_its_bits(words):
     assert abs(values - np.array(words, dtype=np.float64) / 2**64).max() <= 2**-53
 
 
-def test_uniform_is_open_at_both_ends():
-    low, high = uniform(Fixed(FIRST + LAST), 2)
-    assert low > 0
-    assert high < 1
-
-
 @given(st.binary(min_size=8, max_size=8))
 def test_uniform_is_symmetric(data):
     """On an even grid with half steps, the bits' complement is 1 - u exactly; both are multiples of 2^-53."""
@@ -66,13 +48,6 @@ def test_uniform_is_symmetric(data):
     assert value != 0.5
     assert mirrored == 1 - value
     assert 1 - mirrored == value
-
-
-def test_uniform_law():
-    values = uniform(FastSource(1), 100_000)
-    assert stats.kstest(values, "uniform").pvalue > 1e-3
-    bins = np.bincount((values * 1000).astype(int), minlength=1000)
-    assert stats.chisquare(bins).pvalue > 1e-3
 
 
 def test_uniform_uses_every_bit_of_the_grid():
@@ -92,29 +67,6 @@ def test_gaussian_law():
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 
 
-def test_gaussian_moments():
-    values = gaussian(FastSource(4), 200_000)
-    assert values.dtype == np.float64
-    # Standard errors: mean 1/sqrt(n), variance sqrt(2/n), skewness sqrt(6/n), kurtosis sqrt(24/n).
-    n = len(values)
-    assert abs(values.mean()) < 4 / math.sqrt(n)
-    assert abs(values.var() - 1) < 4 * math.sqrt(2 / n)
-    assert abs(stats.skew(values)) < 4 * math.sqrt(6 / n)
-    assert abs(stats.kurtosis(values)) < 4 * math.sqrt(24 / n)
-    assert abs((np.abs(values) > 3).mean() - 2 * stats.norm.sf(3)) < 4 * math.sqrt(2 * stats.norm.sf(3) / n)
-
-
-def test_gaussian_halves_are_independent():
-    """Cosine and sine of one angle share a radius; neither the values nor their squares may be correlated."""
-    first, second = gaussian(FastSource(5), 200_000).reshape(2, -1)
-    bound = 4 / math.sqrt(len(first))
-    assert abs(np.corrcoef(first, second)[0, 1]) < bound
-    assert abs(np.corrcoef(first**2, second**2)[0, 1]) < bound
-    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < bound
-    angle = np.arctan2(second, first) / (2 * math.pi) + 0.5
-    assert stats.kstest(angle, "uniform").pvalue > 1e-3
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_as_many_values_as_asked_for(count):
     values = gaussian(FastSource(6), count)
@@ -124,9 +76,7 @@ def test_as_many_values_as_asked_for(count):
 
 def test_gaussian_is_box_and_muller():
     """From the same bytes, one value at a time with the math module."""
-    source = Keeping(7)
-    values = gaussian(source, 9)
-    u = uniform(Fixed(source.given), 10)
+    values, u = gaussian(FastSource(7), 9), uniform(FastSource(7), 10)
     for index, value in enumerate(values):
         radius, angle = math.sqrt(-2 * math.log(u[index % 5])), 2 * math.pi * u[5 + index % 5]
         assert value == pytest.approx(radius * (math.cos(angle) if index < 5 else math.sin(angle)), abs=1e-12)
@@ -134,12 +84,13 @@ def test_gaussian_is_box_and_muller():
 
 @pytest.mark.parametrize("data", [FIRST * 2, LAST * 2, FIRST + LAST, LAST + FIRST])
 def test_gaussian_is_finite_at_the_ends(data):
-    """Warnings are errors here, so a log of zero would show."""
+    """Warnings are errors here, so a log of zero would show.
+
+    Truncating the tail at t costs delta 2 Phi(-t) for every value: at the grid's end t is above 8.4 (5e-17).
+    """
+    low, high = uniform(Fixed(FIRST + LAST), 2)
+    assert 0 < low < high < 1
     assert np.isfinite(gaussian(Fixed(data), 2)).all()
-
-
-def test_gaussian_reaches_beyond_eight():
-    """Truncating the tail at t costs delta 2 Phi(-t) for every value: at the grid's end t is above 8.4 (5e-17)."""
     assert gaussian(Fixed(FIRST * 2), 1)[0] > 8.4
 
 
@@ -173,8 +124,7 @@ def test_fast_source_repeats_only_with_a_seed():
 
 def test_fast_source_is_keyed_by_256_bits_of_the_system(monkeypatch):
     """Unlike a seed of 31 bits, which an observer can search through."""
-    asked = []
-    real = os.urandom
+    asked, real = [], os.urandom
     monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or real(count))
     FastSource()
     assert sum(asked) == 32

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.data.ratings import ABSENT, MAX_TABLE
+from dpltm.data.ratings import ABSENT
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve
 from dpltm.training import cross_entropy, user_cross_entropy
@@ -29,18 +29,9 @@ def test_shapes_by_hand():
     }
     assert (spec.parameters, spec.tables, spec.record_shape) == (150_010, (6040, 3952), (2,))
     assert "ncf" in for_tables((6040, 3952))
-    assert set(ncf.OF_USERS) == {name for name, shape in spec.shapes().items() if shape[0] == 6040}
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), st.integers(1, 5))
-def test_shapes_are_those_of_the_built_network_in_its_order(users, items, product, beside, classes):
-    spec = ModelSpec(f"ncf:{users}x{items}:{product},{beside}", 2, classes)
-    model = build(spec, 0)
-    assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-    assert model(torch.zeros(3, 2)).shape == (3, classes)
-    assert model(torch.zeros(3, 4, 2)).shape == (3, 4, classes)
+    assert [(name, tuple(p.shape)) for name, p in build(spec, 0).named_parameters()] == list(spec.shapes().items())
     assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
+    assert set(ncf.OF_USERS) == {name for name, shape in spec.shapes().items() if shape[0] == 6040}
 
 
 def test_computes_products_and_what_stands_beside_them():
@@ -64,10 +55,7 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        *("ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4"),
-        *("ncf:1000001x4", "ncf:3x1000001"),
-    ],
+    ["ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4", "ncf:3x1000001"],
 )
 def test_bad_sizes(text):
     assert refused(ModelSpec, text, 2, 5) == (
@@ -76,18 +64,11 @@ def test_bad_sizes(text):
     )
 
 
-def test_tables_are_as_large_as_those_of_files():
-    assert ncf.MAX_TABLE == MAX_TABLE
-    assert ModelSpec(f"ncf:{MAX_TABLE}x{MAX_TABLE}", 2, 5).parameters == 30_000_130
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: ModelSpec("ncf:3x4", 3, 5), "`model`: ncf:3x4: takes a user and an item, but the records have 3"),
-        (lambda: ModelSpec("ncf:1000000x9:900,9", 2, 5), "`model`: ncf:1000000x9:900,9 has 909,012,776 weights"),
         (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "`model`: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
-        (lambda: resolve("ncf", (784,), ()), "`model` ncf: takes ratings, positions of users and items in two tables"),
         (lambda: resolve("ncf", (256,), (10000,)), "`model` ncf: takes ratings, positions of users and items in two tables"),
     ],
 )  # fmt: skip
@@ -98,12 +79,10 @@ def test_what_is_no_network_for_ratings(make, message):
 def test_the_loss_of_a_user_is_the_mean_over_what_is_there():
     outputs = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([[0, 4, 2], [ABSENT, 3, ABSENT], [ABSENT] * 3, [1, 1, ABSENT]])
-    each = [
-        cross_entropy(rows[there], given_[there])
-        for rows, given_ in zip(outputs, labels, strict=True)
-        for there in [given_ != ABSENT]
-    ]
-    expected = torch.stack([losses.mean() if len(losses) else torch.zeros(()) for losses in each])
+    expected = torch.zeros(4)
+    for user, (rows, given_) in enumerate(zip(outputs, labels, strict=True)):
+        if (there := given_ != ABSENT).any():
+            expected[user] = cross_entropy(rows[there], given_[there]).mean()
     torch.testing.assert_close(user_cross_entropy(outputs, labels), expected)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,18 +14,6 @@ from scipy import stats
 from dpltm.noise import FastSource, SecureSource
 from dpltm.sampling import Records, poisson_sample
 from refusals import refused
-
-
-class Words:
-    """A source of prepared 32-bit words."""
-
-    def __init__(self, *words):
-        self.data = np.array(words, dtype=np.uint32).tobytes()
-
-    def random_bytes(self, count):
-        assert count == len(self.data)
-        return self.data
-
 
 rates = st.floats(0, 1, exclude_min=True, exclude_max=True)
 
@@ -38,9 +27,10 @@ rates = st.floats(0, 1, exclude_min=True, exclude_max=True)
 def test_the_chance_is_the_largest_on_the_grid_that_is_not_above_the_rate(rate, where):
     """If word w lets a record in, so do the w words below it: w + 1 of 2^32 may not exceed q; if not, w + 1 does."""
     near = int(Fraction(rate) * 2**32)
-    words = {w for w in (0, near - 1, near, near + 1, int(where * (2**32 - 1)), 2**32 - 1) if 0 <= w < 2**32}
-    words = sorted(words)
-    taken = set(poisson_sample(Words(*words), len(words), rate).tolist())
+    candidates = {0, near - 1, near, near + 1, int(where * (2**32 - 1)), 2**32 - 1}
+    words = sorted(w for w in candidates if 0 <= w < 2**32)
+    source = SimpleNamespace(random_bytes=lambda count: np.array(words, dtype=np.uint32).tobytes()[:count])
+    taken = set(poisson_sample(source, len(words), rate).tolist())
     for index, word in enumerate(words):
         assert (index in taken) == (Fraction(word + 1, 2**32) <= Fraction(rate))
 
@@ -97,12 +87,6 @@ def test_rates_at_both_ends_and_no_records():
         assert (taken.shape, taken.dtype) == ((0,), np.int64)
 
 
-def test_secure_steps_differ():
-    """Chance of a false alarm: 0.68^1000."""
-    source = SecureSource()
-    assert poisson_sample(source, 1000, 0.2).tolist() != poisson_sample(source, 1000, 0.2).tolist()
-
-
 @pytest.mark.parametrize("rate", [0, -0.1, 1.0000001, math.nan, math.inf])
 def test_bad_rate(rate):
     assert refused(poisson_sample, SecureSource(), 10, rate) == f"Expected 0 < sampling_rate={rate} <= 1"
@@ -111,8 +95,7 @@ def test_bad_rate(rate):
 # Rows by index
 
 STORED = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
-TOKENS = ("int32", "int64")
-"""Whole numbers of these widths are tokens for an embedding, not features."""
+TOKENS = ("int32", "int64")  # for an embedding; whole numbers of other widths are features
 
 
 def stored(dtype: str, records: int = 6, features: int = 2) -> np.ndarray:
@@ -121,12 +104,6 @@ def stored(dtype: str, records: int = 6, features: int = 2) -> np.ndarray:
     if dtype == "bool":
         return values % 3 == 0
     return (values if dtype == "uint8" else values - 5).astype(dtype)
-
-
-def numbered(records: int, **options) -> Records:
-    """Record i has feature i and label 100 + i."""
-    x = np.arange(records, dtype=np.float32)[:, None]
-    return Records(x, np.arange(100, 100 + records), **options)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
@@ -144,11 +121,6 @@ def test_features_become_what_the_network_takes_and_labels_whole_numbers_unless_
         assert (values == before).all(), "what was given out is a copy"
 
 
-def test_labels_may_have_a_shape_of_their_own():
-    _, y = Records(np.zeros((6, 1)), stored("float32")).take(np.array([2, 5]))
-    assert y.tolist() == [[-1, 0], [5, 6]]
-
-
 def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
     seen = []
 
@@ -157,47 +129,27 @@ def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
         return rows.to(torch.float16) / 4
 
     records = Records(stored("uint8"), stored("int8")[:, 0], dtype=torch.float64, prepare=prepare)
-    seen.clear()
     x, y = records.take(np.array([3, 1]))
-    assert seen == [(torch.uint8, (2, 2))]
+    assert seen[-1] == (torch.uint8, (2, 2))
     assert x.dtype == torch.float16, "not made anything else afterwards"
     assert x.tolist() == [[1.5, 1.75], [0.5, 0.75]]
     assert y.tolist() == [1, -3]
 
 
-def test_a_memory_mapped_file_is_asked_for_the_rows_alone(tmp_path):
-    """Counted at the array itself: it is only ever indexed, once a batch, with the rows of that batch."""
-    asked = []
-
-    class Watched(np.memmap):
-        def __getitem__(self, key):
-            if self.ndim == 2:
-                asked.append(np.asarray(key).tolist())
-            return super().__getitem__(key)
-
-    np.arange(60, dtype=np.uint8).tofile(tmp_path / "x")
-    records = Records(Watched(tmp_path / "x", dtype=np.uint8, mode="r", shape=(20, 3)), np.arange(20))
-    assert asked == []
-    found = [batch.x.tolist() for batch in records.batches(np.array([1, 7, 19]), 2)]
-    assert asked == [[1, 7], [19]]
-    assert found == [[[3, 4, 5], [21, 22, 23]], [[57, 58, 59]]]
-
-
 @given(st.integers(0, 30), st.integers(1, 12), st.booleans(), st.integers(0, 2**32))
 @example(0, 5, True, 0)
-@example(1, 1, True, 0)
 @example(12, 4, True, 0)
 @example(13, 4, True, 0)
 def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixed, seed):
     index = np.sort(np.random.default_rng(seed).choice(30, taken, replace=False))
-    batches = list(numbered(30).batches(index, rows, fixed))
+    x = np.arange(30, dtype=np.float32)[:, None]
+    batches = list(Records(x, np.arange(100, 130)).batches(index, rows, fixed))
     assert len(batches) == math.ceil(taken / rows)
     found = []
     for batch in batches:
         assert len(batch.x) == len(batch.y)
         assert (batch.y == 100 + batch.x[:, 0]).all(), "features and labels of one record stay together"
         if fixed:
-            assert batch.present is not None
             assert batch.present.dtype == torch.bool
             assert len(batch.x) == len(batch.present) == rows
             assert (batch.x[~batch.present] == 0).all(), "what fills up is the first record"
@@ -213,27 +165,10 @@ def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixe
     )
 
 
-def test_batches_are_read_one_after_the_other():
-    """The second is not in memory while the first is in use."""
-    seen = []
-    records = numbered(6, prepare=lambda rows: (seen.append(len(rows)), rows)[1])
-    seen.clear()
-    batches = records.batches(np.arange(6), 2)
-    assert seen == []
-    next(batches)
-    assert seen == [2]
-
-
-@pytest.mark.parametrize(("features", "labels"), [(3, 4), (0, 1)])
-def test_one_label_a_record(features, labels):
+def test_one_label_a_record():
     assert (
-        refused(Records, np.zeros((features, 2)), torch.zeros(labels))
-        == f"x, y: {features} records and {labels} labels; give one label a record"
+        refused(Records, np.zeros((0, 2)), torch.zeros(1)) == "x, y: 0 records and 1 labels; give one label a record"
     )
-
-
-def by_range(rows: torch.Tensor) -> torch.Tensor:
-    return rows.float() if bool((rows < 1e3).all()) else rows.float() / 2
 
 
 @pytest.mark.parametrize(
@@ -243,15 +178,12 @@ def by_range(rows: torch.Tensor) -> torch.Tensor:
         lambda rows: rows.float() / len(rows),
         lambda rows: rows.float().sort(0).values,
         lambda rows: rows.float()[:1],
-        by_range,
+        lambda rows: rows.float() if bool((rows < 1e3).all()) else rows.float() / 2,
     ],
     ids=["by the largest", "by the length", "sorted", "one row", "by its range"],
 )
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_what_prepares_rows_together_is_refused(prepare, dtype):
-    if dtype == "uint8" and prepare is by_range:
-        return  # bytes never get there
-    assert refused(Records, np.zeros((5, 2), dtype), np.zeros(5), prepare=prepare) == (
+def test_what_prepares_rows_together_is_refused(prepare):
+    assert refused(Records, np.zeros((5, 2), "float32"), np.zeros(5), prepare=prepare) == (
         "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
         " by public numbers, not by those of the batch"
     )

@@ -1,10 +1,9 @@
 """Phase 2: probabilities by enumeration, draws against them, sensitivities and the privacy inequality by brute force."""
 
-import functools
 import itertools
 import math
-from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,18 +72,6 @@ def test_permute_and_flip_by_all_permutations(scores, exponent):
     assert found.sum() == pytest.approx(1, abs=1e-12)
 
 
-def test_permute_and_flip_of_two_by_hand():
-    """Accept chances 1 and p: the worse one wins only when it comes first and its coin accepts, p/2."""
-    p = math.exp(-0.7)
-    assert permute_and_flip_probabilities(np.array([3.0, 2.3]), 1.0) == pytest.approx([1 - p / 2, p / 2])
-
-
-@pytest.mark.parametrize("mechanism", PROBABILITIES)
-@pytest.mark.parametrize("count", [1, 2, 15, 100])
-def test_equal_scores_are_drawn_evenly(mechanism, count):
-    assert PROBABILITIES[mechanism](np.full(count, 0.3), 40.0) == pytest.approx([1 / count] * count, rel=1e-6)
-
-
 # Golden values, docs/privacy-model.md section 3.3: C_i = 0.7^i, A = 0.97, nu = 50, eps1 = 0.1.
 
 
@@ -95,8 +82,7 @@ def test_golden_paper_sensitivity_is_nearly_uniform(fixed):
     found = probabilities(plan, [9700] * 15)
     assert found.min() >= 0.06485
     assert found.max() <= 0.06725
-    distance = np.abs(found - 1 / 15).sum() / 2
-    assert distance == pytest.approx(0.0038, abs=5e-5)
+    assert np.abs(found - 1 / 15).sum() / 2 == pytest.approx(0.0038, abs=5e-5)
 
 
 def test_golden_exact_sensitivity_draws():
@@ -184,27 +170,15 @@ def worst_ratio(plan, pairs):
     return max((logs[one] - logs[two]).max() for one, two in pairs)
 
 
-class Doubled(SelectionPlan):
-    """The bug that the inequality must catch: twice the exponent, as if scores moved half as far."""
-
-    @property
-    def exponent(self):
-        return 2 * super().exponent
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("name", PLANS)
 def test_every_neighbour_within_eps1(name, adjacency, mechanism):
     """The definition of pure DP on exact probabilities; monotone additive scores without the factor 2 included."""
     for eps1 in (0.1, 1.0, 8.0):
-        arguments = (eps1, THREE, 3)
-        options = {"adjacency": adjacency, "mechanism": mechanism, **PLANS[name]}
-        assert worst_ratio(SelectionPlan(*arguments, **options), NEIGHBOURS[adjacency]) <= eps1 * (1 + 1e-9)
-    if (
-        name != "product, all slopes positive" or adjacency == "replace-one"
-    ):  # that one is monotone: a factor 2 is free
-        assert worst_ratio(Doubled(*arguments, **options), NEIGHBOURS[adjacency]) > eps1
+        plan = SelectionPlan(eps1, THREE, 3, adjacency=adjacency, mechanism=mechanism, **PLANS[name])
+        worst = worst_ratio(plan, NEIGHBOURS[adjacency])
+        assert eps1 / 4 < worst <= eps1 * (1 + 1e-9)
 
 
 @settings(max_examples=60)
@@ -258,13 +232,6 @@ def test_certified_epsilon_of_the_paper_rule(nu, densities, expected):
     assert plan.certified_epsilon == pytest.approx(expected, rel=1e-12)
 
 
-def test_below_nu_2_the_paper_rule_truly_costs_more():
-    """The correction is needed: here the draw breaks eps1 by brute force."""
-    plan = SelectionPlan(0.5, (0.9, 0.05, 0.04), 4, nu=1.2, rule="paper")
-    corners = list(itertools.product((0, 4), repeat=3))
-    assert 2 * plan.eps1 < worst_ratio(plan, list(itertools.product(corners, repeat=2))) <= plan.certified_epsilon
-
-
 def test_only_monotone_scores_drop_the_factor_2():
     def exponent(score, adjacency):
         return SelectionPlan(1.0, (0.5,), 100, score=score, adjacency=adjacency, nu=4.0).exponent
@@ -283,30 +250,15 @@ DRAWN = {
 }
 
 
-@functools.cache
-def drawn(name, mechanism, count=8_000):
-    """The plan, its scores, and how often each candidate wins."""
-    options, correct = DRAWN[name]
-    plan, source = SelectionPlan(records=100, mechanism=mechanism, **options), FastSource(21)
-    wins = Counter(draw(plan, np.array(correct), source) for _ in range(count))
-    return plan, plan.scores(np.array(correct)), np.array([wins[index] for index in range(len(correct))])
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 @pytest.mark.parametrize("name", DRAWN)
 def test_draws_follow_the_probabilities(name, mechanism):
-    plan, scores, wins = drawn(name, mechanism)
-    expected = PROBABILITIES[mechanism](scores, plan.exponent) * wins.sum()
+    options, correct = DRAWN[name]
+    plan, source = SelectionPlan(records=100, mechanism=mechanism, **options), FastSource(21)
+    wins = np.bincount([draw(plan, np.array(correct), source) for _ in range(8_000)], minlength=len(correct))
+    expected = probabilities(plan, correct) * 8_000
     assert expected.min() > 50  # no cell is idle
     assert stats.chisquare(wins, expected).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_the_draws_tell_the_mechanisms_apart(name):
-    """The test above can fail: draws of one mechanism do not fit the other's probabilities."""
-    plan, scores, wins = drawn(name, "permute-and-flip")
-    other = exponential_probabilities(scores, plan.exponent)
-    assert stats.chisquare(wins, other * wins.sum()).pvalue < 1e-6
 
 
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
@@ -318,20 +270,14 @@ def test_a_huge_epsilon_draws_the_best(mechanism, eps1, correct):
     assert draw(plan, np.array(correct), FastSource(1)) == 0
 
 
-class LastPoint:
-    """The largest words that a source can give."""
-
-    def random_bytes(self, count):
-        return b"\xff" * count
-
-
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 def test_at_the_borders_a_candidate_is_drawn_as_well(mechanism):
     """At a tiny epsilon evenly; from a single one; and with the last random number."""
     tiny = SelectionPlan(1e-12, (0.5, 0.3, 0.1), 10, mechanism=mechanism)
     assert probabilities(tiny, (10, 0, 3)) == pytest.approx([1 / 3] * 3, rel=1e-9)
     assert draw(SelectionPlan(0.1, (0.5,), 10, mechanism=mechanism), np.array([3]), FastSource(1)) == 0
-    assert draw(SelectionPlan(0.1, (0.7, 0.49), 100, mechanism=mechanism), np.array([50, 50]), LastPoint()) in (0, 1)
+    last = SimpleNamespace(random_bytes=lambda count: b"\xff" * count)
+    assert draw(SelectionPlan(0.1, (0.7, 0.49), 100, mechanism=mechanism), np.array([50, 50]), last) in (0, 1)
 
 
 # DPLTM's rule for public data.
@@ -353,21 +299,24 @@ def test_smallest_within_by_search(tickets, dense, tolerance, most):
         assert all(tickets[found][0] < tickets[index][0] or found <= index for index in good)
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "most", "expected"),
-    [
-        (0.01, 1.0, 2),  # the sparsest that is close enough, not the most accurate
-        (0.01, 0.3, 2),  # at the limit is within it
-        (0.01, 0.29, None),
-    ],
-)
-def test_smallest_within(tolerance, most, expected):
-    assert smallest_within((0.7, 0.5, 0.3, 0.1), (0.98, 0.97, 0.96, 0.5), 0.97, tolerance, most) == expected
+@pytest.mark.parametrize(("most", "expected"), [(1.0, 2), (0.3, 2), (0.29, None)])
+def test_smallest_within(most, expected):
+    """The sparsest that is close enough, not the most accurate; at the limit is within it."""
+    assert smallest_within((0.7, 0.5, 0.3, 0.1), (0.98, 0.97, 0.96, 0.5), 0.97, 0.01, most) == expected
 
 
 # Bad inputs.
 
 GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
+NOT_EXACT = (
+    "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be scored; score on"
+    " other records (`dataset`, `subset`), or use `sensitivity` paper"
+)
+ONLY_PRODUCT = "`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact"
+CONSTANT = (
+    "`nu`: {} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's rule), which no draw can be"
+    " calibrated to; use another value"
+)
 
 
 @pytest.mark.parametrize(
@@ -386,41 +335,22 @@ GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
             for value in (-1.0, math.nan, math.inf)
         ],
         *[({"lam": value}, f"`lam`: {value} is not a number >= 0") for value in (-0.01, math.nan, math.inf)],
+        *[({"fixed_predictors": False, "score": score}, NOT_EXACT) for score in ("product", "additive")],
         *[
-            (
-                {"fixed_predictors": False, "score": score},
-                "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
-                " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper",
-            )
-            for score in ("product", "additive")
-        ],
-        *[
-            (
-                {"rule": "paper", "score": "additive", "fixed_predictors": fixed},
-                "`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact",
-            )
+            ({"rule": "paper", "score": "additive", "fixed_predictors": fixed}, ONLY_PRODUCT)
             for fixed in (True, False)
         ],
-        *[
-            (
-                change,
-                f"`nu`: {change['nu']:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's"
-                " rule), which no draw can be calibrated to; use another value",
-            )
-            for change in ({"nu": 1.0, "rule": "paper"}, {"nu": 2.0, "densities": (0.5, 0.5)})
-        ],
+        ({"nu": 1.0, "rule": "paper"}, CONSTANT.format(1)),
+        ({"nu": 2.0, "densities": (0.5, 0.5)}, CONSTANT.format(2)),
     ],
 )
 def test_bad_plan(change, message):
     assert refused(SelectionPlan, **(GOOD | change)) == message
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_counts_for_other_candidates(count):
-    assert (
-        refused(draw, SelectionPlan(**GOOD), np.zeros(count, dtype=int), FastSource(1))
-        == f"Expected 2 counts, one for each candidate, got {count}"
-    )
+def test_counts_for_other_candidates():
+    message = "Expected 2 counts, one for each candidate, got 3"
+    assert refused(draw, SelectionPlan(**GOOD), np.zeros(3, dtype=int), FastSource(1)) == message
 
 
 def test_borders_of_a_good_plan():

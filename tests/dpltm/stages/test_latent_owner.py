@@ -16,7 +16,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.privacy.events import BudgetEvent, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.stages.front import FeatureSources
@@ -74,20 +74,21 @@ REFUSED: dict[str, dict[str, Any]] = {
     "`label_epsilon`: nan is not a positive number": {"label_epsilon": "nan"},
     "`label_epsilon`: 0 is not a positive number": {"label_epsilon": "0"},
     "`label_epsilon` is missing: ": {"label_epsilon": None},
-    "`alpha`: of bits; a codebook has one epsilon for the whole record": {"protocol": "codebook", "alpha": 7.0},
-    "`format`: of bits; a codebook has one epsilon": {"protocol": "codebook", "format": "1,2"},
+    "`alpha`: of bits; a codebook has one epsilon for the whole record": {
+        "protocol": "codebook",
+        "alpha": 7.0,
+        "label_epsilon": None,
+    },
     "`label_epsilon`: of bits; a codebook has one epsilon": {"protocol": "codebook"},
     "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
     **{
         f"`format`: '{text}' is not of the form WHOLE,FRACTION, such as 4,5": {"format": text}
-        for text in ("3", "1,2,3", "0.5,1", "nan,1", "1e400,1")
+        for text in ("3", "0.5,1", "nan,1", "1e400,1")
     },
     **{
         f"`format`: {text} is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": text}
         for text in ("-1,2", "9,9")
     },
-    "`epsilon`: 0 is not a positive number up to 10000": {"epsilon": 0.0},
-    "`alpha` is missing: uer needs one, such as 7": {"protocol": "uer"},
     "`alpha`: rappor has none; leave it out": {"alpha": 7.0},
     "`features`: none leaves values as they are, whose scale differs; take unit": {"features": "none"},
 }
@@ -95,10 +96,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_schemes_that_cannot_be(message: str) -> None:
-    options = replace(BITS, **REFUSED[message])
-    if REFUSED[message].get("protocol") == "codebook" and len(REFUSED[message]) > 1:
-        options = replace(options, label_epsilon=None)
-    assert refused(check_scheme_options, options).startswith(message)
+    assert refused(check_scheme_options, replace(BITS, **REFUSED[message])).startswith(message)
 
 
 def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
@@ -196,7 +194,7 @@ def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger:
 # --- what is refused, with nothing entered ---
 
 
-@pytest.mark.parametrize("epsilon", [0.96, 1.44, 4.0])
+@pytest.mark.parametrize("epsilon", [0.96, 4.0])
 def test_a_budget_of_that_epsilon_has_room_for_one_message(
     registry: RecordRegistry, ledger: Ledger, epsilon: float
 ) -> None:
@@ -209,11 +207,7 @@ def test_a_budget_of_that_epsilon_has_room_for_one_message(
     assert len(ledger.events) == 2
 
 
-@pytest.mark.parametrize("changes", [{"components": 8}, {}])
-def test_records_declared_public_for_a_scheme_cannot_be_private(
-    registry: RecordRegistry, ledger: Ledger, changes: dict[str, Any]
-) -> None:
-    scheme = agreed(registry, **changes)
+def test_records_declared_public_for_a_scheme_cannot_be_private(scheme: Scheme, ledger: Ledger) -> None:
     for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
         assert refused(plan_encoding, scheme, dataset, EncodeOptions(), ledger, label="t") == (
             f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
@@ -221,47 +215,31 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(
     plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
 
 
-def declared(ref: Any) -> Event:
-    return ProvenanceEvent(ref, "public", "ab" * 32)
-
-
-def trained(ref: Any) -> Event:
-    return TrainingEvent(ref, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9)
-
-
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
-        (declared, "`dataset`: the ledger has mine down as public, and mine shares records with it; the same"),
-        (trained, "adjacency: "),
-    ],
-)
-def test_what_the_ledger_holds_already(
-    scheme: Scheme, registry: RecordRegistry, ledger: Ledger, event: Any, message: str
-) -> None:
+def test_what_the_ledger_holds_already(scheme: Scheme, registry: RecordRegistry) -> None:
     """Records down as public; releases under another relation, with which there is no common guarantee."""
-    ledger.append(event(registry.reference(PRIVATE, public=event is declared)))
-    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith(message)
-    assert len(ledger.events) == 1
+    public, ref = registry.reference(PRIVATE, public=True), registry.reference(PRIVATE)
+    for event, message in (
+        (
+            ProvenanceEvent(public, "public", "ab" * 32),
+            "`dataset`: the ledger has mine down as public, and mine shares records with it; the same",
+        ),
+        (TrainingEvent(ref, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9), "adjacency: "),
+    ):
+        ledger = Ledger([event], registry=registry)
+        assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith(message)
+        assert len(ledger.events) == 1
 
 
-OTHERS: dict[str, Dataset] = {
-    "`dataset`: shape of wide are (8, 9), and the scheme was made for (8, 8)": from_arrays(
-        np.zeros((50, 8, 9), np.uint8), Y[:50], name="wide"
-    ),
-    "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)": digits(
-        900, 1797, bounds=(0.0, 16.0)
-    ),
-    "`classes`: classes of mine are 11, and the scheme was made for 10": digits(900, 1797, classes=11),
-}
+def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger) -> None:
+    for facts, message in (
+        (
+            {"bounds": (0.0, 16.0)},
+            "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)",
+        ),
+        ({"classes": 11}, "`classes`: classes of mine are 11, and the scheme was made for 10"),
+    ):
+        assert refused(plan_encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
 
 
-@pytest.mark.parametrize("message", OTHERS)
-def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger, message: str) -> None:
-    assert refused(plan_encoding, scheme, OTHERS[message], EncodeOptions(), ledger) == message
-
-
-@pytest.mark.parametrize("delta", [0.0, 0.1])
-def test_deltas_that_promise_nothing(scheme: Scheme, ledger: Ledger, delta: float) -> None:
-    with pytest.raises(InputError, match=r"^`delta`: "):
-        plan_encoding(scheme, PRIVATE, EncodeOptions(delta=delta), ledger)
+def test_a_delta_that_promises_nothing(scheme: Scheme, ledger: Ledger) -> None:
+    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(delta=0.1), ledger).startswith("`delta`: ")

@@ -10,11 +10,9 @@ import pytest
 
 from dpltm.data import from_arrays
 from dpltm.data.registry import RecordRegistry
-from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.models import ModelSpec
-from dpltm.options.train import TrainOptions
-from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import ref_to_text
 from dpltm.privacy.events import (
     SETTINGS,
@@ -25,12 +23,11 @@ from dpltm.privacy.events import (
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.parts import total_epsilon
-from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh, from_round, from_winner, starting_point
-from dpltm.stages.train import NO_NAMED_LEDGER, facts, planned_report
-from dpltm.stages.train_plan import plan
+from dpltm.stages.train import facts, planned_report
 from dpltm.ticket_set import Winner
 from entries import having
+from refusals import refused
 from stage_cases import CLASSES, FEATURES, a_draw, planned, records, ticket_set
 
 DENSE = ModelSpec("mlp", FEATURES, CLASSES)
@@ -52,6 +49,11 @@ def refusal(error: type[Exception] = InputError, **options) -> str:
     return str(caught.value)
 
 
+def behind_unit():
+    dataset = records(0)
+    return replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
+
+
 def kinds(events) -> list[str]:
     return [type(event).__name__.removesuffix("Event").lower() for event in events]
 
@@ -59,55 +61,28 @@ def kinds(events) -> list[str]:
 # --- what is refused of the options ---
 
 
-ONE = "`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1"
-RECORDS = "is not between 0 and the 200 records of records0"
-PARAMETER = "is not a number between 1e-06 and 1e+06"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": None}, ONE),
-        ({"noise_multiplier": 1.0}, ONE),
-        ({"epsilon": 0.0}, "`epsilon`: 0 is not a positive number up to 10000"),
         ({"epsilon": math.nan}, "`epsilon`: nan is not a positive number up to 10000"),
         *(
             (
                 {"epsilon": None, "noise_multiplier": value},
                 f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06",
             )
-            for value in (-1.0, math.nan, math.inf, 1e200)
+            for value in (-1.0, math.nan, math.inf)
         ),
-        ({"epochs": 2.0, "steps": 2}, "`epochs`, `steps`: give one of them"),
         *(({"epochs": value}, f"`epochs`: {value:g} is not a positive number") for value in (0.0, math.nan, math.inf)),
-        ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
         ({"steps": 10**8 + 1}, "`epochs`, `steps`: more than 100,000,000 steps; ask for fewer"),
-        *(({"batch_size": value}, f"`batch_size`: {value:g} {RECORDS}") for value in (201.0, 0.0, math.nan)),
-        ({"clip_norm": 0.0}, f"`clip_norm`: 0.0 {PARAMETER}"),
-        ({"filter": "tanh", "tanh_scale": -1.0}, f"`tanh_scale`: -1.0 {PARAMETER}"),
-        ({"no_pre_clip": True}, "`no_pre_clip`: only for `filter` tanh, not clip"),
-        (
-            {"noise": "nominal"},
-            "`noise`: nominal is the tanh paper's calibration, only for `filter` tanh or sigmoid, not clip",
+        *(
+            ({"batch_size": value}, f"`batch_size`: {value:g} is not between 0 and the 200 records of records0")
+            for value in (201.0, 0.0, math.nan)
         ),
-        (
-            {"compile": True, "filter": "auto"},
-            "`compile`: only for element-wise filters (tanh, tanh-clip, sigmoid); auto has nothing to compile",
-        ),
+        ({"filter": "tanh", "tanh_scale": -1.0}, "`tanh_scale`: -1.0 is not a number between 1e-06 and 1e+06"),
         ({"lr": -1.0}, "`lr`: -1.0 is not a positive number"),
-        ({"optimizer": "lion"}, "`optimizer`: 'lion' is not one of sgd, momentum, adam, adagrad"),
         ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
         ({"seed": -1}, "`seed`: -1 is not between 0 and 2^63 - 1"),
         ({"eval_private": 0.0}, "`eval_private`: 0 is not a positive number up to 10000"),
-        ({"stop_at": 1.5}, "`stop_at`: 1.5 is not an accuracy above 0 and at most 1"),
-        (
-            {"accountant": "clt"},
-            "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma",
-        ),
-        (
-            {"budget_stop": True},
-            "`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent",
-        ),
         (
             {"noise_multiplier": 1.0, "filter": "tanh", "noise": "nominal", "budget_stop": True},
             "`budget_stop`: holds for certified noise only; leave `noise` nominal out",
@@ -115,18 +90,6 @@ PARAMETER = "is not a number between 1e-06 and 1e+06"
         *(
             ({"centre": value}, f"`centre`: {value:g} is not a part between 0 and 1, such as 0.05")
             for value in (0.0, 1.0, math.nan)
-        ),
-        (
-            {"epsilon": None, "noise_multiplier": 2.0, "centre": 0.1},
-            "`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget",
-        ),
-        (
-            {"centre": 0.1},
-            "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records",
-        ),
-        (
-            {"per_user": 5},
-            "`per_user`: bounds what a user gives, so it goes with `unit` user; leave it out, or add that",
         ),
         ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
         ({"delta": 1e-16}, "`delta`: 1e-16 is below 1e-15, which the accountant does not resolve; take a larger one"),
@@ -143,16 +106,13 @@ def test_options(options, message, ledger):
 
 def test_a_start_that_says_too_little_or_too_much(ledger):
     tickets, dataset = ticket_set(ledger.registry), records(0)
-    with pytest.raises(ArtifactError, match=r"^tickets@3: no such round; it has rounds 0 to 2$"):
-        from_round(tickets, 3)
     for target, options, message in (
         (tickets, {}, "`round` is missing: say which ticket of the set"),
         (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
         (Winner(1, ()), {}, "`ticket`: a winner without its ticket set"),
     ):
-        with pytest.raises(InputError, match=f"^{message}"):
-            starting_point(target, dataset, **options)
+        assert refused(starting_point, target, dataset, **options).startswith(message)
     whole = starting_point(tickets, dataset, dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
@@ -164,24 +124,10 @@ def test_records_of_another_shape():
     ):
         others = from_arrays(np.zeros((60, width), np.uint8), np.arange(60) % classes, name="these")
         assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
-
-
-def test_copies_of_what_is_no_image_or_for_another_network():
-    assert refusal(epsilon=1.0, augment="flip").startswith("`augment`: flip takes images")
-    x = np.zeros((60, 14, 14), np.uint8)
-    images = from_arrays(x, np.arange(60) % CLASSES, name="images")
+    images = from_arrays(np.zeros((60, 14, 14), np.uint8), np.arange(60) % CLASSES, name="images")
     cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
-    assert refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip") == (
-        "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
-    )
-
-
-def test_a_relation_that_the_ledger_does_not_have(ledger):
-    ledger.append(planned(ledger=ledger, noise_multiplier=9.0).event)
-    assert refusal(ledger=ledger, noise_multiplier=9.0, adjacency="replace-one") == (
-        "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee; use one"
-        " relation throughout, or separate ledgers"
-    )
+    message = refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip")
+    assert message == "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
 
 
 # --- what is entered, and on whose records ---
@@ -219,9 +165,8 @@ def test_what_a_dp_ticket_spent_is_entered_on_its_records(ledger):
 
 
 def test_public_records_cannot_be_private(ledger):
-    assert refusal(ledger=ledger, dataset=records(1), epsilon=1.0) == (
+    assert refusal(ledger=ledger, dataset=records(1), epsilon=1.0).startswith(
         "tickets: its tickets were made from records1, declared public, and records1 shares records with it; the same"
-        " records cannot be private here: take another `subset` or `dataset`, or generate with `provenance` private"
     )
     told = ProvenanceEvent(ledger.registry.reference(records(0), public=True), "public", "x")
     ledger.append(told)
@@ -251,32 +196,28 @@ def test_settings_that_were_searched_on_public_records(ledger):
 
 
 def test_a_draw_is_entered_where_the_ledger_lacks_it(ledger):
-    tickets = ticket_set(ledger.registry)
+    tickets, noise = ticket_set(ledger.registry), {"noise_multiplier": 5.0}
     drawn = a_draw(ledger.registry.reference(records(0)), tickets, adaptive=False)
     winner = Winner(2, (drawn,), (), tickets)
-    plan = planned(ledger=ledger, start=from_winner(winner), noise_multiplier=5.0)
+    plan = planned(ledger=ledger, start=from_winner(winner), **noise)
     assert (plan.start.round, plan.lineage) == (2, (drawn,))
-    held = planned(ledger=Ledger((drawn,), registry=ledger.registry), start=from_winner(winner), noise_multiplier=5.0)
+    held = planned(ledger=Ledger((drawn,), registry=ledger.registry), start=from_winner(winner), **noise)
     assert held.lineage == ()
-    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)  # after which a draw counts as a later one
-    later = planned(ledger=ledger, start=from_winner(winner), noise_multiplier=5.0)
-    assert later.lineage == (having(drawn, adaptive=True),)
     assert planned_report(held).certified == planned_report(plan).certified
-    other = planned(ledger=ledger, start=from_winner(winner, 1), noise_multiplier=5.0)  # a round that never won
+    ledger.append(planned(ledger=ledger, **noise).event)  # after which a draw counts as a later one
+    assert planned(ledger=ledger, start=from_winner(winner), **noise).lineage == (having(drawn, adaptive=True),)
+    other = planned(ledger=ledger, start=from_winner(winner, 1), **noise)  # a round that never won
     assert (other.start.round, other.lineage) == (1, ())
 
 
 def test_a_draw_on_other_records_is_entered_on_them(ledger):
-    tickets = ticket_set(ledger.registry)
-    theirs = ledger.registry.reference(records(2))
-    plan = planned(
-        ledger=ledger, start=from_winner(Winner(2, (a_draw(theirs, tickets),), (), tickets)), noise_multiplier=5.0
-    )
+    tickets, theirs = ticket_set(ledger.registry), ledger.registry.reference(records(2))
+    start = from_winner(Winner(2, (a_draw(theirs, tickets),), (), tickets))
+    plan = planned(ledger=ledger, start=start, noise_multiplier=5.0)
     assert [event.dataset for event in plan.lineage] == [theirs]
     assert theirs in plan.sources
-    report = planned_report(plan)
-    assert report.certified.epsilon == total_epsilon([plan.event], 1e-5)
-    assert "the winner was drawn on other records, records2, and depends on them" in report.notes
+    assert planned_report(plan).certified.epsilon == total_epsilon([plan.event], 1e-5)
+    assert "the winner was drawn on other records, records2, and depends on them" in planned_report(plan).notes
 
 
 def test_a_round_taken_by_hand_brings_the_draws_of_the_ledger_of_its_set(ledger):
@@ -302,13 +243,6 @@ def test_test_records_that_the_ledger_protects(ledger):
     assert planned(ledger=ledger, dataset=shown, noise_multiplier=5.0, eval_private=1.0).evaluations
 
 
-def test_who_has_named_a_ledger_is_not_told_to_name_one(ledger):
-    start, options = from_round(ticket_set(ledger.registry), 1), TrainOptions(steps=2, noise_multiplier=5.0)
-    for named in (True, False):
-        made = plan(start, records(0), options, ledger, Services(), names_ledger=named)
-        assert (NO_NAMED_LEDGER in planned_report(made).notes) is not named
-
-
 # --- how the budget is divided ---
 
 
@@ -332,12 +266,8 @@ REMEDY = (
 
 @pytest.mark.parametrize("budget", [0.3, 30.0])
 def test_a_spent_budget(ledger, budget):
-    spent = planned(ledger=ledger, steps=30, epsilon=budget).event
-    ledger.append(spent)
-    assert refusal(BudgetError, ledger=ledger, steps=30, epsilon=budget) == (
-        f"budget: on these records epsilon {total_epsilon([spent], 1e-5):.4g} goes to {describe(spent)} ({spent.time[:10]}),"
-        f" which leaves less than 2 % of {budget:g}, nothing but noise{REMEDY}"
-    )
+    ledger.append(planned(ledger=ledger, steps=30, epsilon=budget).event)
+    assert refusal(BudgetError, ledger=ledger, steps=30, epsilon=budget).endswith(REMEDY)
     assert planned(ledger=ledger, steps=30, epsilon=2 * budget).event.mechanism.steps == 30  # as the message says
 
 
@@ -353,20 +283,12 @@ def test_a_spent_budget(ledger, budget):
     ids=str,
 )
 def test_whatever_else_takes_part_of_a_spent_budget(ledger, options):
-    mapped = records(0)
-    mapped = replace(mapped, feature_map=make_feature_map("unit:1", mapped.train.x.shape[1:], mapped.bounds))
-    given = {"ledger": ledger, "start": fresh(DENSE, 0), "dataset": mapped, "steps": 30, "epsilon": 1.0}
+    given = {"ledger": ledger, "start": fresh(DENSE, 0), "dataset": behind_unit(), "steps": 30, "epsilon": 1.0}
     ledger.append(planned(**given).event)
     message = refusal(BudgetError, **given, **options)
     assert message.startswith("budget: on these records epsilon ")
     assert "goes to 30 steps of training" in message
     assert message.endswith(REMEDY)
-
-
-def test_what_is_planned_is_named_as_well():
-    assert refusal(BudgetError, steps=30, epsilon=1.0, eval_private=0.99).startswith(
-        "budget: on these records epsilon 0.99 goes to count of right answers on the training records"
-    )
 
 
 def test_a_paper_s_budget_is_divided_nominally(ledger):
@@ -386,10 +308,8 @@ def test_a_paper_s_budget_is_divided_nominally(ledger):
 def test_nothing_is_left_where_a_release_had_no_protection(ledger):
     ref = ledger.registry.reference(records(0))
     ledger.append(NonPrivateEvent(ref, Unprotected(), "scores"))
-    assert refusal(BudgetError, ledger=ledger, epsilon=1.0) == (
-        "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state"
-        " the noise with `noise_multiplier` instead of `epsilon`"
-    )
+    message = refusal(BudgetError, ledger=ledger, epsilon=1.0)
+    assert message.startswith("budget: the ledger holds an unprotected release from these records")
     assert planned_report(planned(ledger=ledger, noise_multiplier=5.0)).certified.epsilon == math.inf
 
 
@@ -413,11 +333,8 @@ def test_the_run_stops_where_the_budget_ends():
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
-    dataset = records(0)
-    dataset = replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
-    plan = planned(
-        start=fresh(DENSE, 0), dataset=dataset, steps=6, epsilon=2.0, centre=0.2, adjacency=adjacency, batch_size=50.0
-    )
+    options = {"steps": 6, "epsilon": 2.0, "centre": 0.2, "adjacency": adjacency, "batch_size": 50.0}
+    plan = planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
     told, mean = plan.lineage
     assert (kinds([told, mean]), mean) == (["provenance", "gaussian"], plan.centre)
     assert mean.mechanism.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
@@ -427,7 +344,6 @@ def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
     # a fifth of the budget, where noise adds up by its inverse square
     alone = having(mean, noise_multiplier=mean.mechanism.noise_multiplier * math.sqrt(0.2))
     assert total_epsilon([alone], 1e-5) == pytest.approx(2, rel=5e-3)
-    assert any("20 % of the budget" in note for note in planned_report(plan).notes)
 
 
 @pytest.mark.parametrize(("stop_at", "count"), [(None, 1), (0.9, 10)])
@@ -436,8 +352,6 @@ def test_evaluations_on_the_records_are_paid_for_one_by_one(stop_at, count):
     assert plan.lineage == plan.evaluations
     assert [event.mechanism.epsilon for event in plan.evaluations] == [0.5 / count] * count
     assert len({event.time for event in (*plan.evaluations, plan.event)}) == count + 1
-    note = "accuracy is that on the training records, with noise; its epsilon of 0.5 is included"
-    assert note in planned_report(plan).notes
 
 
 def test_stopping_on_private_records_must_be_paid_for():
