@@ -73,16 +73,11 @@ def hooked(x: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "input mean": lambda: before(lambda x: x - x.mean(0)),
-    "input over maximum": lambda: before(lambda x: x / x.abs().max()),
-    "input roll": lambda: before(lambda x: x.roll(1, 0)),
     "input scaled if large": lambda: before(lambda x: x / 255 if x.max() > 5 else x),
     "input pairs": lambda: before(odd),
     "mean": lambda: between(lambda x: x - x.mean(0)),
     "norm": lambda: between(lambda x: x / x.norm()),
-    "softmax": lambda: between(lambda x: x.softmax(0)),
     "roll": lambda: between(lambda x: x.roll(1, 0)),
-    "cumsum": lambda: between(lambda x: x.cumsum(0)),
-    "maximum": lambda: between(lambda x: x + x.max(0).values),
     "reshape": lambda: between(lambda x: x.reshape(8, -1).T),
     "batch_norm": lambda: between(lambda x: functional.batch_norm(x, None, None, training=True)),
     "attention": lambda: between(lambda x: (x @ x.T).softmax(1) @ x),
@@ -91,7 +86,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "detached attention": lambda: between(lambda x: (x @ x.T).detach().softmax(1) * len(x) @ x),
     "above mean": lambda: between(lambda x: x * (x > x.mean(0))),
     "rank": lambda: between(lambda x: x * (x.argsort(0).argsort(0) < len(x) // 2)),
-    "sorted": lambda: between(lambda x: x.sort(0).values),
     "more than three": lambda: between(lambda x: x - x.mean(0) if len(x) > 3 else x),
     "chunks of four": lambda: between(in_chunks),
     "in the middle": lambda: between(
@@ -129,13 +123,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "distances": lambda o, _: (o[:, None] - o).square().sum((1, 2)),
     "over class count": lambda o, y: cross_entropy(o, y) / torch.bincount(y, minlength=3)[y],
     "above mean": lambda o, y: cross_entropy(o, y) * (entropies(o, y) >= entropies(o, y).mean()),
-    "largest": lambda o, y: (
-        cross_entropy(o, y) * (entropies(o, y) >= entropies(o, y).topk(max(1, len(y) // 4))[0][-1])
-    ),
     "contrastive detached keys": lambda o, _: cross_entropy(o @ o.detach().T, torch.arange(len(o))),
-    "over maximum": lambda o, y: (cross_entropy(o, y) / entropies(o, y).max()) ** 2,
-    "labels minus mean": lambda o, y: (o[:, 0] - (y.double() - y.double().mean())) ** 2,
-    "largest label": lambda o, y: cross_entropy(o, y) / y.max().clamp_min(1),
     "other labels": lambda o, y: 0.5 * cross_entropy(o, y) + 0.5 * cross_entropy(o, y.roll(1, 0)),
     "first label": lambda o, y: cross_entropy(o, y) * (1 + y[0]),
     "second label": lambda o, y: cross_entropy(o, y) * (1 + y[1]),
@@ -311,11 +299,6 @@ def remembered(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x - self.mu[0] * len(self.mu))
 
 
-def private(self: Applied, x: Tensor) -> Tensor:
-    self._mu = float(x.abs().max()) if self._mu is None else self._mu
-    return self.layer(x / self._mu)
-
-
 ODD_TENSOR = torch.tensor([math.nan, -0.0, 1e-45, 3e38, -math.inf, 1.0])
 STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "buffer reassigned": (reassigned, "mu", nn.Buffer(ODD_TENSOR.clone())),
@@ -324,7 +307,6 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "late": (late, "mu", None),
     "count of records": (counted, "mu", 0),
     "memory": (remembered, "mu", []),
-    "private name": (private, "_mu", None),
 }
 
 
@@ -362,22 +344,3 @@ def test_a_loss_with_a_state_is_refused():
 
 
 # Made-up records.
-
-
-@pytest.mark.parametrize("where", ["outputs", "time"])
-def test_there_are_as_many_made_up_records_as_no_other_dimension(where):
-    seen: list[int] = []
-
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        seen.append(len(x))
-        return self.layer(x) if where == "outputs" else self.layer(x.transpose(0, 1)).sum(0)
-
-    model = Applied(forward, layer=nn.Linear(6, 11 if where == "outputs" else 3))
-    checked(model, squared_error, torch.zeros(4, 6) if where == "outputs" else torch.zeros(4, 11, 6), torch.zeros(4))
-    assert 13 in seen
-    assert seen.count(11) <= 2, "only to see that it would not do"
-
-
-def test_the_size_of_the_batch_itself_is_no_size():
-    message = refusal(nn.Linear(6, 3), lambda o, y: squared_error(o, y)[:2], torch.zeros(11, 6))
-    assert message == "loss: shape (2,), expected one value for each of 11 records; use reduction='none'"
