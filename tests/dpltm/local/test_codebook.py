@@ -100,16 +100,6 @@ def test_the_number_of_a_codebook_says_nothing_of_its_records():
 # What can be learned
 
 
-def test_a_gain_by_simulation():
-    generator = np.random.default_rng(0)
-    sizes = np.sort(np.abs(generator.normal(size=(20_000, PAIRS))))[:, ::-1]
-    for found in (SIGNED, ONE_HOT, best_codebook(6, 3, 2.0)):
-        p = found.truth / WHOLE
-        mean = sizes[:, : found.near].mean()  # those left over add up to minus that
-        expected = p * mean - (1 - p) * mean * found.near / (found.candidates - found.near)
-        assert found.gain == pytest.approx(expected, rel=5e-3)
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     found = best_codebook(6, 3, epsilon)
@@ -125,18 +115,6 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
     assert 0.8 < off.std() < 1.15
-
-
-def test_files_and_their_order_do_not_matter():
-    x, y = records(700, 6)
-    rows, saturated = ONE_HOT.randomise(x, y, FastSource(0))
-    assert saturated == 0
-    means, variance = ONE_HOT.class_means([rows])
-    order = np.random.default_rng(0).permutation(700)
-    again, same = ONE_HOT.class_means([rows[order][:100], rows[order][100:]])
-    np.testing.assert_allclose(again, means, atol=1e-5)
-    assert same == variance
-    assert variance == pytest.approx(ONE_HOT.noise / 700)
 
 
 def test_codewords_are_public_numbers():
@@ -192,20 +170,6 @@ def test_a_frequent_class_is_not_shunned():
 
 
 # Bad input
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0, 3, 1.0, "signed", 1), "Expected 0 values >= 1 and 3 classes from 2 to 256"),
-        ((4, 300, 1.0, "signed", 1), "Expected 4 values >= 1 and 300 classes from 2 to 256"),
-        ((4, 3, 0.0, "signed", 1), "`epsilon`: 0 is not a positive number up to 10000"),
-        ((4, 3, 1.0, "plain", 1), "Expected labels one-hot or signed, not 'plain'"),
-        ((4, 3, 1.0, "signed", 129), "Expected 129 near candidates from 1 to 128"),
-    ],
-)
-def test_what_is_no_codebook(arguments, said):
-    assert refused(Codebook, *arguments) == said
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,8 @@ def network(spec: ModelSpec, seed: int, part: float = 1.0) -> tuple[nn.Module, d
         for value in model.parameters():
             if value.ndim == 1:
                 value.normal_(generator=generator)
-    mask = Mask(
-        {
-            name: torch.rand(value.shape, generator=generator) < (part if value.ndim > 1 else 1)
-            for name, value in model.named_parameters()
-        }
-    )
+    parts = {name: (value.shape, part if value.ndim > 1 else 1) for name, value in model.named_parameters()}
+    mask = Mask({name: torch.rand(shape, generator=generator) < kept for name, (shape, kept) in parts.items()})
     return model, weights_of(model), mask
 
 
@@ -125,13 +121,7 @@ def test_convolutions():
     assert after.nested_in(mask)
 
 
-@pytest.mark.parametrize(
-    ("text", "prune", "rounds"),
-    [
-        ("mlp:16", (0.05, 0.6), 3),
-        ("mlp:12,9", (0.1, 0.5, 0.3), 4),
-    ],
-)
+@pytest.mark.parametrize(("text", "prune", "rounds"), [("mlp:16", (0.05, 0.6), 3), ("mlp:12,9", (0.1, 0.5, 0.3), 4)])
 def test_global_scope_keeps_to_the_schedule_where_layers_have_left_it(text, prune, rounds):
     """Flow soon sits elsewhere than the schedule of layers has it: the numbers still count in sum, as documented."""
     spec = ModelSpec(text, 64, 10)

@@ -108,16 +108,6 @@ def test_overall(data, network):
     assert torch.equal(after["bias"], mask["bias"])
 
 
-def test_ties_over_the_network_go_layer_by_layer_and_by_position():
-    size = 5000
-    scores = {name: torch.ones(50, 100) for name in ("a", "b")}
-    mask = Mask({name: torch.ones(50, 100, dtype=torch.bool) for name in scores})
-    after = keep_topk(scores, mask, {"a": 2000, "b": 2000}, "global")
-    # all of a goes but its last, then the first of b
-    assert after["a"].flatten().tolist() == [False] * (size - 1) + [True]
-    assert after["b"].flatten().tolist() == [False] * (size - 3999) + [True] * 3999
-
-
 @pytest.mark.parametrize(
     ("live", "scope", "message"),
     [
