@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -95,16 +94,11 @@ class Stripes:
         return x.unflatten(1, (-1, self.rows)).mean(2).flatten(1)
 
 
-@pytest.fixture
-def stripes() -> Iterator[MapKind]:
+def test_a_new_kind_is_one_object(request):
     rows = Parameter("rows", 2, "Rows that are averaged.", "R", 1, 4)
-    kind = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
-    MAPS.register(kind)
-    yield kind
-    MAPS.unregister("stripes")
-
-
-def test_a_new_kind_is_one_object(stripes):
+    stripes = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
+    MAPS.register(stripes)
+    request.addfinalizer(lambda: MAPS.unregister("stripes"))
     feature_map = make_feature_map("stripes", (4, 3), (0.0, 1.0))
     assert (feature_map.text, feature_map.feature_shape) == ("stripes:2", (6,))
     x = np.random.default_rng(0).random((5, 4, 3))

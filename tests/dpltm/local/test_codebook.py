@@ -146,16 +146,6 @@ def test_labels_of_any_whole_kind_mean_the_same(kind):
     assert (parts(rows)[1] // 256 == y).mean() > 0.5
 
 
-def test_frequencies_of_classes_are_read_off_one_hot_messages():
-    found, count = Codebook(6, 3, 4.0, "one-hot", 20), 8_000
-    x, _ = records(count, 6)
-    y = np.random.default_rng(0).choice(3, count, p=[0.7, 0.25, 0.05])
-    rows = found.randomise(x, y, FastSource(0))[0]
-    np.testing.assert_allclose(found.frequencies([rows]), np.bincount(y) / count, atol=0.04)
-    np.testing.assert_allclose(found.frequencies([rows[:0]]), 1 / 3)
-    np.testing.assert_allclose(SIGNED.frequencies([rows]), 1 / 3)
-
-
 def test_a_frequent_class_is_not_shunned():
     """Two classes in opposite directions, nine to one: nearest means are right about both."""
     generator, count = np.random.default_rng(0), 5_000

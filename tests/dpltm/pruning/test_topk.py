@@ -125,14 +125,3 @@ def test_counts_that_cannot_be(live, scope, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         keep_topk(scores, mask, live, scope)
     assert str(caught.value) == message
-
-
-def test_what_is_given_stays_and_gradients_do_not_follow():
-    weight = torch.nn.Parameter(torch.tensor([[3.0, 1.0, 2.0]]))
-    mask = Mask({"w": torch.ones(1, 3, dtype=torch.bool)})
-    for scope in ("layer", "global"):
-        after = keep_topk({"w": weight, "other": torch.zeros(2)}, mask, {"w": 1}, scope)
-        assert after["w"].tolist() == [[True, False, False]]
-        assert list(after) == ["w"]
-    assert weight.tolist() == [[3.0, 1.0, 2.0]]
-    assert mask["w"].all()
