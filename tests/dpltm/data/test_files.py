@@ -154,11 +154,7 @@ def test_csv(tmp_path):
             "{path}: line 3 has 3 cells but the header has 2; give every line one cell a column",
         ),
         ("", "y", "{path}: is empty; expected a header line and records"),
-        (
-            'a,y\n"1,0\n',
-            "y",
-            "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it as that",
-        ),
+        ('a,y\n"1,0\n', "y", "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it as that"),
     ],
 )
 def test_bad_csv(tmp_path, content, label, message):

@@ -1,7 +1,5 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -325,6 +323,9 @@ def test_csv_with_test_split(tmp_path):
             f"{path}: its feature columns differ from those of {train}, {fault}; give both files the same columns in the"
             " same order"
         )
+    path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
+    fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}"
+    assert refused(load, path, label="y", bounds=(0, 1)) == fault
 
 
 def test_npz_with_test_option(write):
@@ -373,11 +374,3 @@ def test_a_cache_holds_a_few_datasets(write):
     for path in paths[1:]:
         load(path, dataset_cache=cache)
     assert not np.shares_memory(first.train.x, load(paths[0], dataset_cache=cache).train.x)
-
-
-def test_a_cache_that_is_handed_to_another_process_stays_there():
-    handed = pickle.dumps(DatasetCache())
-    first, second = pickle.loads(handed), pickle.loads(handed)
-    assert first is second
-    assert np.shares_memory(load("digits", dataset_cache=first).train.x, load("digits", dataset_cache=second).train.x)
-    assert pickle.loads(pickle.dumps(DatasetCache())) is not first

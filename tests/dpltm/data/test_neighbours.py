@@ -253,15 +253,6 @@ def test_what_lies_at_an_empty_place_has_no_say(published):
     assert (made[0]().records, made[0](subset="3:30").records) == (N, 27)
 
 
-@pytest.mark.parametrize("value", [-2, -1.5, np.nan])
-def test_other_labels_are_no_empty_places(tmp_path, published, value):
-    published()
-    labels = Y.astype(np.float64)
-    labels[3] = value
-    np.savez(tmp_path / "tiny.npz", x_train=X, y_train=labels)
-    assert f"y_train has label {value:.1f} at record 3" in refused(load, "tiny", home=tmp_path)
-
-
 @pytest.mark.parametrize("kind", ["npz", "named_too_long_or_short"])
 def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))

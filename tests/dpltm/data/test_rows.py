@@ -228,11 +228,3 @@ def test_coincidences_are_no_shared_rows(seed):
     assert count_shared(train, test) == 0
     assert count_shared(train, np.append(train, test[:1])) >= 3000
     assert count_shared(train, train[:1500]) == 1500
-
-
-def test_where_nobody_is_alone_nothing_is_told():
-    """Eight kinds of people: those of any test split were met, whoever they are."""
-    train, test = few(3000, 0, 1) % np.uint64(8), few(50, 1, 1) % np.uint64(8)
-    assert (np.unique(train, return_counts=True)[1] > 1).all()
-    assert np.isin(test, train).all()
-    assert count_shared(train, test) == 0

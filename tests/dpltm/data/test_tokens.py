@@ -123,10 +123,7 @@ ENDS = "a record ends where the next begins"
             "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
         ),
         ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
-        (
-            {"x_test": Y[:, None], "y_test": Y},
-            "x_test holds no texts, unlike values_train; give both splits the same",
-        ),
+        ({"x_test": Y[:, None], "y_test": Y}, "x_test holds no texts, unlike values_train; give both splits the same"),
     ],
 )
 def test_wrong_files(write, arrays, message):

@@ -65,15 +65,6 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
             assert message.endswith(f"; the usual is {usual.text}")
 
 
-def test_what_help_shows():
-    assert metavar() == "none|scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN"
-    assert (names_taking("image"), names_taking("signal")) == (("scatter", "conv"), ("wavelets",))
-    assert refused(MAPS["conv"].choice, 1, 2) == "`features`: conv has 1 parameters, not 2"
-    assert refused(parse, "scatter:2,65") == (
-        "`features`: scatter:2,65: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
-    )
-
-
 def test_reading_the_registry_imports_no_torch():
     script = "import sys; from dpltm.features import MAPS, metavar; metavar(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

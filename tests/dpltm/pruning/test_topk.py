@@ -99,9 +99,7 @@ def test_overall(data, network):
     assert sum(found.values()) == total
     assert min(found.values()) >= 1
     expected = naive_global(
-        [scores[name].flatten().tolist() for name in names],
-        [mask[name].flatten().tolist() for name in names],
-        total,
+        [scores[name].flatten().tolist() for name in names], [mask[name].flatten().tolist() for name in names], total
     )
     assert [after[name].flatten().tolist() for name in names] == expected
     assert after.nested_in(mask)
