@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpltm.data import DatasetCache, catalogue, load
 from dpltm.data import data_home as default_home
-from dpltm.data.cache import MAX_DATASETS
 from dpltm.data.subset import WHOLE, Part
 from dpltm.privacy.events import HASHES
 from refusals import refused
@@ -220,22 +217,6 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
 # --- checks of the records ---
 
 
-@given(
-    st.lists(st.integers(0, 4), min_size=6, max_size=30),
-    st.sampled_from([np.bool_, np.uint8, np.int32, np.uint64, np.float16, np.float64]),
-)
-def test_labels_are_accepted_exactly_when_they_are_zero_to_k(tmp_path_factory, labels, dtype):
-    path, labels = tmp_path_factory.mktemp("labels") / "t.npz", np.array(labels).astype(dtype)
-    np.savez(path, x_train=np.zeros((len(labels), 1), dtype=np.uint8), y_train=labels)
-    classes = len(set(labels.tolist()))
-    if set(labels.tolist()) == set(range(classes)) and classes > 1:
-        ds = load(str(path))
-        assert (ds.classes, ds.train.y.dtype) == (classes, np.int64)
-        assert ds.train.y.tolist() == labels.tolist()
-    else:
-        refused(load, str(path))
-
-
 LABELS = "labels must be integers 0 to K-1; number the classes from 0"
 GAPS = "but no record has label {}; number the classes without gaps or pass `classes` 4"
 DTYPES = "expected bool, integers or floats of 64 bits or fewer; convert it"
@@ -366,11 +347,3 @@ def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp
     write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
     assert len(load(path, dataset_cache=cache).train) == 12
     assert np.array_equal(before.train.x, X)
-
-
-def test_a_cache_holds_a_few_datasets(write):
-    cache, paths = DatasetCache(), [write(str(number)) for number in range(MAX_DATASETS + 1)]
-    first = load(paths[0], dataset_cache=cache)
-    for path in paths[1:]:
-        load(path, dataset_cache=cache)
-    assert not np.shares_memory(first.train.x, load(paths[0], dataset_cache=cache).train.x)

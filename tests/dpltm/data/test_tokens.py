@@ -182,9 +182,6 @@ def test_features_that_are_positions(write):
         " whole number from 0 to 8"
     )
     assert refused(load, features(x + 0.5), words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0")
-    assert refused(load, features(x[:, :, None]), words=10) == (
-        f"{path}: x_train has shape (3, 2, 1); `words` takes (records, positions)"
-    )
 
 
 # Records alone

@@ -328,11 +328,6 @@ def assorted() -> nn.Sequential:
     )
 
 
-def under_two_names() -> nn.Module:
-    shared = nn.Linear(3, 3)
-    return nn.Sequential(shared, nn.Tanh(), nn.Sequential(shared, nn.Linear(3, 2)))
-
-
 def spare() -> nn.Module:
     """Layers that are never called, that are called for nothing, and one output of which is used."""
 
@@ -361,16 +356,6 @@ def residual() -> nn.Module:
         **{"first": nn.Conv2d(2, 2, 3, padding=1), "norm": nn.GroupNorm(1, 2), "out": nn.Linear(8, 3)},
         **{"second": nn.Conv2d(2, 2, 3, padding=1, bias=False), "relu": nn.ReLU(inplace=True)},
     )
-
-
-def overwrites_states() -> nn.Module:
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        out, (hidden, memory) = self.module(x)
-        out.tanh_()
-        hidden += 1
-        return torch.cat([out.flatten(1), hidden[0], memory[0]], 1)
-
-    return Applied(forward, module=nn.LSTM(2, 3, batch_first=True))
 
 
 def frozen_table() -> nn.Module:
@@ -419,7 +404,6 @@ NETWORKS = {
     "three times: Conv1d": (lambda: again(nn.Conv1d(2, 2, 3, padding=1)), (2, 4), None),
     "three times: GroupNorm": (lambda: again(nn.GroupNorm(1, 2)), (2, 4), None),
     "three times: torch.func": (lambda: again(Scaled(4, 4)), (4,), None),
-    "one module under two names": (under_two_names, (3,), None),
     "shuffled": (shuffled, (3,), [["late.weight", "late.bias", "again.bias"], ["first.weight", "first.bias"]]),
     "frozen table": (frozen_table, 3, None),
     "unused": (spare, (3,), None),
@@ -429,7 +413,6 @@ NETWORKS = {
         3,
         None,
     ),
-    "overwritten states": (overwrites_states, (4, 2), None),
 }
 """Each with the shape of a record, or its number of tokens, and its layers if not the modules."""
 
@@ -488,14 +471,6 @@ def test_frozen_parameters_under_torch_func(frozen):
     model = handwritten()
     model.get_parameter(frozen).requires_grad_(False)
     check(model, numbers(6, 4, 3), 14, layers=[[name for name in HANDWRITTEN if name != frozen]])
-
-
-def test_live_counts_live_coordinates_of_each_parameter_once():
-    model = tied(bias=True)
-    model.middle.weight.requires_grad_(False)
-    tensors = {name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()}
-    tensors["table.weight"][2:] = False
-    assert RecordGradients(model, Mask(tensors), squared_error).live == 2 * 3 + 3 + 6
 
 
 @once

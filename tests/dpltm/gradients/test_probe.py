@@ -57,10 +57,6 @@ def odd(x: Tensor) -> Tensor:
     return out
 
 
-def in_chunks(x: Tensor) -> Tensor:
-    return torch.cat([part - part.mean(0) if len(part) > 3 else part for part in x.split(4)])
-
-
 def hooked(x: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
     out = x * 1
     out.register_hook(hook)
@@ -81,7 +77,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "above mean": lambda: between(lambda x: x * (x > x.mean(0))),
     "rank": lambda: between(lambda x: x * (x.argsort(0).argsort(0) < len(x) // 2)),
     "more than three": lambda: between(lambda x: x - x.mean(0) if len(x) > 3 else x),
-    "chunks of four": lambda: between(in_chunks),
     "in the middle": lambda: between(
         lambda x: torch.cat([x[:3], x[3:8] - x[3:8].mean(0), x[8:]]) if len(x) > 8 else x
     ),
@@ -261,11 +256,6 @@ def late(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x - self.mu)
 
 
-def counted(self: Applied, x: Tensor) -> Tensor:
-    self.mu = self.mu + len(x)
-    return self.layer(x)
-
-
 def remembered(self: Applied, x: Tensor) -> Tensor:
     self.mu.append(x.detach().mean(0))
     return self.layer(x - self.mu[0] * len(self.mu))
@@ -277,7 +267,6 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "buffer in place": (in_place, "mu", nn.Buffer(ODD_TENSOR.clone())),
     "tensor reassigned": (reassigned, "mu", ODD_TENSOR.clone()),
     "late": (late, "mu", None),
-    "count of records": (counted, "mu", 0),
     "memory": (remembered, "mu", []),
 }
 

@@ -198,9 +198,7 @@ def test_nested_and_exact_from_round_to_round_and_small_for_good(spec):
     ("text", "features", "fewest"),
     [
         ("mlp:300,100", 784, 784 + 1 + 10),
-        ("mlp:7", 5, 5 + 10),
         ("mlp", 784, 7840),
-        ("mlp:1,1", 3, 3 + 1 + 10),
         ("cnn:28x28x1", 784, 64 + 16 + 16 + 10),  # 4 x 4 pixels are left of a channel
         ("cnn:28x28x3", 2352, 3 * 64 + 16 + 16 + 10),
         ("mlp:project64,300,100", 784, 64 + 1 + 10),
