@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from dpltm.data import Description, load
-from dpltm.data.openml import convert
+from dpltm.data import Description, catalogue, load
+from dpltm.data.openml import convert, is_named_right
 from refusals import refused
 
 PLAIN = Description("plain", "", "vector", (2,), (-1.0, 1.0), 3, 4, openml_test=2, first_label=1)
@@ -47,6 +47,11 @@ def test_bytes_become_bytes_and_colours_go_last():
         train, _ = convert(Bunch(data=np.full((2, 12), odd), target=np.array(["0", "1"])), COLOUR)
         assert train.x.dtype == np.float32
         assert np.array_equal(train.x, np.full((1, 2, 2, 3), odd), equal_nan=True)
+
+
+def test_name_of_a_table():
+    for name, right in (("kuzushiji-mnist", True), ("mnist_784", False)):
+        assert is_named_right(table(details={"name": name}), catalogue()["kmnist"]) is right
 
 
 CHANGED = "the table has changed, put plain.npz into the data home instead"

@@ -156,6 +156,11 @@ def test_not_recognised(case):
     assert not same_people(table(), NOBODY[case])
 
 
+def test_bags_of_values_count_only_where_they_tell_rows_apart():
+    binary = np.random.default_rng(1).integers(0, 2, (50, 12))
+    assert [len(rows.keyed_hashes(KEY)) for rows in (Rows(binary, np.zeros(50)), Rows(X, Y))] == [50, 120]
+
+
 def test_made_up_people_are_nobody():
     """Whatever ids the made-up users have, real ones have them too."""
     real, made_up = Rows(FLAT[:, :2], Y), Rows(FLAT[:, :2], Y, kin="movielens-like")
@@ -226,3 +231,5 @@ def test_coincidences_are_no_shared_rows(seed):
     assert count_shared(train, test) == 0
     assert count_shared(train, np.append(train, test[:1])) >= 3000
     assert count_shared(train, train[:1500]) == 1500
+    kinds = few(3000, seed, 1) % np.uint64(8)  # where nobody is alone nothing is told
+    assert count_shared(kinds, kinds[:50]) == 0

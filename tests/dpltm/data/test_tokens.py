@@ -131,23 +131,13 @@ def test_wrong_files(write, arrays, message):
     assert refused(load, path).removeprefix(path).lstrip(": ") == message
 
 
-WORDS = "must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"
-LENGTH = "must be 1 to 100,000; pass how many words of a text to keep"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"words": 4}, f"`words` 4: {WORDS}"),
-        ({"length": 10**6}, f"`length` 1000000: {LENGTH}"),
-        (
-            {"bounds": (0, 1)},
-            "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`",
-        ),
-    ],
-)
-def test_bad_options(write, options, message):
-    assert refused(load, write(), **options) == message
+def test_bad_options(write):
+    words = "must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"
+    assert refused(load, write(), words=4) == f"`words` 4: {words}"
+    length = "must be 1 to 100,000; pass how many words of a text to keep"
+    assert refused(load, write(), length=10**6) == f"`length` 1000000: {length}"
+    message = "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`"
+    assert refused(load, write(), bounds=(0, 1)) == message
 
 
 def test_nothing_is_allocated_by_numbers_in_a_file(write):

@@ -67,8 +67,3 @@ def test_images_that_are_too_small(scales: int, height: int, width: int, message
     assert refused(Scattering, scales, 4, (height, width)) == f"`features`: images {message}"
     if "take scatter:" in message:  # what it says to take can be taken
         assert Scattering(int(message[-1]), 1, (height, width)).feature_shape[0] >= 1
-
-
-@pytest.mark.parametrize(("scales", "height", "width"), [(1, 3, 3), (2, 5, 8), (3, 9, 9)])
-def test_the_smallest_images(scales: int, height: int, width: int):
-    assert Scattering(scales, 2, (height, width))(images(1, height, width)).isfinite().all()

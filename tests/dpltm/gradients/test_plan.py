@@ -232,6 +232,7 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "flatten": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(18, 2)), (1, 4, 4)),
     "positions as rows": (lambda: Applied(lambda s, x: s.l(x.flatten(0, 1)).view(len(x), -1), l=nn.Linear(3, 2)), (4, 3)),
     "time first": (lambda: Applied(lambda s, x: s.l(x.transpose(0, 1))[0][-1], l=nn.GRU(3, 2)), (4, 3)),
+    "raises": (lambda: Applied(lambda s, x: s.l(x if x.abs().max() < 100 else {}["huge"]), l=nn.Linear(6, 3)), (6,)),
     "orthogonal": (lambda: nn.Sequential(parametrizations.orthogonal(nn.Linear(3, 3)), nn.Linear(3, 2)), (3,)),
     "hook": (doubled, (3,)),
     "custom function without parameters": (

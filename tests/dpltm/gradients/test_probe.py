@@ -219,6 +219,14 @@ def test_what_depends_on_the_length_is_refused():
         assert classes(model, over_length) == LENGTH.format("the loss")
 
 
+def test_a_layer_called_once_more_in_a_long_batch_is_refused():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        return out + 0 * self.layer(x) if len(x) > 20 else out
+
+    assert classes(Applied(forward, layer=nn.Linear(6, 3))) == LENGTH.format("the layers that are called")
+
+
 def test_a_length_that_fails_is_refused():
     model = nn.Sequential(nn.Linear(6, 8), of(lambda x: x.squeeze().softmax(1)), nn.Linear(8, 3))
     reason = "Dimension out of range (expected to be in range of [-1, 0], but got 1)"

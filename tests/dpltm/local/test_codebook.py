@@ -152,6 +152,11 @@ def test_a_frequent_class_is_not_shunned():
 # Bad input
 
 
+def test_what_is_no_codebook():
+    assert refused(Codebook, 4, 3, 0.0, "signed", 1) == "`epsilon`: 0 is not a positive number up to 10000"
+    assert refused(Codebook, 4, 3, 1.0, "signed", 129) == "Expected 129 near candidates from 1 to 128"
+
+
 @pytest.mark.parametrize(
     ("value", "label", "said"),
     [
