@@ -1,15 +1,10 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
-import pickle
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpltm.data import DatasetCache, catalogue, load
 from dpltm.data import data_home as default_home
-from dpltm.data.cache import MAX_DATASETS
 from dpltm.data.subset import WHOLE, Part
 from dpltm.privacy.events import HASHES
 from refusals import refused
@@ -55,11 +50,8 @@ def test_digits():
     ("name", "train", "test", "dtype"),
     [
         ("mnist", (60000, 28, 28), 10000, np.uint8),
-        ("kmnist-7k", (7011, 28, 28), 10000, np.uint8),
         ("cifar10-12k", (10000, 32, 32, 3), 2000, np.uint8),
         ("isolet", (6238, 617), 1559, np.float32),
-        ("a9a", (32561, 123), 16281, np.uint8),
-        ("har-signals", (2400, 128, 9), 2947, np.float32),
         ("imdb", (25000, 256), 25000, np.int32),
     ],
 )
@@ -94,23 +86,6 @@ def test_data_home(tmp_path, monkeypatch, write):
     assert default_home() == tmp_path / "h" / ".cache" / "dpltm"
 
 
-KNOWN = (
-    "known: digits, mnist, kmnist, kmnist-7k, fashion-mnist, cifar10, cifar10-12k, har, har-signals, isolet, a9a, "
-    "imdb, movielens, movielens-like, movielens-small, adult"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("fashon-mnist", "did you mean fashion-mnist? "), ("MNIST", "did you mean mnist? "), ("", "")],
-)
-def test_unknown_name(tmp_path, name, hint):
-    assert refused(load, name, home=tmp_path) == (
-        f"`dataset` {name}: no such dataset; {hint}{KNOWN}; or put {name}.npz into {tmp_path}, "
-        "or give a path that ends in .npz, .csv or .parquet"
-    )
-
-
 def test_known_name_without_its_file(tmp_path, write):
     """Or with one that is not the published one, whose size is not described; or that cannot be loaded at all."""
     path = write("kmnist-7k", x_train=np.zeros((20, 2), dtype=np.uint8), y_train=np.arange(20) % 10)
@@ -124,14 +99,6 @@ def test_known_name_without_its_file(tmp_path, write):
         f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
         " has it"
     )
-
-
-def test_relative_path_by_its_ending(write, tmp_path, monkeypatch):
-    write()
-    monkeypatch.chdir(tmp_path)
-    assert load("t.npz").name == "t"
-    assert refused(load, "u.NPZ") == "`dataset` u.NPZ: no such file; correct the path"
-    assert refused(load, "./t") == "`dataset` t: unknown kind of file; give one that ends in .npz, .csv or .parquet"
 
 
 # --- public inputs ---
@@ -163,19 +130,10 @@ def test_declared_inputs_win():
     assert len(ds.train) == 1438
     part = load("digits", subset="0.5", records=700)
     assert (len(part.train), part.records, part.records_origin) == (734, 700, "declared")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bounds": (3, 1)}, "`bounds` 3,1: LO must be less than HI; swap or correct them"),
-        ({"classes": 1}, "`classes` 1: must be 2 or more; pass the number of classes K"),
-        ({"records": 0}, "`records` 0: must be 1 or more; pass the public number of training records"),
-        ({"label": "y"}, "`label` y: digits is a name, not a .csv or .parquet file; drop `label`"),
-    ],
-)
-def test_impossible_declarations(options, message):
-    assert refused(load, "digits", **options) == message
+    message = "`classes` 1: must be 2 or more; pass the number of classes K"
+    assert refused(load, "digits", classes=1) == message
+    message = "`records` 0: must be 1 or more; pass the public number of training records"
+    assert refused(load, "digits", records=0) == message
 
 
 # --- subset ---
@@ -259,22 +217,6 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
 # --- checks of the records ---
 
 
-@given(
-    st.lists(st.integers(0, 4), min_size=6, max_size=30),
-    st.sampled_from([np.bool_, np.uint8, np.int32, np.uint64, np.float16, np.float64]),
-)
-def test_labels_are_accepted_exactly_when_they_are_zero_to_k(tmp_path_factory, labels, dtype):
-    path, labels = tmp_path_factory.mktemp("labels") / "t.npz", np.array(labels).astype(dtype)
-    np.savez(path, x_train=np.zeros((len(labels), 1), dtype=np.uint8), y_train=labels)
-    classes = len(set(labels.tolist()))
-    if set(labels.tolist()) == set(range(classes)) and classes > 1:
-        ds = load(str(path))
-        assert (ds.classes, ds.train.y.dtype) == (classes, np.int64)
-        assert ds.train.y.tolist() == labels.tolist()
-    else:
-        refused(load, str(path))
-
-
 LABELS = "labels must be integers 0 to K-1; number the classes from 0"
 GAPS = "but no record has label {}; number the classes without gaps or pass `classes` 4"
 DTYPES = "expected bool, integers or floats of 64 bits or fewer; convert it"
@@ -290,23 +232,17 @@ FINITE = "(counted from 0); features must be finite; replace the value or drop t
         ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}"),
         ({"y_train": Y - 1}, f"y_train has label -1 at record 0; {LABELS}"),
         ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}"),
-        ({"y_train": np.where(Y == 2, 1e30, Y)}, f"y_train has label 1e+30 at record 2; {LABELS}"),
-        ({"y_train": Y.astype(np.uint64) + 2**63}, f"y_train has label 9223372036854775808 at record 0; {LABELS}"),
         ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
         ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}"),
         ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}"),
-        ({"y_train": Y + 1}, f"y_train goes up to 3, {GAPS.format(0)}"),
         ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
-        ({"x_train": X.astype(np.complex64)}, f"x_train has dtype complex64; {DTYPES}"),
         (
             {"x_train": np.zeros(6, dtype=np.uint8)},
             "x_train has shape (6,); expected (records, features...); reshape it, one record a row",
         ),
         ({"x_train": X[:0], "y_train": Y[:0]}, f"x_train has shape (0, 2, 2) {EMPTY}"),
-        ({"x_train": X[:, :0]}, f"x_train has shape (6, 0, 2) {EMPTY}"),
         ({"y_train": Y[:5]}, f"x_train has 6 records but y_train has 5 labels; {LENGTHS}"),
         ({"x_test": X, "y_test": Y[:5]}, f"x_test has 6 records but y_test has 5 labels; {LENGTHS}"),
-        ({"x_test": X, "y_test": Y - 1}, f"y_test has label -1 at record 0; {LABELS}"),
         ({"x_test": X, "y_test": Y + 1}, f"y_test has label 3 at record 2, but there are 3 classes, {TOO_HIGH}"),
         (
             {"x_test": X.reshape(6, 4), "y_test": Y},
@@ -323,8 +259,7 @@ def test_bad_arrays(write, arrays, message):
     assert refused(load, path) == f"{path}: {message}"
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(("value", "split"), [(np.nan, "test"), (np.inf, "train"), (-np.inf, "train")])
 def test_features_that_are_not_finite(write, value, split):
     holes = np.zeros((6, 2, 2), dtype=np.float32)
     holes[3, 1, 0] = holes[4, 0, 0] = value
@@ -369,20 +304,9 @@ def test_csv_with_test_split(tmp_path):
             f"{path}: its feature columns differ from those of {train}, {fault}; give both files the same columns in the"
             " same order"
         )
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ("a,y,b\n1,0,2\n3,1,nan\n", f"has nan at record 1, column 'b' {FINITE}"),
-        ("a,y,b\n1,0,2\n3,1,inf\n", f"has inf at record 1, column 'b' {FINITE}"),
-        ("a,y\n", f"has shape (0, 1) {EMPTY}"),
-        ("y\n0\n1\n", f"has shape (2, 0) {EMPTY}"),
-    ],
-)
-def test_bad_tables(tmp_path, content, fault):
-    path = csv(tmp_path, "t", content)
-    assert refused(load, path, label="y", bounds=(0, 1)) == f"{path}: the feature table {fault}"
+    path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
+    fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}"
+    assert refused(load, path, label="y", bounds=(0, 1)) == fault
 
 
 def test_npz_with_test_option(write):
@@ -423,19 +347,3 @@ def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp
     write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
     assert len(load(path, dataset_cache=cache).train) == 12
     assert np.array_equal(before.train.x, X)
-
-
-def test_a_cache_holds_a_few_datasets(write):
-    cache, paths = DatasetCache(), [write(str(number)) for number in range(MAX_DATASETS + 1)]
-    first = load(paths[0], dataset_cache=cache)
-    for path in paths[1:]:
-        load(path, dataset_cache=cache)
-    assert not np.shares_memory(first.train.x, load(paths[0], dataset_cache=cache).train.x)
-
-
-def test_a_cache_that_is_handed_to_another_process_stays_there():
-    handed = pickle.dumps(DatasetCache())
-    first, second = pickle.loads(handed), pickle.loads(handed)
-    assert first is second
-    assert np.shares_memory(load("digits", dataset_cache=first).train.x, load("digits", dataset_cache=second).train.x)
-    assert pickle.loads(pickle.dumps(DatasetCache())) is not first

@@ -51,12 +51,6 @@ def npz(folder: Path, there: list[int]) -> Callable[..., Dataset]:
     return lambda **options: load(str(folder / "t.npz"), **DECLARED, **options)
 
 
-def own_npz_by_name(folder: Path, there: list[int]) -> Callable[..., Dataset]:
-    """In the data home, where no description says how many there are."""
-    np.savez(folder / "t.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
-    return lambda **options: load("t", home=folder, **DECLARED, **options)
-
-
 def csv(folder: Path, there: list[int]) -> Callable[..., Dataset]:
     for name, x, y in (("t.csv", X[there], Y[there]), ("test.csv", X_TEST, Y_TEST)):
         lines = ["b,a,label,d,c"]
@@ -106,8 +100,7 @@ def named_too_long_or_short(folder: Path, there: list[int]) -> Callable[..., Dat
 
 
 OWN: dict[str, Made] = {
-    made.__name__: made
-    for made in (npz, own_npz_by_name, csv, parquet, texts, ratings, movielens, named_too_long_or_short)
+    made.__name__: made for made in (npz, csv, parquet, texts, ratings, movielens, named_too_long_or_short)
 }
 
 
@@ -260,26 +253,7 @@ def test_what_lies_at_an_empty_place_has_no_say(published):
     assert (made[0]().records, made[0](subset="3:30").records) == (N, 27)
 
 
-def test_places_are_those_of_the_publication(published):
-    data = published(0, 3)
-    for start, stop in ((0, 10), (3, 5), (10, N)):
-        found = data(subset=f"{start}:{stop}")
-        expected = [(X[place].tobytes(), int(Y[place])) for place in range(start, stop) if place not in (0, 3)]
-        assert records(found.train) == expected
-        assert found.records == stop - start
-        assert str(found.reference()) == f"tiny[{start}:{stop}]"
-
-
-@pytest.mark.parametrize("value", [-2, -1.5, np.nan])
-def test_other_labels_are_no_empty_places(tmp_path, published, value):
-    published()
-    labels = Y.astype(np.float64)
-    labels[3] = value
-    np.savez(tmp_path / "tiny.npz", x_train=X, y_train=labels)
-    assert f"y_train has label {value:.1f} at record 3" in refused(load, "tiny", home=tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["npz", "own_npz_by_name", "named_too_long_or_short"])
+@pytest.mark.parametrize("kind", ["npz", "named_too_long_or_short"])
 def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))
     message = refused(OWN[kind](tmp_path, list(range(N))))

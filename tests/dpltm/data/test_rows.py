@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from dpltm.data import load
 from dpltm.data.rows import ROWS, Rows, count_shared, share_rows
 from dpltm.privacy.events import HASHES
 
@@ -20,7 +16,6 @@ X = GENERATOR.integers(0, 200, (60, 2, 3)).astype(np.uint8)
 Y = GENERATOR.integers(0, 4, 60)
 FLAT = X.reshape(60, 6)
 NAMES = ("weight", "age", "height", "pulse", "Zucker", "é")
-WIDTHS = [np.uint8, np.int16, np.int64, np.uint64, np.float32, np.float64, ">f4", ">i4"]
 
 
 def by_hand(values):
@@ -124,17 +119,14 @@ COLUMNS = [4, 2, 0, 5, 1, 3]
 
 RECOGNISED = {
     "in another order": (Rows(X, Y), Rows(X[ORDER], Y[ORDER])),
-    "a table in another order": (table(), table(x=FLAT[ORDER], y=Y[ORDER])),
     "wider": (Rows(X, Y), Rows(X.astype(np.float64), Y.astype(np.float32))),
     "big-endian": (Rows(X.astype(">i4"), Y), Rows(X.astype("<i8"), Y)),
     "flattened": (Rows(X, Y), Rows(FLAT, Y)),
     "under other labels": (Rows(X, Y), Rows(X, 3 - Y)),
     "with another label column": (table(), table("age")),
-    "with two other label columns": (table("Zucker"), table("é")),
     "with other labels and label column": (table("age", y=3 - Y), table(order=COLUMNS, y=3 - Y)),
     "with its columns in another order": (table(), table(order=COLUMNS)),
     "with columns of other names": (table(), table(names=tuple("abcdef"))),
-    "with other names in another order": (table(), table(order=COLUMNS, names=tuple("fedcba"))),
     "a table as an array": (table(), Rows(X, Y)),
     "a permuted table as an array": (table("height", COLUMNS), Rows(X, Y)),
     "an array with its columns in another order": (Rows(FLAT[:, COLUMNS], Y), Rows(X, Y)),
@@ -153,9 +145,7 @@ NOBODY = {
     "other people": Rows(255 - X, Y),
     "one value changed in each": Rows(X + np.eye(1, 3, dtype=np.uint8), Y),
     "without a column": Rows(FLAT[:, 1:], Y),
-    "with a column more": Rows(np.column_stack([FLAT, FLAT[:, 0]]), Y),
     "scaled": Rows(X / 255, Y),
-    "rounded": Rows(X // 10, Y),
 }
 
 
@@ -166,23 +156,9 @@ def test_not_recognised(case):
     assert not same_people(table(), NOBODY[case])
 
 
-@given(
-    hnp.arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(0, 3)),
-    hnp.arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(0, 3)),
-)
-def test_values_are_shared_just_where_rows_are(one, other):
-    found = share_rows(
-        np.sort(Rows(one, one[:, 0]).value_hashes(KEY)), np.sort(Rows(other, other[:, 1]).value_hashes(KEY))
-    )
-    assert found == bool({tuple(row) for row in one.tolist()} & {tuple(row) for row in other.tolist()})
-
-
-def test_places_count_but_for_the_bag():
-    """Rows of the same values in other places are other rows, unless their values alone tell all rows apart."""
+def test_bags_of_values_count_only_where_they_tell_rows_apart():
     binary = np.random.default_rng(1).integers(0, 2, (50, 12))
-    assert len(Rows(binary, np.zeros(50)).keyed_hashes(KEY)) == 50  # as bags they are hardly told apart
-    assert len(Rows(X, Y).keyed_hashes(KEY)) == 120
-    assert len(table().keyed_hashes(KEY)) == 180
+    assert [len(rows.keyed_hashes(KEY)) for rows in (Rows(binary, np.zeros(50)), Rows(X, Y))] == [50, 120]
 
 
 def test_made_up_people_are_nobody():
@@ -213,32 +189,11 @@ def test_without_the_key_nothing_is_told(rows):
     assert np.array_equal(replace(rows, x=rows.x[ORDER], y=rows.y[ORDER]).keyed_hashes(KEY), found)
 
 
-def test_every_bit_of_a_keyed_hash_depends_on_every_value():
-    """One value more by 1: half of the bits flip on average; a row of zeros is as good as any."""
-    (start,) = Rows(np.zeros((1, 6)), np.zeros(1)).value_hashes(KEY).tolist()
-    assert start not in (0, 1)
-    flips = [(start ^ value).bit_count() for value in Rows(np.eye(6), np.zeros(6)).value_hashes(KEY).tolist()]
-    assert len(set(flips)) > 1
-    assert 24 <= sum(flips) / 6 <= 40
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"x": X[ORDER], "y": Y[ORDER]},
-        {"x": X.astype(np.int64)},
-        {"y": Y.astype(np.float32)},
-        {"y": 3 - Y},
-        {"x": FLAT},
-        {"columns": NAMES},
-        {"label": "label"},
-        {"kin": "other"},
-    ],
-    ids=lambda change: ",".join(change),
-)
-def test_the_digest_is_of_the_very_file(change):
+def test_the_digest_is_of_the_very_file():
     """It names what is kept of a file; recognising people is for the hashes."""
-    assert replace(Rows(X, Y), **change).digest != Rows(X, Y).digest
+    changes = [{"x": X[ORDER], "y": Y[ORDER]}, {"x": X.astype(np.int64)}, {"y": Y.astype(np.float32)}, {"y": 3 - Y}]
+    changes += [{"x": FLAT}, {"columns": NAMES}, {"label": "label"}, {"kin": "other"}]
+    assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 9
     assert Rows(X.copy(order="F"), Y.astype(">i8")).digest == Rows(X, Y).digest
 
 
@@ -276,24 +231,5 @@ def test_coincidences_are_no_shared_rows(seed):
     assert count_shared(train, test) == 0
     assert count_shared(train, np.append(train, test[:1])) >= 3000
     assert count_shared(train, train[:1500]) == 1500
-
-
-def test_where_nobody_is_alone_nothing_is_told():
-    """Eight kinds of people: those of any test split were met, whoever they are."""
-    train, test = few(3000, 0, 1) % np.uint64(8), few(50, 1, 1) % np.uint64(8)
-    assert (np.unique(train, return_counts=True)[1] > 1).all()
-    assert np.isin(test, train).all()
-    assert count_shared(train, test) == 0
-
-
-def test_a9a(data_home):
-    """123 zeros and ones: many published test records equal training records, and are others."""
-    if not (data_home / "a9a.npz").is_file():
-        pytest.skip("a9a.npz is not in the data home")
-    data = load("a9a", home=data_home)
-    train, test = data.rows.value_hashes(KEY), data.test_rows.value_hashes(KEY)
-    assert np.isin(test, train).sum() > 1000
-    assert count_shared(train, test) == 0
-    assert count_shared(train, np.append(train, test[:1])) > 32_000
-    assert count_shared(train, train[: len(train) // 2]) == len(train) // 2
-    assert count_shared(train[::2], train[1::2]) == 0  # two halves at random
+    kinds = few(3000, seed, 1) % np.uint64(8)  # where nobody is alone nothing is told
+    assert count_shared(kinds, kinds[:50]) == 0

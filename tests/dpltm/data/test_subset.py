@@ -18,11 +18,9 @@ fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
     ("text", "start", "stop"),
     [
         ("0.1", 0, 10**8),
-        (".1", 0, 10**8),
         # In binary floating point 0.29 * 100 is just below 29.
         ("0.29", 0, 290_000_000),
         ("0.000000001", 0, 1),
-        ("0.5:1.0", 5 * 10**8, 10**9),
         ("0.5:1", 5 * 10**8, 10**9),
         ("0.5:", 5 * 10**8, 10**9),
         (":0.5", 0, 5 * 10**8),
@@ -89,15 +87,12 @@ def test_malformed(text, places):
     ("text", "meaning"),
     [
         ("0:101", "records 0 to 101"),
-        ("7:7", "records 7 to 7"),
         ("9:3", "records 9 to 3"),
         ("100:", "records 100 to 100"),
-        (":0", "records 0 to 0"),
         ("0.0", "the part from 0 to 0"),
         ("1.5", "the part from 0 to 1.5"),
         ("0.5:0.5", "the part from 0.5 to 0.5"),
         ("0.9:0.2", "the part from 0.9 to 0.2"),
-        ("1:1.0", "the part from 1 to 1"),
     ],
 )
 def test_nothing_or_too_much(text, meaning):

@@ -44,11 +44,6 @@ def test_the_definition_one_product_at_a_time(shape, seed):
         np.testing.assert_allclose(got.numpy(), pooled, rtol=1e-4, atol=1e-5)
 
 
-def test_an_image_of_mnist_has_as_many_values_as_in_the_paper():
-    found = make_feature_map("conv", (28, 28), (0.0, 255.0))
-    assert (found.features, found.text) == (9216, "conv:0")
-
-
 def test_images_too_small():
     assert refused(make_feature_map, "conv", (5, 9), (0.0, 1.0)).startswith(
         "`features`: conv takes images of 6 by 6 pixels or more, and these are 5 by 9"

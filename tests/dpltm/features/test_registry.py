@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -66,15 +65,6 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
             assert message.endswith(f"; the usual is {usual.text}")
 
 
-def test_what_help_shows():
-    assert metavar() == "none|scatter[:J,L]|conv[:SEED]|wavelets[:J,Q]|unit[:K]|network:RUN"
-    assert (names_taking("image"), names_taking("signal")) == (("scatter", "conv"), ("wavelets",))
-    assert refused(MAPS["conv"].choice, 1, 2) == "`features`: conv has 1 parameters, not 2"
-    assert refused(parse, "scatter:2,65") == (
-        "`features`: scatter:2,65: J must be 1 to 8 and L 1 to 64; the usual is scatter:2,8"
-    )
-
-
 def test_reading_the_registry_imports_no_torch():
     script = "import sys; from dpltm.features import MAPS, metavar; metavar(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -95,16 +85,11 @@ class Stripes:
         return x.unflatten(1, (-1, self.rows)).mean(2).flatten(1)
 
 
-@pytest.fixture
-def stripes() -> Iterator[MapKind]:
+def test_a_new_kind_is_one_object(request):
     rows = Parameter("rows", 2, "Rows that are averaged.", "R", 1, 4)
-    kind = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
-    MAPS.register(kind)
-    yield kind
-    MAPS.unregister("stripes")
-
-
-def test_a_new_kind_is_one_object(stripes):
+    stripes = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
+    MAPS.register(stripes)
+    request.addfinalizer(lambda: MAPS.unregister("stripes"))
     feature_map = make_feature_map("stripes", (4, 3), (0.0, 1.0))
     assert (feature_map.text, feature_map.feature_shape) == ("stripes:2", (6,))
     x = np.random.default_rng(0).random((5, 4, 3))

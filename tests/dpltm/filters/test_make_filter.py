@@ -45,9 +45,3 @@ def test_options_arrive_where_they_belong():
 )  # fmt: skip
 def test_parameters_of_other_filters(name, given, message):
     assert refused(make_filter, name, **given) == message
-
-
-def test_unknown():
-    assert refused(make_filter, "Clip") == (
-        "`filter`: unknown filter 'Clip'; known: clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid"
-    )

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dpltm.filters import Automatic, RadialTanh, Sigmoid
+from dpltm.filters import Automatic, RadialTanh, Sigmoid, Tanh
 from refusals import refused
 
 
@@ -38,10 +38,12 @@ def test_sigmoid_golden() -> None:
     assert Sigmoid(3.0, 0.4).certified_bound(100) >= 30.0
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
+        (lambda value: Tanh(value, 1.0, None), "tanh_scale"),
+        (lambda value: Tanh(1.0, value, None), "tanh_range"),
         (lambda value: RadialTanh(value, 1.0), "clip_norm"),
         (lambda value: RadialTanh(1.0, value), "tanh_range"),
         (Automatic, "clip_norm"),

@@ -5,20 +5,14 @@ from __future__ import annotations
 import functools
 import math
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
 
 from dpltm.filters import Clip, Filter, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
-from gradient_cases import dot, filters, norm, powers, random_mask, steps_around_powers_of_two
-
-TINY, LARGEST = 1e-45, 3.4028234663852886e38  # the ends of float32, denormals included
+from gradient_cases import dot, norm
 
 
 @functools.cache
@@ -34,47 +28,6 @@ def single_layer(inputs: int, outputs: int, bias: bool = True) -> tuple[RecordGr
 def _own_plans(_products: None) -> None:
     """Plans hold what the products fixture chose, so they are made anew where it changes."""
     single_layer.cache_clear()
-
-
-edges = st.sampled_from([0.0, -0.0, 1.0, TINY, -1e-40, 1.1754944e-38, LARGEST, -LARGEST, *steps_around_powers_of_two])
-finite = st.one_of(powers(1e-30, 1e30), edges, st.floats(-10, 10)).map(lambda value: float(np.float32(value)))
-anything = st.one_of(finite, finite, st.sampled_from([math.inf, -math.inf, math.nan]))
-
-
-@st.composite
-def attacks(draw, values):
-    """A network whose parameters, mask and one record are all the attacker's."""
-    widths = draw(st.lists(st.integers(1, 5), min_size=2, max_size=4))
-    layers: list[nn.Module] = []
-    tensors = {}
-    for number in range(len(widths) - 1):
-        if number:
-            layers.append(draw(st.sampled_from([nn.ReLU(), nn.Identity()])))
-        layers.append(nn.Linear(widths[number], widths[number + 1], bias=draw(st.booleans())))
-    model = nn.Sequential(*layers)
-    # columns of equal or of separate values, so that cancellation and the worst case of equal coordinates are common
-    elements = st.one_of(st.just(values), values.map(st.just))
-    for name, weight in model.named_parameters():
-        shape = tuple(weight.shape)
-        weight.data.copy_(torch.from_numpy(draw(hnp.arrays(np.float32, shape, elements=draw(elements)))))
-        keep = draw(st.one_of(st.just(np.ones(shape, bool)), hnp.arrays(bool, shape)))
-        tensors[name] = torch.from_numpy(keep)
-    x = draw(hnp.arrays(np.float32, (1, widths[0]), elements=draw(elements)))
-    y = draw(hnp.arrays(np.float32, (1, widths[-1]), elements=draw(elements)))
-    return model, Mask(tensors), torch.from_numpy(x), torch.from_numpy(y)
-
-
-@given(attacks(anything), filters)
-def test_no_record_contributes_more_than_the_bound(attack, filter):
-    model, mask, x, y = attack
-    result = RecordGradients(model, mask, dot).filtered_sum(x, y, filter)
-    assert result.skipped in (0, 1)
-    if mask.live == 0:
-        assert result.values.tolist() == []
-        return
-    assert norm(result.values) <= filter.certified_bound(mask.live)  # false for NaN as well
-    if result.skipped:
-        assert result.values.count_nonzero() == 0
 
 
 @pytest.mark.parametrize("shape", [(1, 4096), (4096, 1), (1000, 100)])
@@ -102,14 +55,6 @@ def test_many_equal_coordinates(shape, size):
     assert printed.certified_bound(live) * (1 - 1e-5) <= contribution <= printed.certified_bound(live)
 
 
-def test_equal_coordinates_attain_the_bound_of_clip_then_tanh():
-    gradients, live = single_layer(8, 8, bias=False)
-    for range_ in (0.01, 0.1, 1.0, 10.0):
-        filter = Tanh(1.5, range_, Clip(1.0))
-        contribution = norm(gradients.filtered_sum(torch.ones(1, 8), torch.ones(1, 8), filter).values)
-        assert filter.certified_bound(live) * (1 - 1.5e-5) <= contribution <= filter.certified_bound(live)
-
-
 @pytest.mark.parametrize("count", [1000, 30000])
 @pytest.mark.parametrize("as_inputs", [True, False])
 @pytest.mark.parametrize("first", [1.0, 2.0**19])
@@ -126,25 +71,6 @@ def test_squares_that_float32_loses_are_covered(count, as_inputs, first):
     assert norm(gradients.filtered_sum(x, y, filter).values) <= filter.certified_bound(live)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_heavy_tails_in_deep_networks(seed):
-    """Random networks of several layers; inputs, weights and output gradients of very different sizes."""
-    generator = torch.Generator().manual_seed(seed)
-    model = nn.Sequential(nn.Linear(200, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    mask = random_mask(model, 0.5, generator)
-    for weight in model.parameters():
-        weight.data.copy_(torch.randn(weight.shape, generator=generator) ** 5)
-    mask.apply(model)
-    gradients = RecordGradients(model, mask, dot)
-    for size in (1e-15, 1e-3, 1.0, 1e3, 1e10):
-        x = torch.randn(1, 200, generator=generator) ** 7 * size
-        y = torch.randn(1, 10, generator=generator) ** 7 * size
-        for filter in (Clip(1e-5), Tanh(1.0, 0.01, Clip(1.0)), Tanh(1.0, 1.0, None)):
-            result = gradients.filtered_sum(x, y, filter)
-            assert result.skipped == 0
-            assert norm(result.values) <= filter.certified_bound(mask.live)
-
-
 def test_a_record_within_reach_is_not_skipped_and_one_beyond_is():
     """The largest usable record: its products reach 2^120, its norm must not overflow."""
     gradients, _ = single_layer(4, 4, bias=False)
@@ -155,19 +81,6 @@ def test_a_record_within_reach_is_not_skipped_and_one_beyond_is():
     for feature, label in ((3e38, 1.0), (2.0**61, 2.0**-61), (2.0**-61, -(2.0**61))):
         result = gradients.filtered_sum(torch.full((1, 4), feature), torch.full((1, 4), label), Clip(1.0))
         assert (result.skipped, result.values.any().item()) == (1, False)
-
-
-def test_one_huge_record_does_not_spoil_the_others():
-    """Norms of a batch are taken in one precision; a record of 2^59 must leave the others' factors as they were."""
-    gradients, _ = single_layer(3, 2)
-    generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(20, 3, generator=generator), torch.randn(20, 2, generator=generator)
-    alone = gradients.filtered_sum(x, y, Clip(1.0)).values
-    huge_x, huge_y = torch.full((1, 3), 2.0**59), torch.full((1, 2), 2.0**59)
-    single = gradients.filtered_sum(huge_x, huge_y, Clip(1.0)).values
-    together = gradients.filtered_sum(torch.cat([x, huge_x]), torch.cat([y, huge_y]), Clip(1.0)).values
-    assert norm(single) == pytest.approx(1.0, abs=1e-4)
-    torch.testing.assert_close(together, alone + single, rtol=1e-5, atol=1e-5)
 
 
 def moved_by_the_first(gradients: RecordGradients, x: Tensor, y: Tensor, filter: Filter) -> float:

@@ -298,25 +298,6 @@ def test_what_cancels_over_positions_is_bounded_all_the_same(name, size):
         assert norm(gradients.filtered_sum(x, y, Automatic(1.0, 0.0)).values) >= 1 - 1e-4
 
 
-@once
-@pytest.mark.parametrize("repeats", [1, 3000])
-def test_a_token_repeated_many_times_is_one_row(repeats):
-    """Thousands of equal gradients of one row, others of which cancel."""
-    model = nn.Embedding(4, 3)
-    gradients = RecordGradients(model, Mask.dense(model), dot)
-    x = torch.tensor([[0, 1, 2, 1] * repeats])
-    y = torch.tensor([[1.0, -1.0, 1e-3]]).repeat(1, 4 * repeats)
-    y = y.reshape(1, -1, 4, 3) * torch.tensor([1.0, 1e6, 1e-20, -1e6])[:, None]
-    for filter in EVERY_FILTER:
-        result = gradients.filtered_sum(x, y.flatten(1), filter)
-        assert 0 < norm(result.values) <= filter.certified_bound(gradients.live), filter
-        if filter.kind == "radial":  # what repeats adds up before the filter, what cancels is gone, the unused is zero
-            rows = result.values.reshape(4, 3)
-            assert rows[0, 0] > 0.3, filter
-            assert rows[1].tolist() == [0.0] * 3, filter
-            assert rows[3].tolist() == [0.0] * 3, filter
-
-
 # Records without a usable gradient.
 
 BAD = {"nan feature": (math.nan, 1.0), "nan label": (1.0, math.nan), "beyond reach": (1.0, -(2.0**126))}
@@ -359,25 +340,6 @@ def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
         alone = victim.gradients.filtered_sum(x[~good], y[~good], filter)
         assert alone.skipped == 4
         assert alone.values.tolist() == [0.0] * victim.gradients.live
-
-
-@every_kind
-def test_weights_that_are_not_finite_silence_every_record(name):
-    """Also where the plan is made under such weights."""
-    kind = KINDS[name]
-    model = kind.build()
-    for value in (math.nan, math.inf):
-        for weight in model.parameters():
-            weight.data.fill_(value)
-        victim = network(name)
-        x, y = victim.batch(5, 6)
-        gradients = RecordGradients(model, Mask.dense(model), dot)
-        for filter in EVERY_FILTER:
-            result = gradients.filtered_sum(x, y, filter)
-            assert norm(result.values) <= 5 * filter.certified_bound(gradients.live)
-            if result.skipped:
-                assert result.skipped == 5
-                assert result.values.tolist() == [0.0] * gradients.live
 
 
 # Add/remove: what leaving one record out moves.
@@ -428,29 +390,19 @@ HALVES = {
 }
 
 
-def half_precision(name: str, how: torch.dtype | str, seed: int) -> tuple[RecordGradients, Tensor, Tensor]:
-    """A network with autocast, or inputs of half precision, in mind; a record and its label."""
-    generator = torch.Generator().manual_seed(seed)
-    model = nn.Sequential(*HALVES[name].build())
-    keep = {key: torch.rand(p.shape, generator=generator) < 0.7 for key, p in model.named_parameters()}
-    x = torch.randn(1, *HALVES[name].shape, generator=generator)
-    wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
-    if how == "inputs":
-        model, x = Applied(lambda self, x: self.rest(x.float()), rest=model), x.to(torch.float16)
-        keep = {f"rest.{key}": value for key, value in keep.items()}
-    gradients = RecordGradients(model, Mask(keep), lambda outputs, labels: dot(outputs.float(), labels))
-    return gradients, x, wanted
-
-
 @with_products(HALVES, ("linear",))
-@pytest.mark.parametrize("how", [torch.bfloat16, torch.float16, "inputs"], ids=str)
-def test_half_precision_does_not_loosen_the_bound(name, how):
+@pytest.mark.parametrize("inputs", [torch.float32, torch.float16], ids=["autocast", "inputs"])
+def test_half_precision_does_not_loosen_the_bound(name, inputs):
     """Under autocast, and where a network casts inputs of half precision: norms must not be taken in it."""
     for seed in range(3):
-        gradients, x, wanted = half_precision(name, how, seed)
-        low = how if isinstance(how, torch.dtype) else torch.bfloat16
+        generator = torch.Generator().manual_seed(seed)
+        model = Applied(lambda self, x: self.rest(x.float()), rest=HALVES[name].build())
+        mask = random_mask(model, 0.7, generator)
+        x = torch.randn(1, *HALVES[name].shape, generator=generator)
+        wanted = torch.randn(model(x).flatten(1).shape, generator=generator) ** 3
+        gradients = RecordGradients(model, mask, lambda outputs, labels: dot(outputs.float(), labels))
         for filter in (*EVERY_FILTER, Clip(1e-3)):
-            with torch.autocast("cpu", low, enabled=how != "inputs"):
-                result = gradients.filtered_sum(x, 10 * wanted, filter)
+            with torch.autocast("cpu", torch.bfloat16, enabled=inputs == torch.float32):
+                result = gradients.filtered_sum(x.to(inputs), 10 * wanted, filter)
             assert result.skipped == 0
             assert 0 < norm(result.values) <= filter.certified_bound(gradients.live)

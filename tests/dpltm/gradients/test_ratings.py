@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dpltm.data.ratings import ABSENT
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.training import cross_entropy, user_cross_entropy
@@ -72,15 +71,6 @@ def test_every_filtered_sum_is_the_naive_one(batch, of_users, seed):
         assert result.skipped == 0
         expected = naive_sum(rows, filter, gradients.rounding, own_layers(model))
         torch.testing.assert_close(result.values, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("of_users", [False, True])
-def test_tables_are_never_written_out_by_record(of_users):
-    model, mask = network(1)
-    gradients = RecordGradients(model, mask, user_cross_entropy if of_users else cross_entropy)
-    gradients.check(*ratings(2, *((3, SLOTS) if of_users else (3,))))
-    layers = [layer for layer, _ in gradients._plan.layers]
-    assert [isinstance(layer, EmbeddingLayer) for layer in layers] == [True] * 4 + [False]
 
 
 def test_an_empty_slot_says_nothing_whatever_is_in_it_nor_does_a_user_without_ratings():

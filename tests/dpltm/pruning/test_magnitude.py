@@ -69,8 +69,6 @@ FRACTION = "is not between 0 and 1; a rate is the fraction of live weights dropp
     [
         ((), "`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2"),
         ((0.3, 0.0), f"`prune`: 0 {FRACTION}"),
-        ((1.0,), f"`prune`: 1 {FRACTION}"),
-        ((-0.2,), f"`prune`: -0.2 {FRACTION}"),
         ((math.nan,), f"`prune`: nan {FRACTION}"),
         ((0.3, 0.3, 0.3), "`prune`: 3 rates for a network of 2 layers; give at most 2"),
     ],
