@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpltm.data.rows import count_shared
 from dpltm.errors import InputError
-from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent
+from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import as_adaptive, is_paid, merge, missing, touching
 from dpltm.privacy.parts import stated_relations
 
@@ -205,12 +205,18 @@ def draws_behind(tickets: TicketSet, winner: Winner | None, number: int | None) 
 
     Args:
         tickets: the set.
-        winner: of the draws from it; None where there were none.
+        winner: of the draws from it; None where none is at hand, and its ledger alone tells of them.
         number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
     """
     if winner is None:
-        return tickets.draws
+        return merge((tickets.draws, draws_from(tickets)))
     return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
+
+
+def draws_from(tickets: TicketSet) -> tuple[Event, ...]:
+    """Draws from this set that its ledger holds. Which round won is not on record, so each may be behind any choice."""
+    events = () if tickets.ledger is None else tickets.ledger.events
+    return tuple(event for event in events if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:

@@ -10,7 +10,8 @@ from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.events import Event, SelectionEvent
+from dpltm.privacy.events import Event
+from dpltm.privacy.lineage import draws_from
 from dpltm.stages.checks import model_spec
 from dpltm.ticket_set import TicketSet, Winner
 
@@ -100,10 +101,4 @@ def starting_point(
         return from_round(tickets, 0)
     if round is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    return from_round(tickets, round, _draws_from(tickets))
-
-
-def _draws_from(tickets: TicketSet) -> tuple[Event, ...]:
-    """Draws from this set that its ledger holds. Which round won is not on record, so each may be behind any choice."""
-    events = () if tickets.ledger is None else tickets.ledger.events
-    return tuple(event for event in events if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
+    return from_round(tickets, round, draws_from(tickets))
