@@ -187,7 +187,7 @@ def train(
     settings, services = given.take(TrainOptions), Services(progress)
     entered = _ledger_of(ticket) if ledger is None else ledger
     dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
-    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
+    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed, registry=entered.registry)
     plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
     return train_stage.train(plan, services)
 

@@ -205,18 +205,41 @@ def draws_behind(tickets: TicketSet, winner: Winner | None, number: int | None) 
 
     Args:
         tickets: the set.
-        winner: of the draws from it; None where none is at hand, and its ledger alone tells of them.
+        winner: of the draws from it; None where none is at hand.
         number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
     """
+    return merge((tickets.draws, draws_from(tickets, winner, number)))
+
+
+def draws_from(
+    tickets: TicketSet, winner: Winner | None, number: int | None, registry: RecordRegistry | None = None
+) -> tuple[Event, ...]:
+    """Draws from a set that taking a round of it depends on, whatever ledger they were entered in.
+
+    Without a winner they are all that the set's ledger holds, or that were made in this process: which round won is not
+    on record in a ledger, so each may be behind any choice.
+
+    Args:
+        tickets: the set.
+        winner: of the draws from it; None where none is at hand.
+        number: the round that is taken; None for the one that won.
+        registry: that remembers draws as well as that of the set's ledger; None for no other.
+    """
+    remembering = registries_of(tickets, registry)
     if winner is None:
-        return merge((tickets.draws, draws_from(tickets)))
-    return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
+        held = () if tickets.ledger is None else tickets.ledger.events
+        own = (event for event in held if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
+        return merge((own, *(each.draws_behind(tickets.id) for each in remembering)))
+    chosen = winner.round if number is None else number
+    if chosen in (winner.round, *(round for round, _ in winner.earlier)):
+        return winner.behind(chosen)
+    return merge(each.draws_behind(tickets.id, chosen) for each in remembering)  # of which the winner does not know
 
 
-def draws_from(tickets: TicketSet) -> tuple[Event, ...]:
-    """Draws from this set that its ledger holds. Which round won is not on record, so each may be behind any choice."""
-    events = () if tickets.ledger is None else tickets.ledger.events
-    return tuple(event for event in events if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
+def registries_of(tickets: TicketSet, registry: RecordRegistry | None) -> list[RecordRegistry]:
+    """Who remembers draws from a set: the registry of its ledger, and the one that is given; each once."""
+    both = (registry, None if tickets.ledger is None else tickets.ledger.registry)
+    return list(dict.fromkeys(each for each in both if each is not None))
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.registry import SESSION
 from dpltm.errors import DpltmError, InputError
 from dpltm.evaluation import count_correct
 from dpltm.generation import Ticket
@@ -25,6 +26,7 @@ from dpltm.privacy.lineage import (
     entered_on,
     origin_events,
     provenance_notes,
+    registries_of,
     relation_notes,
     source_relation,
     to_enter,
@@ -168,6 +170,8 @@ def select(plan: DrawPlan, services: Services) -> Winner:
         events = (event, _reveal_event(event))
         ledger.append(events[-1])
         revealed = _revealed(plan, correct)
+    for registry in {SESSION, *registries_of(plan.tickets, ledger.registry)}:
+        registry.remember_draw(plan.tickets.id, winner.round, events)
     tickets = replace(plan.tickets, ledger=ledger)
     return Winner(winner.round, events, plan.earlier, tickets, _report(plan), revealed)
 

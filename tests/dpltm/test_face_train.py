@@ -70,14 +70,19 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
         dpltm.train(tickets, *arrays(0), round=1, features="unit", epsilon=1.0, **FEW)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
-def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved):
-    """A round of the set, all of it for other records, or the round that won."""
-    winner = dpltm.select(tickets, *arrays(0), eps1=0.2, score="additive", classes=CLASSES)
-    start = winner.tickets if moved is None else dpltm.transfer(winner.tickets, *arrays(0), classes=CLASSES, **moved)
-    other = Ledger(registry=tickets.ledger.registry)
-    run = dpltm.train(start, *arrays(0), round=1, noise_multiplier=5.0, ledger=other, **FEW)
-    assert run.ledger.events[:-1] == winner.events
+def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
+    """A round of the set, all of it for other records, or the round that won; whatever ledger the draw is in."""
+    apart, another = (Ledger(registry=tickets.ledger.registry) for _ in range(2))
+    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else None}
+    winner = dpltm.select(tickets, *arrays(0), **draw)
+    start = tickets if moved is None else dpltm.transfer(tickets, *arrays(0), classes=CLASSES, **moved)
+    train = {"noise_multiplier": 5.0, "ledger": another, **FEW}
+    assert dpltm.train(start, *arrays(0), round=1, **train).ledger.events[:-1] == winner.events
+    later = Winner(3 - winner.round, (), (), tickets)  # who won after it, or on public records
+    run = dpltm.train(later, *arrays(0), round=winner.round, **{**train, "ledger": None})
+    assert winner.events[0] in run.ledger.events
 
 
 @pytest.mark.parametrize(
