@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Literal
 from dpltm.data.rows import count_shared
 from dpltm.errors import InputError
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.ledger import as_adaptive, is_paid, merge, missing, touching
+from dpltm.privacy.ledger import Ledger, as_adaptive, is_paid, merge, missing, touching
 from dpltm.privacy.parts import stated_relations
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.data.registry import RecordRegistry
+    from dpltm.run import Run
     from dpltm.ticket_set import TicketSet, Winner
 
 
@@ -127,6 +128,12 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
                 f"`dataset`, `test`: {shared} of the {len(dataset.test_rows)} test records of {dataset.name} are records of"
                 f" {ref.name}, which the ledger protects, so accuracy there would show them; take them out"
             )
+
+
+def held_by(ledger: Ledger, used: TicketSet | Run | None) -> tuple[Event, ...]:
+    """What is on record where tickets or a run are used: in the ledger that is named, and in the one that they have."""
+    own = None if used is None else used.ledger
+    return ledger.events if own is None else merge((ledger.events, own.events))
 
 
 def to_enter(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:

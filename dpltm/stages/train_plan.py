@@ -32,6 +32,7 @@ from dpltm.privacy.lineage import (
     check_test_apart,
     draws_to_enter,
     entered_on,
+    held_by,
     origin_events,
     provenance_notes,
     relation_notes,
@@ -122,7 +123,7 @@ def plan(
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
     if options.eval_private is None:
-        check_test_apart(dataset, (*before, *lineage), ledger.registry)
+        check_test_apart(dataset, (*held_by(ledger, start.tickets), *lineage), ledger.registry)
     check_not_public(before, records, ledger.registry)
     _check_augmented(options, start, dataset)
     known = touching((*lineage, *before), records)

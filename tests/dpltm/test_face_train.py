@@ -119,3 +119,22 @@ def test_private_records_are_not_searched_on(tickets):
         dpltm.tune(tickets, *arrays(0), **SEARCH)
     with pytest.raises(InputError, match=r"is private to the ledger, and a search declares its records public"):
         dpltm.tune("mlp:4", *arrays(0), ledger=tickets.ledger, **SEARCH)
+
+
+def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
+    """The one that is named, that of a set or of a run, or what a private set comes from."""
+    registry, test = tickets.ledger.registry, {"test": arrays(0)}
+    dpltm.train("mlp:4", *arrays(0), noise_multiplier=5.0, ledger=tickets.ledger, **FEW)
+    other = dpltm.train(tickets, *arrays(3), round=1, noise_multiplier=5.0, **FEW)
+    secret, new = ticket_set(registry, "private", records(0)), Ledger(registry=registry)
+    for call in (
+        lambda: dpltm.tune("mlp:4", *arrays(1), ledger=tickets.ledger, **test, **SEARCH),
+        lambda: dpltm.tune(tickets, *arrays(1), ledger=new, **test, **SEARCH),
+        lambda: dpltm.tune(secret, *arrays(1), ledger=new, **test, **SEARCH),
+        lambda: dpltm.train(tickets, *arrays(4), round=1, noise_multiplier=5.0, ledger=new, **test, **FEW),
+        lambda: dpltm.evaluate(other, *arrays(0), ledger=new),
+    ):
+        assert "200 of the 200 test records of " in refused(call)
+    with pytest.raises(InputError, match=r"^`dataset`: records is private to tickets"):
+        dpltm.tune(tickets, *arrays(0), ledger=new, **SEARCH)
+    assert new.events == ()
