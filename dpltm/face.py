@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dpltm.data import Dataset, Rows, Split, from_arrays
 from dpltm.errors import InputError
-from dpltm.options.arguments import Arguments
+from dpltm.options.arguments import Arguments, public_facts
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -357,8 +357,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise InputError("`test`: not a pair of features and labels")
     held_out = None if test is None else (_array(test[0]), _array(test[1]))
-    rest: dict[str, Any] = {name: facts.get(name) for name in FACTS if name != "test"}
-    return from_arrays(_array(x), _array(y), test=held_out, **rest)
+    return from_arrays(_array(x), _array(y), test=held_out, **public_facts(facts))
 
 
 def _array(values: object) -> np.ndarray:

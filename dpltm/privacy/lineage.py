@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from dpltm.data.rows import count_shared
+from dpltm.data.rows import Rows, count_shared
 from dpltm.errors import InputError
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger, as_adaptive, is_paid, merge, missing, touching
@@ -166,6 +166,27 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: R
             raise InputError(
                 f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
                 " records cannot be private here: take another `subset` or `dataset`"
+            )
+
+
+def check_rows_not_public(events: tuple[Event, ...], rows: Rows, registry: RecordRegistry) -> None:
+    """The same of records that have no reference: they are looked for among those that the ledger has down as public.
+
+    Args:
+        events: of the ledger.
+        rows: that are to be private.
+        registry: tells records apart.
+
+    Raises:
+        InputError: some are among them.
+    """
+    said = [event for event in events if isinstance(event, ProvenanceEvent) and event.provenance == "public"]
+    for ref in {event.dataset.group: event.dataset for event in said}.values():
+        public = registry.rows_of(ref)
+        if public is not None and count_shared(public, rows.value_hashes(registry.key)):
+            raise InputError(
+                f"`x`: shares records with {ref.name}, which the ledger has down as public; the same records cannot be"
+                " private here: take others, or another `ledger`"
             )
 
 

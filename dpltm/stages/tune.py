@@ -43,6 +43,7 @@ from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
 from dpltm.stages.checks import (
     MAX_STEPS,
+    check_count,
     check_delta_alone,
     check_epsilon,
     check_same_network,
@@ -212,10 +213,10 @@ def _settings(options: TuneOptions) -> list[Setting]:
     """Every combination, of no round yet; everything about the options that can be refused is."""
     check_epsilon("epsilon", options.epsilon)
     check_delta_alone(options.delta)
-    for name in ("for_records", "repeats", "trials"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise InputError(f"`{name}`: {number} is not a positive whole number")
+    if options.for_records is not None and options.for_records < 1:
+        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
+    check_count("repeats", options.repeats)
+    check_count("trials", options.trials)
     if not options.delta < 1 / (options.for_records or 1):
         raise InputError(
             f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
