@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, for_tables, resolve
-from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unit
 from dpltm.ticket_set import TicketSet
@@ -125,11 +126,29 @@ def check_delta_of(delta: float, records: int, at_hand: int, unit: Unit = "recor
         )
 
 
-def check_unchanged(ledger: Ledger, before: tuple[Event, ...]) -> None:
-    """Raises InputError if a ledger has grown since a plan was made on it.
+class LedgerState:
+    """A ledger as it was when something was planned on it: the plan runs on that ledger as it was, so once.
 
-    Budgets, noise and the order of releases were settled by what it held then. A plan runs once: its events have their time
-    already, and the same events twice would count as one release.
+    Budgets, noise and the order of releases were settled by what it held then. The events of a plan have their time already,
+    and the same events twice, in this ledger or another, would count as one release.
+
+    Args:
+        ledger: that is planned on.
+
+    Attributes:
+        events: what it held.
     """
-    if ledger.events != before:
-        raise InputError("`ledger`: something was entered since this was planned; plan again")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.events = ledger, ledger.events
+
+    def check(self, ledger: Ledger) -> None:
+        """Raises InputError if that is another ledger, or has grown since."""
+        if ledger is not self._ledger:
+            raise InputError("`ledger`: another one than this was planned on; plan again")
+        if ledger.events != self.events:
+            raise InputError("`ledger`: something was entered since this was planned; plan again")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raises InputError: a copy of a plan with its ledger would run as well."""
+        raise InputError("`plan`: it cannot be copied, since it runs once; plan again")

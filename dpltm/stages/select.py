@@ -41,7 +41,7 @@ from dpltm.selection import (
     permute_and_flip_probabilities,
     smallest_within,
 )
-from dpltm.stages.checks import check_delta, check_same_network, check_unchanged
+from dpltm.stages.checks import LedgerState, check_delta, check_same_network
 from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
@@ -62,7 +62,7 @@ class DrawPlan:
         origins: what is entered before it: what the tickets, and the map in front, depend on.
         event: what it spends.
         ledger: that all of it is entered in.
-        before: what it held when the plan was made.
+        before: the ledger as it was when the plan was made.
     """
 
     options: SelectOptions
@@ -74,7 +74,7 @@ class DrawPlan:
     origins: tuple[Event, ...]
     event: SelectionEvent
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
 
     @property
     def candidates(self) -> tuple[Ticket, ...]:
@@ -114,7 +114,7 @@ def plan(
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
-    registry, before = ledger.registry, ledger.events
+    registry, state, before = ledger.registry, LedgerState(ledger), ledger.events
     records = entered_on(dataset, options.adjacency, registry)
     origin = origin_events(tickets, dataset, records, registry)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
@@ -136,7 +136,7 @@ def plan(
         origins=origins,
         event=event,
         ledger=ledger,
-        before=before,
+        before=state,
     )
     check_budgets(before, made.planned)
     _announce(made, services)
@@ -157,7 +157,7 @@ def select(plan: DrawPlan, services: Services) -> Winner:
         InputError: the ledger has grown since the plan was made.
     """
     ledger, event, dataset = plan.ledger, plan.event, plan.dataset
-    check_unchanged(ledger, plan.before)
+    plan.before.check(ledger)
     network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
     for first in plan.origins:
         ledger.append(first)
@@ -178,8 +178,8 @@ def select(plan: DrawPlan, services: Services) -> Winner:
 
 def planned_report(plan: DrawPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
-    held = (*plan.before, *plan.origins, plan.event)
-    events = touching((*plan.before, *plan.planned), plan.records)
+    held = (*plan.before.events, *plan.origins, plan.event)
+    events = touching((*plan.before.events, *plan.planned), plan.records)
     return report(events, plan.options.delta, plan.event.mechanism.adjacency, unit_notes(plan.dataset), held=held)
 
 
@@ -309,7 +309,7 @@ def _candidates(tickets: TicketSet) -> tuple[Ticket, ...]:
 
 def _announce(plan: DrawPlan, services: Services) -> None:
     """Says what the draw will bring the total to, before it is entered."""
-    before, event = touching(plan.before, plan.records), plan.event
+    before, event = touching(plan.before.events, plan.records), plan.event
     now_at, then_at = (
         total_epsilon(events, plan.options.delta, unit=event.mechanism.unit) for events in (before, (*before, event))
     )

@@ -42,7 +42,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon
 from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
-from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
+from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
@@ -71,7 +71,7 @@ class TrainingPlan:
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
         ledger: that all of it is entered in.
-        before: what it held when the plan was made.
+        before: the ledger as it was when the plan was made.
         names_ledger: whether the caller named it.
     """
 
@@ -87,7 +87,7 @@ class TrainingPlan:
     centre: GaussianEvent | None
     sources: tuple[DatasetRef, ...]
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
     names_ledger: bool
 
 
@@ -115,7 +115,7 @@ def plan(
     """
     check_choices(options)
     check_options(options)
-    before = ledger.events
+    state, before = LedgerState(ledger), ledger.events
     dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
     config, draft = _draft(start, dataset, options)
@@ -156,7 +156,7 @@ def plan(
         centre=centre,
         sources=_sources(start, dataset),
         ledger=ledger,
-        before=before,
+        before=state,
         names_ledger=names_ledger,
     )
 

@@ -241,6 +241,7 @@ REFUSED = {
     ),
     "no budget": ({"epsilon": None}, "`epsilon` is missing: Budget of the private training."),
     "repeats": ({"repeats": 0}, "`repeats`: 0 is not a positive whole number"),
+    "many repeats": ({"repeats": 10**9}, "`repeats`: 1,000,000,000 is more than 100,000,000; ask for fewer"),
     "seed": ({"seed": -1}, "`seed`: -1 is not between 0 and 2^62 - 1"),
     "lr": ({"lr": "1,0"}, "`lr`: 0 is not a positive number"),
     "clip norm": ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
