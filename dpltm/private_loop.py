@@ -188,7 +188,8 @@ class PrivateLoop:
         x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
         y: labels ``(n, ...)``; private.
         ledger: where the event is entered when the loop begins; None for one of its own.
-        dataset: which records these are, so that a shared ledger can tell them from others.
+        dataset: which records these are, so that a shared ledger can tell them from others, as
+            ``ledger.registry.reference(dpltm.data.from_arrays(x, y, ...))`` gives it; by default they may be any.
         settings: fields of ``LoopOptions`` (``dpltm.options.loop``) and of :class:`LoopSettings`; ``batch_size``,
             ``steps``, ``delta``, and ``epsilon`` or ``noise_multiplier`` are needed.
 
@@ -273,12 +274,13 @@ class PrivateLoop:
         """Enters the event, then yields the steps, one after the other.
 
         Raises:
-            InputError: the loop has run; another costs another event.
+            InputError: the loop has run, and another costs another event; or the records were declared public since.
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
         before = self.ledger.touching(self.event.dataset)
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
+        check_not_public(self.ledger.events, self.event.dataset, self.ledger.registry)
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
             total = total_epsilon((*before, self.event), self.delta, unit=self.event.mechanism.unit)
             if total > self._budget:

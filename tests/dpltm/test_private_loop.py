@@ -515,9 +515,11 @@ def test_records_that_the_ledger_has_down_as_public_are_refused():
     ledger = Ledger(registry=RecordRegistry())
     (x, y), other = toy_data(), torch.randn(40, 5)
     public = from_arrays(x.numpy(), y.numpy(), bounds=(-9, 9), name="open")
+    named = ledger.registry.reference(public)
+    early = make(ledger=ledger, dataset=named)
     ledger.append(ProvenanceEvent(ledger.registry.reference(public, public=True), "public", "ab"))
     held = ledger.events
-    named = ledger.registry.reference(public)
+    assert refused(lambda: iter(early)).startswith("`dataset`: the ledger has open")
     assert refused(lambda: make(data=(other, y), ledger=ledger, dataset=named)).startswith(
         "`dataset`: the ledger has open"
     )
