@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dpltm.data import Dataset, Rows, Split, from_arrays
 from dpltm.errors import InputError
-from dpltm.options.arguments import Arguments
+from dpltm.options.arguments import Arguments, public_facts
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -187,7 +187,7 @@ def train(
     settings, services = given.take(TrainOptions), Services(progress)
     entered = _ledger_of(ticket) if ledger is None else ledger
     dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
-    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
+    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed, registry=entered.registry)
     plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
     return train_stage.train(plan, services)
 
@@ -357,8 +357,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise InputError("`test`: not a pair of features and labels")
     held_out = None if test is None else (_array(test[0]), _array(test[1]))
-    rest: dict[str, Any] = {name: facts.get(name) for name in FACTS if name != "test"}
-    return from_arrays(_array(x), _array(y), test=held_out, **rest)
+    return from_arrays(_array(x), _array(y), test=held_out, **public_facts(facts))
 
 
 def _array(values: object) -> np.ndarray:

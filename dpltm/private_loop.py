@@ -12,28 +12,39 @@ the same rate, bound and number of steps: they cannot disagree.
 
 from __future__ import annotations
 
-import difflib
-import math
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from torch import Tensor, nn
 
+from dpltm.data.rows import Rows
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, SecureSource
+from dpltm.options.arguments import Arguments
+from dpltm.options.loop import LoopOptions
+from dpltm.options.sections import check_required
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, TrainingEvent
+from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon
 from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
+from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity
+
+COUNTED_NOTE = "the number of records was counted and is treated as public; say records=... to keep it private"
+MASK_NOTE = (
+    "the mask is taken as it is: what it depends on counts here only as far as this ledger holds it, and one made from"
+    " private records with no mechanism has no guarantee"
+)
 
 
 class Step:
@@ -44,101 +55,128 @@ class Step:
     """
 
     def __init__(self, loop: PrivateLoop, number: int) -> None:
-        self.number = number
-        self._loop: PrivateLoop | None = loop
+        self.number, self._loop = number, loop
 
     def backward(self) -> None:
         """Draws a sample and leaves its noisy mean gradient in every parameter's ``grad``, replacing what was there.
 
         Raises:
-            InputError: the step has had its gradient, or is over.
+            InputError: the step, or a copy of it, has had its gradient, or is over.
         """
-        if self._loop is None:
-            raise InputError(f"step {self.number}: its one gradient was taken, or the loop has moved on; call it once")
-        loop, self._loop = self._loop, None
-        loop._gradients.backward()
-
-    def _end(self) -> None:
-        self._loop = None
+        self._loop._take(self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """What a loop is to be, all of it public.
+class LoopSettings(LoopOptions):
+    """What a loop is to be, all of it public: the fields of ``LoopOptions``, and values that are no options of a command.
 
     Attributes:
-        batch_size: expected records a step; each enters with probability ``batch_size / records``.
-        steps: number of gradients, T, at most.
-        delta: of the guarantee; below 1 / records.
-        noise_multiplier: noise standard deviation over the sensitivity; or
-        epsilon: whole budget: what the ledger holds for these records is part of it, and the noise is calibrated to the
-            rest.
         filter: what every record's gradient goes through.
-        mask: live coordinates; None for all. One that was made from the records is not covered.
-        records: public number of records, where ``len(x)`` is not.
-        adjacency: neighbouring relation.
+        mask: live coordinates; None for all. Nothing is entered for it, since a mask does not say what it was made from. If
+            private records decided it, by a draw or by a mechanism, train on the ledger that holds their events; if they
+            did so with no mechanism, there is no guarantee (privacy-model.md 2).
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
-        physical_batch: most records in the network at once; None takes what fits some memory.
-        compile, precision: see ``TrainingConfig``.
         sampling, noise: random bits; anything but the default is for tests.
     """
 
-    batch_size: float
+    batch_size: float  # what is needed is there: see ``of``
     steps: int
     delta: float
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
+    adjacency: Adjacency
+    precision: Literal["float32", "bfloat16"]
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
-    records: int | None = None
-    adjacency: Adjacency = "add-remove"
     prepare: Callable[[Tensor], Tensor] | None = None
-    physical_batch: int | None = None
-    compile: bool = False
-    precision: Literal["float32", "bfloat16"] = "float32"
-    sampling: RandomSource | None = None
-    noise: RandomSource | None = None
+    sampling: RandomSource = field(default_factory=SecureSource)
+    noise: RandomSource = field(default_factory=SecureSource)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> LoopSettings:
-        """Settings by name.
+        """Settings by name; None stands for the default.
 
         Raises:
-            InputError: a name that there is none of, with the nearest that there is, or one that is needed is missing.
+            InputError: a name that there is none of, with the nearest that there is; one that is needed is missing; or a
+                value of the wrong type, or out of range whatever the records.
         """
-        known = {item.name: item for item in fields(cls)}
-        for name in given:
-            if name not in known:
-                near = difflib.get_close_matches(name, list(known), n=1)
-                raise InputError(f"`{name}`: no such setting" + (f"; did you mean `{near[0]}`?" if near else ""))
-        for name, item in known.items():
-            if name not in given and item.default is MISSING:
-                raise InputError(f"`{name}` is missing: a loop needs it")
-        return cls(**given)
+        objects = {name: given[name] for name in _OBJECTS if given.get(name) is not None}
+        for name, value in objects.items():
+            _check_type(name, value)
+        others = {name: value for name, value in given.items() if name not in _OBJECTS}
+        options = Arguments(others, (LoopOptions,), _OBJECTS).take(LoopOptions)
+        check_required(options)
+        check_count("steps", options.steps)
+        check_count("physical_batch", options.physical_batch)
+        if options.records is not None and options.records < 1:
+            raise InputError(f"`records`: {options.records} is not a positive whole number")
+        if (options.noise_multiplier is None) == (options.epsilon is None):
+            raise InputError("`noise_multiplier`, `epsilon`: give one of them")
+        check_noise(options.noise_multiplier)
+        check_epsilon("epsilon", options.epsilon)
+        return cls(**asdict(options), **objects)
 
-    def check(self, n_records: int, count: int) -> None:
-        """Raises InputError for what is out of range.
+    def check(self, count: int, at_hand: int) -> None:
+        """Raises InputError for what does not suit so many records.
 
         Args:
-            n_records: records that there are.
             count: their public number.
+            at_hand: how many there are.
         """
-        if (self.noise_multiplier is None) == (self.epsilon is None):
-            raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        if self.adjacency not in ("add-remove", "replace-one"):
-            raise InputError(f"`adjacency`: unknown {self.adjacency!r}; known: add-remove, replace-one")
         if not 0 < self.batch_size <= count:
-            raise InputError(f"`batch_size`: {self.batch_size} is not between 0 and the {count} records")
-        most = max(count, n_records)
-        if not 0 < self.delta < 1 / most:
-            raise InputError(
-                f"`delta`: {self.delta} is not between 0 and 1/{most}: it must be below one over the records"
-            )
-        noise = self.noise_multiplier
-        if noise is not None and not (noise >= 0 and math.isfinite(noise)):
-            raise InputError(f"`noise_multiplier`: {noise} is not a finite number from 0 up")
-        if self.epsilon is not None and not (self.epsilon > 0 and math.isfinite(self.epsilon)):
-            raise InputError(f"`epsilon`: {self.epsilon} is not a positive number")
+            raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} records")
+        check_delta_of(self.delta, count, at_hand)
+
+    def config(self, rate: float) -> TrainingConfig:
+        """The training at a sampling rate, but for its noise; the optimizer is the caller's."""
+        batch, physical = self.batch_size, self.physical_batch
+        return TrainingConfig(
+            self.filter, rate, self.steps, batch, 0.0, 1.0, "sgd", physical, self.compile, self.precision
+        )
+
+
+_OBJECTS = ("filter", "mask", "prepare", "sampling", "noise")
+"""Settings that are no options of a command."""
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
+    "loss": (callable, "a function of outputs and labels"),
+    "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
+    "dataset": (lambda value: isinstance(value, DatasetRef), "a DatasetRef; leave it out if these records have none"),
+    "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
+    "mask": (lambda value: isinstance(value, Mask), "a dpltm.masks.Mask"),
+    "prepare": (callable, "a function of rows"),
+    "sampling": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
+    "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
+}
+
+
+def _check_type(name: str, value: object) -> None:
+    """Raises InputError for a value of another type; records may be in it, so it is not said."""
+    fits, wanted = _KINDS[name]
+    if not fits(value):
+        raise InputError(f"`{name}`: of type {type(value).__name__}, not {wanted}")
+
+
+def _check_private(ledger: Ledger, dataset: DatasetRef, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
+    """Raises InputError for records that the ledger has down as public, by their reference or by what they hold."""
+    if not any(isinstance(event, ProvenanceEvent) and event.provenance == "public" for event in ledger.events):
+        return  # and the records are left alone
+    check_not_public(ledger.events, dataset, ledger.registry)
+    features, labels = (
+        values.detach().cpu().float().numpy() if isinstance(values, Tensor) else values for values in (x, y)
+    )
+    check_rows_not_public(ledger.events, Rows(features, labels), ledger.registry)
+
+
+def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
+    """Features or labels as a tensor or an array of one row a record."""
+    array: Tensor | np.ndarray = np.empty(())
+    with contextlib.suppress(ValueError):  # of rows that differ in length
+        array = values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
+    if array.ndim == 0 or not (isinstance(array, Tensor) or array.dtype.kind in "biuf"):
+        raise InputError(
+            f"`{name}`: of type {type(values).__name__}, not a tensor or an array of numbers, a row a record"
+        )
+    return array
 
 
 class PrivateLoop:
@@ -150,13 +188,15 @@ class PrivateLoop:
         x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
         y: labels ``(n, ...)``; private.
         ledger: where the event is entered when the loop begins; None for one of its own.
-        dataset: which records these are, so that a shared ledger can tell them from others.
-        settings: fields of :class:`LoopSettings`; ``batch_size``, ``steps``, ``delta``, and ``epsilon`` or
-            ``noise_multiplier`` are needed.
+        dataset: which records these are, so that a shared ledger can tell them from others, as
+            ``ledger.registry.reference(dpltm.data.from_arrays(x, y, ...))`` gives it; by default they may be any.
+        settings: fields of ``LoopOptions`` (``dpltm.options.loop``) and of :class:`LoopSettings`; ``batch_size``,
+            ``steps``, ``delta``, and ``epsilon`` or ``noise_multiplier`` are needed.
 
     Raises:
-        InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read
-            for anything but its shape; later only where the model or the loss fails on a record.
+        InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read for
+            anything but its shape and whether the ledger has it down as public; later only where the model or the loss
+            fails on a record.
         BudgetError: epsilon is not above what the ledger already holds.
 
     Guarantees:
@@ -187,29 +227,21 @@ class PrivateLoop:
         dataset: DatasetRef = UNKNOWN_RECORDS,
         **settings: Any,
     ) -> None:
-        given = LoopSettings.of(settings)
+        self.ledger = Ledger() if ledger is None else ledger
+        for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger), ("dataset", dataset)):
+            _check_type(name, value)
+        given, x, y = LoopSettings.of(settings), _rows_of("x", x), _rows_of("y", y)
         count = len(x) if given.records is None else given.records
-        given.check(len(x), count)
+        given.check(count, len(x))
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
         source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
+        _check_private(self.ledger, dataset, x, y)
         rate = given.batch_size / count
-        config = TrainingConfig(
-            given.filter,
-            rate,
-            given.steps,
-            given.batch_size,
-            0.0,
-            1.0,
-            "sgd",
-            given.physical_batch,
-            given.compile,
-            given.precision,
-        )  # the optimizer is the caller's
         whole = Mask.dense(model) if given.mask is None else given.mask
-        draw = {"sampling": given.sampling or SecureSource(), "noise": given.noise or SecureSource()}
-        self._gradients = NoisyGradients(model, whole, loss, source, config, **draw)
+        draw = {"sampling": given.sampling, "noise": given.noise}
+        self._gradients = NoisyGradients(model, whole, loss, source, given.config(rate), **draw)
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
@@ -221,7 +253,6 @@ class PrivateLoop:
             nominal_sensitivity(given.filter, given.adjacency),
             adjacency=given.adjacency,
         )
-        self.ledger = Ledger() if ledger is None else ledger
         before = self.ledger.touching(dataset)
         if given.epsilon is not None:
             mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
@@ -229,8 +260,12 @@ class PrivateLoop:
         total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
         check_budgets(self.ledger.events, (event,))
         self._gradients.noise_std = mechanism.noise_std
-        self._budget = given.epsilon
-        self.event, self.delta, self._counted, self._begun = event, given.delta, given.records is None, False
+        self.event, self.delta, self._budget = event, given.delta, given.epsilon
+        self._notes = [
+            *([COUNTED_NOTE] if given.records is None else []),
+            *([MASK_NOTE] if given.mask is not None else []),
+        ]
+        self._begun, self._due = False, 0
 
     def __len__(self) -> int:
         return self.event.mechanism.steps
@@ -239,12 +274,13 @@ class PrivateLoop:
         """Enters the event, then yields the steps, one after the other.
 
         Raises:
-            InputError: the loop has run; another costs another event.
+            InputError: the loop has run, and another costs another event; or the records were declared public since.
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
         before = self.ledger.touching(self.event.dataset)
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
+        check_not_public(self.ledger.events, self.event.dataset, self.ledger.registry)
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
             total = total_epsilon((*before, self.event), self.delta, unit=self.event.mechanism.unit)
             if total > self._budget:
@@ -258,18 +294,28 @@ class PrivateLoop:
 
     def _steps(self) -> Iterator[Step]:
         for number in range(1, self.event.mechanism.steps + 1):
-            step = Step(self, number)
-            yield step
-            step._end()
+            self._due = number
+            yield Step(self, number)
+            self._due = 0
+
+    def _take(self, number: int) -> None:
+        """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
+        if number != self._due:
+            raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
+        self._due = 0
+        self._gradients.backward()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raises InputError: a copy, also of what holds the loop, would run on the one event that was paid for."""
+        raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
     def report(self) -> PrivacyReport:
         """Certified and nominal epsilon of everything in the ledger on these records; of the plan, before the loop runs."""
         events = self.ledger.touching(self.event.dataset)
-        notes = ["the number of records was counted and is treated as public; say records=... to keep it private"]
         return report(
             events if self._begun else (*events, self.event),
             self.delta,
             self.event.mechanism.adjacency,
-            notes if self._counted else [],
+            self._notes,
             unit=self.event.mechanism.unit,
         )

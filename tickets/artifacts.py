@@ -80,7 +80,13 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
         ledger = ledger_path(Path(path))
         return replace(load_run(Path(path)), ledger=_ledger(Path(path)) if ledger.is_file() else None)
     tickets = _with_ledger(find_set(str(path)))
-    return load_winner(tickets) if drawn_from(tickets) else tickets
+    if not drawn_from(tickets):
+        return tickets
+    winner = load_winner(tickets)
+    if tickets.ledger is not None:  # a draw may have been entered in another ledger than that of the folder
+        for number, events in (*winner.earlier, (winner.round, winner.events)):
+            tickets.ledger.registry.remember_draw(tickets.id, number, events)
+    return winner
 
 
 def _with_ledger(tickets: TicketSet) -> TicketSet:

@@ -41,11 +41,12 @@ Share = tuple[str, Literal["same", "coincidence"]]
 
 @dataclass(frozen=True)
 class Met:
-    """What was met in this process: what ids stand for, and rows and shares of contents."""
+    """What was met in this process: what ids stand for, rows and shares of contents, and draws from ticket sets."""
 
     ids: dict[str, str] = field(default_factory=dict)
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     shares: dict[str, list[Share]] = field(default_factory=dict)
+    draws: dict[str, list[tuple[int, tuple[Event, ...]]]] = field(default_factory=dict)
 
 
 class RecordRegistry:
@@ -124,6 +125,25 @@ class RecordRegistry:
         content = self._ids().get(ref.id)
         rows = None if content is None else self._rows(content)
         return None if rows is None or not len(rows) else rows
+
+    def remember_draw(self, ticket_set: str, won: int, events: tuple[Event, ...]) -> None:
+        """Keeps, in memory, that a round of a ticket set won, and what its draw entered in whatever ledger.
+
+        Args:
+            ticket_set: content id of the set.
+            won: the round.
+            events: of the draw.
+        """
+        draws = self._met.draws.setdefault(ticket_set, [])
+        if (won, events) not in draws:
+            draws.append((won, events))
+
+    def draws_behind(self, ticket_set: str, number: int | None = None) -> tuple[Event, ...]:
+        """What the draws entered that are known here: all, or none where round ``number`` is given and never won."""
+        draws = self._met.draws.get(ticket_set, [])
+        if number is not None and number not in (won for won, _ in draws):
+            return ()
+        return tuple(event for _, events in draws for event in events)
 
     def _content(self, rows: Rows, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes) -> str:
         """The keyed fingerprint of all rows, whatever their order: 32 hexadecimal digits.

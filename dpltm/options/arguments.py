@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dpltm.errors import InputError
+from dpltm.options.data import DataOptions
 from dpltm.options.sections import check_choice, value_type
 
 T = TypeVar("T")
@@ -41,6 +44,24 @@ class Arguments:
         """The options of one class."""
         own = {item.name for item in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in self._values.items() if name in own})
+
+
+def public_facts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Public facts about arrays: ``bounds`` a pair of numbers, ``classes`` and ``records`` whole ones, None if not given.
+
+    Raises:
+        InputError: a value of another type.
+    """
+    known = {item.name: item for item in fields(DataOptions)}
+    counts = {name: given.get(name) for name in ("classes", "records")}
+    typed = {name: None if value is None else _typed(known[name], value) for name, value in counts.items()}
+    bounds = given.get("bounds")
+    if bounds is not None:
+        values = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
+        if len(values) != 2 or not all(isinstance(value, numbers.Real) for value in values):
+            raise InputError(f"`bounds`: {bounds!r:.80} is not a pair of numbers, such as (0, 255)")
+        bounds = (float(values[0]), float(values[1]))
+    return {"bounds": bounds, **typed}
 
 
 def _nearest(name: str, known: list[str]) -> str:

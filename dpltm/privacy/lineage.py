@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from dpltm.data.rows import count_shared
+from dpltm.data.rows import Rows, count_shared
 from dpltm.errors import InputError
-from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent
-from dpltm.privacy.ledger import as_adaptive, is_paid, merge, missing, touching
+from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.ledger import Ledger, as_adaptive, is_paid, merge, missing, touching
 from dpltm.privacy.parts import stated_relations
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
     from dpltm.data.registry import RecordRegistry
+    from dpltm.run import Run
     from dpltm.ticket_set import TicketSet, Winner
 
 
@@ -129,6 +130,12 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
             )
 
 
+def held_by(ledger: Ledger, used: TicketSet | Run | None) -> tuple[Event, ...]:
+    """What is on record where tickets or a run are used: in the ledger that is named, and in the one that they have."""
+    own = None if used is None else used.ledger
+    return ledger.events if own is None else merge((ledger.events, own.events))
+
+
 def to_enter(events: Iterable[Event], before: tuple[Event, ...]) -> tuple[Event, ...]:
     """Those of ``events`` that a ledger holding ``before`` does not know yet.
 
@@ -159,6 +166,27 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: R
             raise InputError(
                 f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
                 " records cannot be private here: take another `subset` or `dataset`"
+            )
+
+
+def check_rows_not_public(events: tuple[Event, ...], rows: Rows, registry: RecordRegistry) -> None:
+    """The same of records that have no reference: they are looked for among those that the ledger has down as public.
+
+    Args:
+        events: of the ledger.
+        rows: that are to be private.
+        registry: tells records apart.
+
+    Raises:
+        InputError: some are among them.
+    """
+    said = [event for event in events if isinstance(event, ProvenanceEvent) and event.provenance == "public"]
+    for ref in {event.dataset.group: event.dataset for event in said}.values():
+        public = registry.rows_of(ref)
+        if public is not None and count_shared(public, rows.value_hashes(registry.key)):
+            raise InputError(
+                f"`x`: shares records with {ref.name}, which the ledger has down as public; the same records cannot be"
+                " private here: take others, or another `ledger`"
             )
 
 
@@ -205,12 +233,41 @@ def draws_behind(tickets: TicketSet, winner: Winner | None, number: int | None) 
 
     Args:
         tickets: the set.
-        winner: of the draws from it; None where there were none.
+        winner: of the draws from it; None where none is at hand.
         number: the round that is taken, None for all: whoever then takes the one that won has no record of it.
     """
+    return merge((tickets.draws, draws_from(tickets, winner, number)))
+
+
+def draws_from(
+    tickets: TicketSet, winner: Winner | None, number: int | None, registry: RecordRegistry | None = None
+) -> tuple[Event, ...]:
+    """Draws from a set that taking a round of it depends on, whatever ledger they were entered in.
+
+    Without a winner they are all that the set's ledger holds, or that were made in this process: which round won is not
+    on record in a ledger, so each may be behind any choice.
+
+    Args:
+        tickets: the set.
+        winner: of the draws from it; None where none is at hand.
+        number: the round that is taken; None for the one that won.
+        registry: that remembers draws as well as that of the set's ledger; None for no other.
+    """
+    remembering = registries_of(tickets, registry)
     if winner is None:
-        return tickets.draws
-    return merge((tickets.draws, winner.behind(winner.round if number is None else number)))
+        held = () if tickets.ledger is None else tickets.ledger.events
+        own = (event for event in held if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
+        return merge((own, *(each.draws_behind(tickets.id) for each in remembering)))
+    chosen = winner.round if number is None else number
+    if chosen in (winner.round, *(round for round, _ in winner.earlier)):
+        return winner.behind(chosen)
+    return merge(each.draws_behind(tickets.id, chosen) for each in remembering)  # of which the winner does not know
+
+
+def registries_of(tickets: TicketSet, registry: RecordRegistry | None) -> list[RecordRegistry]:
+    """Who remembers draws from a set: the registry of its ledger, and the one that is given; each once."""
+    both = (registry, None if tickets.ledger is None else tickets.ledger.registry)
+    return list(dict.fromkeys(each for each in both if each is not None))
 
 
 def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegistry) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, for_tables, resolve
-from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unit
 from dpltm.ticket_set import TicketSet
 
 MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
@@ -64,6 +66,20 @@ def check_epsilon(name: str, value: float | None) -> None:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {MAX_EPSILON:g}")
 
 
+def check_noise(value: float | None) -> None:
+    """Raises InputError unless the noise multiplier, if given, is a number that may be meant."""
+    if value is not None and not 0 <= value <= MAX_NOISE:
+        raise InputError(f"`noise_multiplier`: {value:g} is not a number from 0 to {MAX_NOISE:g}")
+
+
+def check_count(name: str, value: int | None) -> None:
+    """Raises InputError unless the argument ``name``, if given, is a whole number from 1 that a training may come to."""
+    if value is not None and value < 1:
+        raise InputError(f"`{name}`: {value} is not a positive whole number")
+    if value is not None and value > MAX_STEPS:
+        raise InputError(f"`{name}`: {value:,} is more than {MAX_STEPS:,}; ask for fewer")
+
+
 def steps_of(epochs: float, sampling_rate: float) -> int:
     """Steps that pass over the records ``epochs`` times in expectation, at least one."""
     return max(1, round(min(epochs / sampling_rate, 2.0 * MAX_STEPS)))
@@ -82,28 +98,57 @@ def check_delta(delta: float, dataset: Dataset) -> None:
     differs from it in ratings alone, by little, and is private.
     """
     described = dataset.records_origin == "described"
-    records = dataset.records if described else max(dataset.records, len(dataset.train))
+    check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)
+
+
+def check_delta_of(delta: float, records: int, at_hand: int, unit: Unit = "record") -> None:
+    """Raises InputError unless 0 < delta < 1/n for the public number of records, and for those at hand.
+
+    Args:
+        delta: of the guarantee.
+        records: public number.
+        at_hand: how many there are, which is private and never said.
+        unit: what they are.
+    """
     if 0 < delta < MIN_DELTA:
         raise InputError(
             f"`delta`: {delta:g} is below {MIN_DELTA:g}, which the accountant does not resolve; take a larger one"
         )
-    if not 0 < delta < 1 / dataset.records:
+    if not 0 < delta < 1 / records:
         raise InputError(
-            f"`delta`: {delta:g} is not between 0 and 1/n = {1 / dataset.records:.3g} for {dataset.records} {dataset.unit}s;"
+            f"`delta`: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {unit}s;"
             " take one well below it"
         )
-    if not delta < 1 / records:  # whose number is private: what is refused may be kept in a log
+    if not delta < 1 / max(records, at_hand):  # whose number is private: what is refused may be kept in a log
         raise InputError(
-            f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {dataset.unit}s than the {dataset.records}"
+            f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {unit}s than the {records}"
             " declared; take one well below it"
         )
 
 
-def check_unchanged(ledger: Ledger, before: tuple[Event, ...]) -> None:
-    """Raises InputError if a ledger has grown since a plan was made on it.
+class LedgerState:
+    """A ledger as it was when something was planned on it: the plan runs on that ledger as it was, so once.
 
-    Budgets, noise and the order of releases were settled by what it held then. A plan runs once: its events have their time
-    already, and the same events twice would count as one release.
+    Budgets, noise and the order of releases were settled by what it held then. The events of a plan have their time already,
+    and the same events twice, in this ledger or another, would count as one release.
+
+    Args:
+        ledger: that is planned on.
+
+    Attributes:
+        events: what it held.
     """
-    if ledger.events != before:
-        raise InputError("`ledger`: something was entered since this was planned; plan again")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.events = ledger, ledger.events
+
+    def check(self, ledger: Ledger) -> None:
+        """Raises InputError if that is another ledger, or has grown since."""
+        if ledger is not self._ledger:
+            raise InputError("`ledger`: another one than this was planned on; plan again")
+        if ledger.events != self.events:
+            raise InputError("`ledger`: something was entered since this was planned; plan again")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raises InputError: a copy of a plan with its ledger would run as well."""
+        raise InputError("`plan`: it cannot be copied, since it runs once; plan again")

@@ -12,7 +12,7 @@ from dpltm.evaluation import accuracy, root_mean_squared_error
 from dpltm.privacy.event_json import ref_from_json
 from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_test_apart
+from dpltm.privacy.lineage import check_test_apart, held_by
 from dpltm.run import Run
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import take_over_map
@@ -131,7 +131,7 @@ def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
                 f"`dataset`: {shared} of the {len(rows)} test records of {dataset.name} are among those that {run.label} was"
                 " trained on, so its accuracy there is private; use records that were held out"
             )
-    others = (event for event in ledger.events if event.dataset.group != trained_on.group)
+    others = (event for event in held_by(ledger, run) if event.dataset.group != trained_on.group)
     check_test_apart(dataset, others, registry)
     return notes
 

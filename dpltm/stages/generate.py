@@ -17,7 +17,7 @@ from dpltm.privacy.lineage import check_never_private, check_not_public, check_t
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.report import PrivacyReport, report
 from dpltm.pruning import CRITERIA, DP_CRITERIA
-from dpltm.stages.checks import check_delta, check_unchanged, model_spec
+from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.generate_dp import plan_release, release
 from dpltm.stages.generate_settings import check_options, settle
@@ -44,7 +44,7 @@ class GenerationPlan:
         origins: what is entered of the map in front of the network: where it comes from, and what it cost.
         event: what a criterion with a mechanism spends; None for the others.
         ledger: that all of it is entered in.
-        before: what it held when the plan was made.
+        before: the ledger as it was when the plan was made.
     """
 
     options: GenerateOptions
@@ -56,7 +56,7 @@ class GenerationPlan:
     origins: tuple[Event, ...]
     event: Event | None
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
 
     @property
     def steps(self) -> int:
@@ -91,7 +91,7 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         check_delta(options.delta, dataset)
     spec = model_spec(options.model, dataset)
     config = settle(options, spec, dataset, provenance)
-    before, registry = ledger.events, ledger.registry
+    state, before, registry = LedgerState(ledger), ledger.events, ledger.registry
     source = None if provenance == "data-free" else registry.reference(dataset, public=provenance == "public")
     private = provenance in ("private", "dp")
     front = feature_events(dataset, source or registry.look_at(dataset), registry, private=private)
@@ -111,7 +111,7 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         origins=origins,
         event=event,
         ledger=ledger,
-        before=before,
+        before=state,
     )
     planned = settled.planned
     check_never_private(before, planned)
@@ -138,7 +138,7 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         InputError: the ledger has grown since the plan was made; training diverged.
     """
     ledger, options = plan.ledger, plan.options
-    check_unchanged(ledger, plan.before)
+    plan.before.check(ledger)
     if plan.event is not None:  # what the network in front cost comes before what is released through it
         _enter(plan.origins, ledger)
     body = _make_tickets(plan, services)
@@ -165,7 +165,7 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
 
 def planned_report(plan: GenerationPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out, but for what the tickets themselves have to say."""
-    held = (*plan.before, *plan.planned)
+    held = (*plan.before.events, *plan.planned)
     events = () if plan.source is None else touching(held, plan.source)
     return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
 

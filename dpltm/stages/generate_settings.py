@@ -16,7 +16,7 @@ from dpltm.options.sections import check_choices
 from dpltm.privacy.events import ProvenanceKind
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.registry import listed
-from dpltm.stages.checks import check_epsilon
+from dpltm.stages.checks import check_count, check_epsilon
 
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
@@ -115,9 +115,8 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
     else:
         batch = options.batch_size or training.batch_of(records)
         iterations = options.iterations or training.iterations_of(records, batch)
-    for name, value in (("batch_size", options.batch_size), ("iterations", options.iterations)):
-        if value is not None and value < 1:
-            raise InputError(f"`{name}`: {value} is not a positive whole number")
+    check_count("batch_size", options.batch_size)
+    check_count("iterations", options.iterations)
     return GenerationConfig(
         rounds=options.rounds,
         prune=None if options.prune is None else parse_numbers("prune", options.prune),

@@ -32,7 +32,7 @@ from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.report import Nominal, PrivacyReport, report
-from dpltm.stages.checks import check_delta, check_epsilon, check_unchanged
+from dpltm.stages.checks import LedgerState, check_delta, check_epsilon
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 
@@ -157,7 +157,7 @@ class EncodingPlan:
         entered: what the ledger lacks, the release itself last.
         privacy: of these records, once all that is entered.
         ledger: that it is entered in.
-        before: what the ledger held when the plan was made.
+        before: the ledger as it was when the plan was made.
     """
 
     scheme: Scheme
@@ -165,7 +165,7 @@ class EncodingPlan:
     entered: tuple[Event, ...]
     privacy: PrivacyReport
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
 
 
 def plan_encoding(
@@ -196,13 +196,13 @@ def plan_encoding(
     _check_private(scheme, label, records, ledger.registry)
     front = _front_events(scheme, records)
     release = _release(scheme, records)
-    before = ledger.events
+    state, before = LedgerState(ledger), ledger.events
     check_not_public(before, records, ledger.registry)
     entered = (*to_enter(front, before), release)
     check_budgets(before, entered)
     notes = [*scheme_notes(scheme), *_encoding_notes(scheme, dataset, counts_front=bool(front))]
     privacy = _report(scheme, records, (*before, *entered), options.delta, notes)  # refuses what has no figure
-    return EncodingPlan(scheme, dataset, entered, privacy, ledger, before)
+    return EncodingPlan(scheme, dataset, entered, privacy, ledger, state)
 
 
 def encode(plan: EncodingPlan, progress: Progress = SILENT) -> Iterator[np.ndarray]:
@@ -221,7 +221,7 @@ def encode(plan: EncodingPlan, progress: Progress = SILENT) -> Iterator[np.ndarr
     Guarantees:
         Each message is ``scheme.answer.certified``-locally private, on coins of the system's generator.
     """
-    check_unchanged(plan.ledger, plan.before)
+    plan.before.check(plan.ledger)
     for event in plan.entered:
         plan.ledger.append(event)
     return _messages(plan, progress)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.registry import SESSION
 from dpltm.errors import DpltmError, InputError
 from dpltm.evaluation import count_correct
 from dpltm.generation import Ticket
@@ -25,6 +26,7 @@ from dpltm.privacy.lineage import (
     entered_on,
     origin_events,
     provenance_notes,
+    registries_of,
     relation_notes,
     source_relation,
     to_enter,
@@ -39,7 +41,7 @@ from dpltm.selection import (
     permute_and_flip_probabilities,
     smallest_within,
 )
-from dpltm.stages.checks import check_delta, check_same_network, check_unchanged
+from dpltm.stages.checks import LedgerState, check_delta, check_same_network
 from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
@@ -60,7 +62,7 @@ class DrawPlan:
         origins: what is entered before it: what the tickets, and the map in front, depend on.
         event: what it spends.
         ledger: that all of it is entered in.
-        before: what it held when the plan was made.
+        before: the ledger as it was when the plan was made.
     """
 
     options: SelectOptions
@@ -72,7 +74,7 @@ class DrawPlan:
     origins: tuple[Event, ...]
     event: SelectionEvent
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
 
     @property
     def candidates(self) -> tuple[Ticket, ...]:
@@ -112,7 +114,7 @@ def plan(
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
-    registry, before = ledger.registry, ledger.events
+    registry, state, before = ledger.registry, LedgerState(ledger), ledger.events
     records = entered_on(dataset, options.adjacency, registry)
     origin = origin_events(tickets, dataset, records, registry)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
@@ -134,7 +136,7 @@ def plan(
         origins=origins,
         event=event,
         ledger=ledger,
-        before=before,
+        before=state,
     )
     check_budgets(before, made.planned)
     _announce(made, services)
@@ -155,7 +157,7 @@ def select(plan: DrawPlan, services: Services) -> Winner:
         InputError: the ledger has grown since the plan was made.
     """
     ledger, event, dataset = plan.ledger, plan.event, plan.dataset
-    check_unchanged(ledger, plan.before)
+    plan.before.check(ledger)
     network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
     for first in plan.origins:
         ledger.append(first)
@@ -168,14 +170,16 @@ def select(plan: DrawPlan, services: Services) -> Winner:
         events = (event, _reveal_event(event))
         ledger.append(events[-1])
         revealed = _revealed(plan, correct)
+    for registry in {SESSION, *registries_of(plan.tickets, ledger.registry)}:
+        registry.remember_draw(plan.tickets.id, winner.round, events)
     tickets = replace(plan.tickets, ledger=ledger)
     return Winner(winner.round, events, plan.earlier, tickets, _report(plan), revealed)
 
 
 def planned_report(plan: DrawPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
-    held = (*plan.before, *plan.origins, plan.event)
-    events = touching((*plan.before, *plan.planned), plan.records)
+    held = (*plan.before.events, *plan.origins, plan.event)
+    events = touching((*plan.before.events, *plan.planned), plan.records)
     return report(events, plan.options.delta, plan.event.mechanism.adjacency, unit_notes(plan.dataset), held=held)
 
 
@@ -305,7 +309,7 @@ def _candidates(tickets: TicketSet) -> tuple[Ticket, ...]:
 
 def _announce(plan: DrawPlan, services: Services) -> None:
     """Says what the draw will bring the total to, before it is entered."""
-    before, event = touching(plan.before, plan.records), plan.event
+    before, event = touching(plan.before.events, plan.records), plan.event
     now_at, then_at = (
         total_epsilon(events, plan.options.delta, unit=event.mechanism.unit) for events in (before, (*before, event))
     )

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from dpltm.data import Dataset
+from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.privacy.events import Event, SelectionEvent
+from dpltm.privacy.events import Event
+from dpltm.privacy.lineage import draws_from
 from dpltm.stages.checks import model_spec
 from dpltm.ticket_set import TicketSet, Winner
 
@@ -51,8 +53,13 @@ def from_round(tickets: TicketSet, round: int, drawn: tuple[Event, ...] = ()) ->
     return StartingPoint(tickets.body.spec, model, ticket.mask, tickets, round, drawn)
 
 
-def from_winner(winner: Winner, round: int | None = None) -> StartingPoint:
+def from_winner(winner: Winner, round: int | None = None, registry: RecordRegistry | None = None) -> StartingPoint:
     """The ticket that won, or another round of the same set: draws that the choice depends on come with it.
+
+    Args:
+        winner: with its set.
+        round: another round than the one that won; it may have won a draw that the winner does not know of.
+        registry: that remembers draws, as in :func:`starting_point`.
 
     Raises:
         InputError: the winner does not hold its set.
@@ -60,7 +67,7 @@ def from_winner(winner: Winner, round: int | None = None) -> StartingPoint:
     if winner.tickets is None:
         raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
     chosen = winner.round if round is None else round
-    return from_round(winner.tickets, chosen, winner.behind(chosen))
+    return from_round(winner.tickets, chosen, draws_from(winner.tickets, winner, chosen, registry))
 
 
 def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
@@ -70,7 +77,13 @@ def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
 
 
 def starting_point(
-    ticket: Winner | TicketSet | str, dataset: Dataset, *, round: int | None = None, dense: bool = False, seed: int = 0
+    ticket: Winner | TicketSet | str,
+    dataset: Dataset,
+    *,
+    round: int | None = None,
+    dense: bool = False,
+    seed: int = 0,
+    registry: RecordRegistry | None = None,
 ) -> StartingPoint:
     """What a training of ``ticket`` starts from.
 
@@ -80,6 +93,7 @@ def starting_point(
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         seed: of the starting weights, where a network is named.
+        registry: of the ledger that the training is entered in, which remembers draws; None for that of the set's ledger.
 
     Raises:
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
@@ -92,7 +106,7 @@ def starting_point(
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
     if isinstance(ticket, Winner) and not dense:
-        return from_winner(ticket, round)
+        return from_winner(ticket, round, registry)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
     if tickets is None:
         raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
@@ -100,10 +114,4 @@ def starting_point(
         return from_round(tickets, 0)
     if round is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    return from_round(tickets, round, _draws_from(tickets))
-
-
-def _draws_from(tickets: TicketSet) -> tuple[Event, ...]:
-    """Draws from this set that its ledger holds. Which round won is not on record, so each may be behind any choice."""
-    events = () if tickets.ledger is None else tickets.ledger.events
-    return tuple(event for event in events if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
+    return from_round(tickets, round, draws_from(tickets, None, round, registry))

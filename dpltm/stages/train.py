@@ -26,7 +26,6 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord
 from dpltm.privacy.report import PrivacyReport, json_figure, report
 from dpltm.run import Run
-from dpltm.stages.checks import check_unchanged
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.services import Services
@@ -59,7 +58,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
         the events stay.
     """
     ledger = plan.ledger
-    check_unchanged(ledger, plan.before)
+    plan.before.check(ledger)
     if plan.options.compile:
         services.progress.say("compiling the filter")
     gradients = _prepare(plan, services)
@@ -84,7 +83,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
 
 def planned_report(plan: TrainingPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
-    return report_on(plan, (*plan.before, *plan.lineage, plan.event), plan.event.mechanism.steps)
+    return report_on(plan, (*plan.before.events, *plan.lineage, plan.event), plan.event.mechanism.steps)
 
 
 def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> PrivacyReport:

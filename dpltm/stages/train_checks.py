@@ -12,7 +12,7 @@ from dpltm.gradients.fused import check_compiler
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.accountants import check_certifies
 from dpltm.registry import changed
-from dpltm.stages.checks import MAX_NOISE, check_delta_alone, check_epsilon
+from dpltm.stages.checks import check_delta_alone, check_epsilon, check_noise
 
 
 def check_request(request: TrainRequest) -> None:
@@ -79,8 +79,7 @@ def _check_budget(options: TrainOptions) -> None:
     if options.stop_at is not None and not 0 < options.stop_at <= 1:
         raise InputError(f"`stop_at`: {options.stop_at:g} is not an accuracy above 0 and at most 1")
     check_epsilon("epsilon", options.epsilon)
-    if options.noise_multiplier is not None and not 0 <= options.noise_multiplier <= MAX_NOISE:
-        raise InputError(f"`noise_multiplier`: {options.noise_multiplier:g} is not a number from 0 to {MAX_NOISE:g}")
+    check_noise(options.noise_multiplier)
 
 
 def _check_centre(options: TrainOptions) -> None:

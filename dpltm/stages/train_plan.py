@@ -32,6 +32,7 @@ from dpltm.privacy.lineage import (
     check_test_apart,
     draws_to_enter,
     entered_on,
+    held_by,
     origin_events,
     provenance_notes,
     relation_notes,
@@ -42,7 +43,7 @@ from dpltm.privacy.parts import OnRecord
 from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
-from dpltm.stages.checks import MAX_STEPS, check_delta, check_same_network, steps_of
+from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
@@ -71,7 +72,7 @@ class TrainingPlan:
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
         ledger: that all of it is entered in.
-        before: what it held when the plan was made.
+        before: the ledger as it was when the plan was made.
         names_ledger: whether the caller named it.
     """
 
@@ -87,7 +88,7 @@ class TrainingPlan:
     centre: GaussianEvent | None
     sources: tuple[DatasetRef, ...]
     ledger: Ledger
-    before: tuple[Event, ...]
+    before: LedgerState
     names_ledger: bool
 
 
@@ -115,7 +116,7 @@ def plan(
     """
     check_choices(options)
     check_options(options)
-    before = ledger.events
+    state, before = LedgerState(ledger), ledger.events
     dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
     config, draft = _draft(start, dataset, options)
@@ -123,7 +124,7 @@ def plan(
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
     if options.eval_private is None:
-        check_test_apart(dataset, (*before, *lineage), ledger.registry)
+        check_test_apart(dataset, (*held_by(ledger, start.tickets), *lineage), ledger.registry)
     check_not_public(before, records, ledger.registry)
     _check_augmented(options, start, dataset)
     known = touching((*lineage, *before), records)
@@ -156,7 +157,7 @@ def plan(
         centre=centre,
         sources=_sources(start, dataset),
         ledger=ledger,
-        before=before,
+        before=state,
         names_ledger=names_ledger,
     )
 

@@ -29,20 +29,28 @@ from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import ref_to_text
 from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import source_relation
+from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.lineage import (
+    check_never_private,
+    check_test_apart,
+    draws_behind,
+    held_by,
+    origin_events,
+    source_relation,
+)
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
 from dpltm.stages.checks import (
     MAX_STEPS,
+    check_count,
     check_delta_alone,
     check_epsilon,
     check_same_network,
     model_spec,
     steps_of,
 )
-from dpltm.stages.front import take_over_map
+from dpltm.stages.front import feature_events, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet
@@ -205,10 +213,10 @@ def _settings(options: TuneOptions) -> list[Setting]:
     """Every combination, of no round yet; everything about the options that can be refused is."""
     check_epsilon("epsilon", options.epsilon)
     check_delta_alone(options.delta)
-    for name in ("for_records", "repeats", "trials"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise InputError(f"`{name}`: {number} is not a positive whole number")
+    if options.for_records is not None and options.for_records < 1:
+        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
+    check_count("repeats", options.repeats)
+    check_count("trials", options.trials)
     if not options.delta < 1 / (options.for_records or 1):
         raise InputError(
             f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
@@ -255,23 +263,31 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
 
 
 def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -> None:
-    """Raises InputError if these records are known to be private: the search would declare them public."""
-    records = ledger.registry.look_at(dataset)
+    """Raises InputError if records that would be declared public, or are scored on, are known to be private."""
+    registry, held = ledger.registry, held_by(ledger, tickets)
+    records = registry.look_at(dataset)
     private = [
         event
-        for event in ledger.touching(records)
+        for event in touching(held, records)
         if not (isinstance(event, ProvenanceEvent) and event.provenance == "public")
     ]
     made = (
         tickets is not None
         and tickets.provenance in ("private", "dp")
-        and source_relation(tickets, records, ledger.registry) == "same"
+        and source_relation(tickets, records, registry) == "same"
     )
     if made or private:
         whose = "the ledger" if tickets is None else f"{tickets.label} (its ledger or its provenance says so)"
         raise InputError(
             f"`dataset`: {records} is private to {whose}, and a search declares its records public; take others"
         )
+    behind = feature_events(dataset, records, registry, private=False)
+    check_never_private(held, behind)
+    if tickets is not None and tickets.provenance != "public":
+        behind = (*behind, *origin_events(tickets, dataset, records, registry))
+    if tickets is not None:
+        behind = (*behind, *draws_behind(tickets, None, None))
+    check_test_apart(dataset, (*held, *behind), registry)
 
 
 def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:

@@ -72,6 +72,21 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
         dpltm.train(tickets, *arrays(0), round=1, features="unit", epsilon=1.0, **FEW)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
+def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
+    """A round of the set, all of it for other records, or the round that won; whatever ledger the draw is in."""
+    apart, another = (Ledger(registry=tickets.ledger.registry) for _ in range(2))
+    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else None}
+    winner = dpltm.select(tickets, *arrays(0), **draw)
+    start = tickets if moved is None else dpltm.transfer(tickets, *arrays(0), classes=CLASSES, **moved)
+    train = {"noise_multiplier": 5.0, "ledger": another, **FEW}
+    assert dpltm.train(start, *arrays(0), round=1, **train).ledger.events[:-1] == winner.events
+    later = Winner(3 - winner.round, (), (), tickets)  # who won after it, or on public records
+    run = dpltm.train(later, *arrays(0), round=winner.round, **{**train, "ledger": None})
+    assert winner.events[0] in run.ledger.events
+
+
 def test_a_search_costs_nothing_and_its_settings_train(tickets):
     found = dpltm.tune(tickets, *arrays(1), lr=[0.5, 1], **SEARCH)
     assert {(trial.round, trial.lr) for trial in found.trials} == {(1, 0.5), (1, 1), (2, 0.5), (2, 1)}
@@ -83,3 +98,22 @@ def test_a_search_costs_nothing_and_its_settings_train(tickets):
     assert [event.ticket_set for event in told] == ["settings of dpltm tune"]
     with pytest.raises(InputError, match=r"^`tuned_on`: settings were searched on records"):
         dpltm.train("mlp:4", *arrays(1), ledger=tickets.ledger, classes=CLASSES, **found.settings)
+
+
+def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
+    """The one that is named, that of a set or of a run, or what a private set comes from."""
+    registry, test = tickets.ledger.registry, {"test": arrays(0)}
+    dpltm.train("mlp:4", *arrays(0), noise_multiplier=5.0, ledger=tickets.ledger, **FEW)
+    other = dpltm.train(tickets, *arrays(3), round=1, noise_multiplier=5.0, **FEW)
+    secret, new = ticket_set(registry, "private", records(0)), Ledger(registry=registry)
+    for call in (
+        lambda: dpltm.tune("mlp:4", *arrays(1), ledger=tickets.ledger, **test, **SEARCH),
+        lambda: dpltm.tune(tickets, *arrays(1), ledger=new, **test, **SEARCH),
+        lambda: dpltm.tune(secret, *arrays(1), ledger=new, **test, **SEARCH),
+        lambda: dpltm.train(tickets, *arrays(4), round=1, noise_multiplier=5.0, ledger=new, **test, **FEW),
+        lambda: dpltm.evaluate(other, *arrays(0), ledger=new),
+    ):
+        assert "200 of the 200 test records of " in refused(call)
+    with pytest.raises(InputError, match=r"^`dataset`: records is private to tickets"):
+        dpltm.tune(tickets, *arrays(0), ledger=new, **SEARCH)
+    assert new.events == ()

@@ -5,29 +5,41 @@ Samples, means and noise are those of ``train``, to the bit; tests/dpltm/test_tr
 
 from __future__ import annotations
 
+import copy
 import math
 import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.data import from_arrays
+from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy.describe import describe
-from dpltm.privacy.events import UNKNOWN_RECORDS, BudgetEvent, DatasetRef, Event, GaussianEvent, TrainingEvent
+from dpltm.privacy.events import (
+    UNKNOWN_RECORDS,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    ProvenanceEvent,
+    TrainingEvent,
+)
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.report import SEARCH_NOTE
-from dpltm.private_loop import PrivateLoop
+from dpltm.private_loop import MASK_NOTE, PrivateLoop
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, cross_entropy, train
 from gradient_cases import random_mask
@@ -378,7 +390,10 @@ def test_frozen_parameters_get_no_gradient_and_do_not_change():
 
 # Bad input
 
-DELTA = "is not between 0 and 1/40: it must be below one over the records"
+DELTA = "is not between 0 and 1/n = 0.025 for 40 records; take one well below it"
+MORE = "is not between 0 and 1/n, since there are more records than the 20 declared; take one well below it"
+ROWS = "not a tensor or an array of numbers, a row a record"
+X, Y = toy_data()
 RECORDS = "is not between 0 and the 40 records"
 NOTHING = Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -390,26 +405,97 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": nn.Flatten()}, "model: has no parameters"),
     ({"batch_size": 41}, f"`batch_size`: 41 {RECORDS}"),
     ({"batch_size": 21, "records": 20}, "`batch_size`: 21 is not between 0 and the 20 records"),
-    *(({"batch_size": value}, f"`batch_size`: {value} {RECORDS}") for value in (0, math.nan)),
-    *(({"delta": value}, f"`delta`: {value} {DELTA}") for value in (0.0, 1 / 40, math.nan)),
-    ({"delta": 1 / 30, "records": 20}, f"`delta`: {1 / 30} {DELTA}"),
+    ({"batch_size": 0}, f"`batch_size`: 0 {RECORDS}"),
+    ({"batch_size": math.nan}, f"`batch_size`: nan {RECORDS}"),
+    ({"delta": 0.0}, f"`delta`: 0 {DELTA}"),
+    ({"delta": 1 / 40}, f"`delta`: 0.025 {DELTA}"),
+    ({"delta": 1 / 30, "records": 20}, f"`delta`: {1 / 30:g} {MORE}"),
+    ({"delta": math.nan}, f"`delta`: nan {DELTA}"),
     ({"epsilon": 1.0}, "`noise_multiplier`, `epsilon`: give one of them"),
     ({"noise_multiplier": None}, "`noise_multiplier`, `epsilon`: give one of them"),
     *(
-        ({"noise_multiplier": None, "epsilon": value}, f"`epsilon`: {value} is not a positive number")
+        ({"noise_multiplier": None, "epsilon": value}, f"`epsilon`: {value:g} is not a positive number up to 10000")
         for value in (0.0, -1.0, math.nan, math.inf)
     ),
     *(
-        ({"noise_multiplier": value}, f"`noise_multiplier`: {value} is not a finite number from 0 up")
+        ({"noise_multiplier": value}, f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06")
         for value in (-1.0, math.nan, math.inf)
     ),
-    ({"adjacency": "substitution"}, "`adjacency`: unknown 'substitution'; known: add-remove, replace-one"),
-    ({"epsilonn": 1.0}, "`epsilonn`: no such setting; did you mean `epsilon`?"),
+    (
+        {"data": (torch.zeros(40, 5), torch.zeros(39, dtype=torch.long))},
+        "x, y: 40 records and 39 labels; give one label a record",
+    ),
+    ({"adjacency": "substitution"}, "`adjacency`: 'substitution' is not one of add-remove, replace-one"),
+    ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
+    ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+    ({"epsilonn": 1.0}, "`epsilonn`: no such option; did you mean `epsilon`?"),
+    ({"steps": 10**12}, "`steps`: 1,000,000,000,000 is more than 100,000,000; ask for fewer"),
+    ({"records": 0}, "`records`: 0 is not a positive whole number"),
+    ({"records": 10.5}, "`records`: 10.5 is of type float, not int"),
+    *(
+        ({name: "many"}, f"`{name}`: 'many' is of type str, not {kind}")
+        for name, kind in {"batch_size": "float", "delta": "float", "epsilon": "float", "records": "int"}.items()
+    ),
+    (
+        {"batch_size": None},
+        "`batch_size` is missing: Expected records a step; each enters with probability `batch_size`",
+    ),
+    *(
+        ({name: 3}, f"`{name}`: of type int, not a")
+        for name in ("model", "loss", "ledger", "dataset", "filter", "mask", "prepare", "sampling")
+    ),
+    ({"data": (None, Y)}, f"`x`: of type NoneType, {ROWS}"),
+    ({"data": ([[1.0], [1.0, 2.0]], Y)}, f"`x`: of type list, {ROWS}"),
+    ({"data": (X, "labels")}, f"`y`: of type str, {ROWS}"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
 def test_what_is_refused_costs_nothing(changes, message):
     ledger = Ledger()
-    assert refused(lambda: make(ledger=ledger, **changes)) == message
+    said = refused(lambda: make(**{"ledger": ledger, **changes}))
+    assert said.startswith(message) if message.endswith((" a", "`batch_size`")) else said == message
     assert ledger.events == ()
+
+
+def test_numbers_may_be_those_of_numpy():
+    loop = make(steps=np.int64(3), batch_size=np.float32(10), records=np.int32(50))
+    assert loop.event.mechanism == make(records=50).event.mechanism
+
+
+def test_records_that_the_ledger_has_down_as_public_are_refused():
+    """Whether they are named, or given as a tensor that only their rows tell of."""
+    ledger = Ledger(registry=RecordRegistry())
+    (x, y), other = toy_data(), torch.randn(40, 5)
+    public = from_arrays(x.numpy(), y.numpy(), bounds=(-9, 9), name="open")
+    named = ledger.registry.reference(public)
+    early = make(ledger=ledger, dataset=named)
+    ledger.append(ProvenanceEvent(ledger.registry.reference(public, public=True), "public", "ab"))
+    held = ledger.events
+    assert refused(lambda: iter(early)).startswith("`dataset`: the ledger has open")
+    assert refused(lambda: make(data=(other, y), ledger=ledger, dataset=named)).startswith(
+        "`dataset`: the ledger has open"
+    )
+    assert refused(lambda: make(ledger=ledger)).startswith(
+        "`x`: shares records with open, which the ledger has down as"
+    )
+    assert ledger.events == held
+    list(make(data=(other, y), ledger=ledger))
+
+
+def test_a_mask_is_said_to_be_taken_as_it_is():
+    assert (MASK_NOTE in make(mask=half_of(toy_model())).report().notes, MASK_NOTE in make().report().notes) == (
+        True,
+        False,
+    )
+
+
+def test_one_event_pays_for_one_loop_whoever_copies_it():
+    model = toy_model()
+    loop = make(model)
+    step = next(iter(loop))
+    again = copy.copy(step)
+    step.backward()
+    assert refused(again.backward) == TAKEN.format(1)
+    for copied in (lambda: copy.copy(loop), lambda: copy.deepcopy(step)):
+        assert refused(copied) == "`PrivateLoop`: it cannot be copied, since it runs once; make another one"

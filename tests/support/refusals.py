@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dpltm.errors import InputError
+from dpltm.privacy.ledger import Ledger
 
 
 def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
@@ -17,3 +20,11 @@ def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def refused_after_it_ran(run: Callable[[Any], object], plan: Any) -> None:
+    """A plan that has run is refused: as it is, on another ledger, and with all that it holds copied."""
+    assert refused(run, plan) == "`ledger`: something was entered since this was planned; plan again"
+    other = replace(plan, ledger=Ledger(registry=plan.ledger.registry))
+    assert refused(run, other) == "`ledger`: another one than this was planned on; plan again"
+    assert refused(copy.deepcopy, plan) == "`plan`: it cannot be copied, since it runs once; plan again"

@@ -23,7 +23,7 @@ from dpltm.stages import generate_dp
 from dpltm.stages.generate import generate, plan, planned_report
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet
-from refusals import refused
+from refusals import refused, refused_after_it_ran
 from stage_cases import kinds
 from stage_cases import plain_records as records
 
@@ -179,8 +179,7 @@ def test_a_plan_spends_nothing_reports_what_would_be_spent_and_runs_once():
     assert ledger.events == ()
     assert planned_report(settled).certified == generate(settled, QUIET).privacy.certified
     held = ledger.events
-    with pytest.raises(InputError, match="`ledger`: something was entered since this was planned; plan again"):
-        generate(settled, QUIET)
+    refused_after_it_ran(lambda each: generate(each, QUIET), settled)
     assert ledger.events == held
 
 
@@ -223,6 +222,13 @@ REFUSED = [
         "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out",
     ),
     ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
+    *(
+        (
+            {"provenance": "public", name: 10**12},
+            f"`{name}`: 1,000,000,000,000 is more than 100,000,000; ask for fewer",
+        )
+        for name in ("iterations", "batch_size")
+    ),
     ({"provenance": "public", "delta": 2.0}, "`delta`: 2 is not between 0 and 1"),
     *(
         ({"criterion": "random", name: value}, UNTRAINED.format(name))

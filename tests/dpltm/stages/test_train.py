@@ -26,6 +26,7 @@ from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh, from_round, from_winner
 from dpltm.stages.train import planned_report, train
 from dpltm.ticket_set import Winner
+from refusals import refused_after_it_ran
 from stage_cases import CLASSES, FEATURES, a_draw, body, planned, records, ticket_set
 
 LINEAR = ModelSpec("mlp", FEATURES, CLASSES)
@@ -105,6 +106,14 @@ def test_an_interrupted_training_stays_spent_and_what_cannot_be_trained_is_refus
     with pytest.raises(type(error)):
         train(plan, Services())
     assert ledger.events == ((plan.event,) if kept else ())
+
+
+def test_a_plan_runs_once():
+    ledger = Ledger(registry=RecordRegistry())
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    train(plan, Services())
+    refused_after_it_ran(lambda each: train(each, Services()), plan)
+    assert ledger.events == (plan.event,)
 
 
 # --- what comes out ---
