@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.models import ModelSpec, for_tables, resolve
-from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger
 from dpltm.ticket_set import TicketSet
 
 MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
@@ -97,13 +95,3 @@ def check_delta(delta: float, dataset: Dataset) -> None:
             f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {dataset.unit}s than the {dataset.records}"
             " declared; take one well below it"
         )
-
-
-def check_unchanged(ledger: Ledger, before: tuple[Event, ...]) -> None:
-    """Raises InputError if a ledger has grown since a plan was made on it.
-
-    Budgets, noise and the order of releases were settled by what it held then. A plan runs once: its events have their time
-    already, and the same events twice would count as one release.
-    """
-    if ledger.events != before:
-        raise InputError("`ledger`: something was entered since this was planned; plan again")

@@ -32,7 +32,7 @@ from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.report import Nominal, PrivacyReport, report
-from dpltm.stages.checks import check_delta, check_epsilon, check_unchanged
+from dpltm.stages.checks import check_delta, check_epsilon
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 
@@ -221,9 +221,7 @@ def encode(plan: EncodingPlan, progress: Progress = SILENT) -> Iterator[np.ndarr
     Guarantees:
         Each message is ``scheme.answer.certified``-locally private, on coins of the system's generator.
     """
-    check_unchanged(plan.ledger, plan.before)
-    for event in plan.entered:
-        plan.ledger.append(event)
+    plan.ledger.enter(plan.entered, plan.before)
     return _messages(plan, progress)
 
 

@@ -39,7 +39,7 @@ from dpltm.selection import (
     permute_and_flip_probabilities,
     smallest_within,
 )
-from dpltm.stages.checks import check_delta, check_same_network, check_unchanged
+from dpltm.stages.checks import check_delta, check_same_network
 from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
@@ -154,20 +154,15 @@ def select(plan: DrawPlan, services: Services) -> Winner:
     Raises:
         InputError: the ledger has grown since the plan was made.
     """
-    ledger, event, dataset = plan.ledger, plan.event, plan.dataset
-    check_unchanged(ledger, plan.before)
+    ledger, dataset = plan.ledger, plan.dataset
+    ledger.check_unchanged(plan.before)
     network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
-    for first in plan.origins:
-        ledger.append(first)
-    ledger.append(event)  # before the winner is known
+    planned = plan.planned
+    ledger.enter(planned, plan.before)  # before the winner is known
     correct = _count(plan, services)
     winner = plan.candidates[draw(plan.draw, correct, SecureSource())]
-    events: tuple[Event, ...] = (event,)
-    revealed: tuple[Candidate, ...] = ()
-    if plan.options.reveal:
-        events = (event, _reveal_event(event))
-        ledger.append(events[-1])
-        revealed = _revealed(plan, correct)
+    events = planned[len(plan.origins) :]
+    revealed = _revealed(plan, correct) if plan.options.reveal else ()
     tickets = replace(plan.tickets, ledger=ledger)
     return Winner(winner.round, events, plan.earlier, tickets, _report(plan), revealed)
 

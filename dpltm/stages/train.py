@@ -26,7 +26,6 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord
 from dpltm.privacy.report import PrivacyReport, json_figure, report
 from dpltm.run import Run
-from dpltm.stages.checks import check_unchanged
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.services import Services
@@ -59,12 +58,11 @@ def train(plan: TrainingPlan, services: Services) -> Run:
         the events stay.
     """
     ledger = plan.ledger
-    check_unchanged(ledger, plan.before)
+    ledger.check_unchanged(plan.before)
     if plan.options.compile:
         services.progress.say("compiling the filter")
     gradients = _prepare(plan, services)
-    for event in (*plan.lineage, plan.event):
-        ledger.append(event)
+    ledger.enter((*plan.lineage, plan.event), plan.before)
     if plan.centre is not None:
         plan = _centred(plan, plan.centre, services)
         gradients = _prepare(plan, services)
@@ -215,7 +213,7 @@ def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) 
     """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
     options, mechanism, metrics = plan.options, plan.event.mechanism, list[dict[str, Any]]()
     steps = mechanism.steps
-    earlier = OnRecord(plan.records, plan.ledger.touching(plan.records)[:-1])  # all but this training
+    earlier = OnRecord(plan.records, touching((*plan.before, *plan.lineage), plan.records))  # all but this training
     score, error = _score(plan, services), _rating_error(plan, services)
     odometer = Odometer(earlier, mechanism, options.delta, certified_by(options.accountant))
     with services.progress.progress("training under DP", steps) as step:

@@ -1,7 +1,9 @@
 """The ledger: what is on record stays, what is not on disk does not count, and both figures come from the events."""
 
+import copy
 import json
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -94,8 +96,8 @@ def pure(eps):
 def test_events_are_persisted_before_they_count():
     seen = []
 
-    def persist(event):
-        seen.append((event, ledger.events))
+    def persist(events):
+        seen.append((*events, ledger.events))
 
     ledger = Ledger([DATA_FREE], persist)
     ledger.append(SELECTION)
@@ -105,8 +107,8 @@ def test_events_are_persisted_before_they_count():
 
 
 def test_an_event_that_cannot_be_persisted_is_not_entered():
-    def persist(event):
-        if event == SELECTION:
+    def persist(events):
+        if SELECTION in events:
             raise OSError("disk full")
 
     ledger = Ledger(persist=persist)
@@ -129,9 +131,19 @@ def test_append_only(events):
     assert views == [tuple(events[:n]) for n in range(len(events) + 1)]
 
 
+def test_a_ledger_is_one_whoever_copies_it():
+    ledger = Ledger()
+    for copied in (copy.copy(ledger), copy.deepcopy([ledger])[0]):
+        copied.append(BUDGET)
+        with pytest.raises(BudgetError, match=r"above the budget of 1\.2 set on"):
+            ledger.append(having(TRAINING, steps=14062))
+    with pytest.raises(InputError, match=r"^`ledger`: a Ledger cannot be pickled, since two of them would each spend"):
+        pickle.dumps(ledger)
+
+
 def test_what_was_on_record_is_copied_and_not_persisted_again():
     start, written = [TRAINING], []
-    ledger = Ledger(start, written.append)
+    ledger = Ledger(start, written.extend)
     start.clear()
     ledger.append(SELECTION)
     assert ledger.events == (TRAINING, SELECTION)
@@ -220,7 +232,7 @@ def test_two_runs_of_ten_equal_looks_are_twenty():
 def test_a_draw_after_another_release_must_say_so(earlier):
     """Its candidates may depend on what was released: the cheaper composition of a first draw is not proven for it."""
     written = []
-    ledger = Ledger([earlier], written.append)
+    ledger = Ledger([earlier], written.extend)
     with pytest.raises(ArtifactError) as caught:
         ledger.append(FIRST)
     assert str(caught.value) == f"selection event: {TWO_DRAWS}"
@@ -263,7 +275,7 @@ def test_only_releases_that_may_share_records_count(where, refused):
 def test_a_budget_refuses_what_exceeds_it():
     """docs/privacy-model.md section 5.5: 3515 steps cost 1.134, 14062 steps 2.382."""
     written = []
-    ledger = Ledger([], written.append)
+    ledger = Ledger([], written.extend)
     ledger.append(BUDGET)
     ledger.append(TRAINING)
     with pytest.raises(BudgetError) as caught:
