@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dpltm.data.dataset import Dataset
-from dpltm.data.registry import Met, RecordRegistry, Share, few_enough, kinship
+from dpltm.data.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinship
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import DatasetRef, Event
@@ -106,17 +106,18 @@ class UserRegistry(RecordRegistry):
             if not (_folder() / f"{content}.rows").exists():
                 _drop(_folder() / f"{content}.shares")  # whoever came since was not compared
             _put(_folder() / f"{content}.rows", hashes.astype("<u8").tobytes())
-        known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
-        others: list[Share] = [
-            (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
-        ]
-        if self._writes:
-            lines = "".join(f"{other} {kind}\n" for other, kind in others)
-            _put(_folder() / f"{content}.shares", lines.encode())
-        beside = self._compare(content, hashes)
-        met.shares[content] = beside if self._writes else [*others, *beside]
-        if not self._writes:
-            met.rows[content] = hashes
+        with MEETING:
+            known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
+            others: list[Share] = [
+                (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
+            ]
+            if self._writes:
+                lines = "".join(f"{other} {kind}\n" for other, kind in others)
+                _put(_folder() / f"{content}.shares", lines.encode())
+            beside = self._compare(content, hashes)
+            met.shares[content] = beside if self._writes else [*others, *beside]
+            if not self._writes:
+                met.rows[content] = hashes
 
     def _note(self, number: str, content: str) -> None:
         if (_written_ids() if self._writes else self._ids()).get(number) == content:

@@ -18,15 +18,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
 from dpltm.data.dataset import Dataset, key_id
 from dpltm.data.rows import Rows, count_shared, share_rows
+from dpltm.errors import InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef, Event, ProvenanceEvent
 
 PUBLIC_KEY = bytes(32)
@@ -34,6 +36,9 @@ PUBLIC_KEY = bytes(32)
 
 MAX_ROWS = 2**22
 """Hashes that are kept of one dataset. Of a larger one nobody can tell whom it shares rows with: it may overlap all."""
+
+MEETING = threading.RLock()
+"""Held while a dataset is compared with all that were met, and joins them: of two that come at once, one sees the other."""
 
 Share = tuple[str, Literal["same", "coincidence"]]
 """Another content that has rows in common with one, and why."""
@@ -52,11 +57,24 @@ class RecordRegistry:
     """Tells records apart, and recognises them, as long as it lives.
 
     Two ledgers that are to know each other's records share a registry. A reference of another registry stands for records
-    that may be any: they overlap everything.
+    that may be any: they overlap everything. So does one that another process sent: a copy of a registry is the registry
+    itself, and none is pickled, since two with one key would not know what the other has met.
     """
 
     def __init__(self) -> None:
         self._key, self._met = secrets.token_bytes(32), Met()
+
+    def __copy__(self) -> RecordRegistry:
+        return self
+
+    def __deepcopy__(self, memo: object) -> RecordRegistry:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "`registry`: cannot be pickled, since two of them would not know whose records the other has met; make another"
+            " there, or open a ledger file (dpltm.tickets.ledger_file.open_ledger), which processes may share"
+        )
 
     @property
     def key(self) -> bytes:
@@ -143,8 +161,10 @@ class RecordRegistry:
         if content in self._met.rows:
             return
         hashes = few_enough(keyed_hashes(self.key))
-        self._met.shares[content] = self._compare(content, hashes)
-        self._met.rows[content] = hashes
+        with MEETING:
+            if content not in self._met.rows:
+                self._met.shares[content] = self._compare(content, hashes)
+                self._met.rows[content] = hashes
 
     def _compare(self, content: str, hashes: np.ndarray) -> list[Share]:
         """Others met in this process that have rows in common with a content; these are told so too."""
