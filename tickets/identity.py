@@ -5,6 +5,7 @@ files that their owner alone can read:
 
 - ``key``: 32 bytes that all hashes here are taken under.
 - ``key.records/ids``: a line for each id, with the *content* that it stands for, a keyed fingerprint of all training rows.
+  An id that a registry in memory gave to public records stands there as a keyed hash.
 - ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.data.rows``).
   Without them, or where there are too many, it may overlap everything.
 - ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``.
@@ -13,6 +14,8 @@ files that their owner alone can read:
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -94,6 +97,29 @@ class UserRegistry(RecordRegistry):
     def _met(self) -> Met:  # type: ignore[override]
         """What is known in this process alone, of dry runs and of looks before something is entered."""
         return _MET.setdefault((key_path(), load_key(make=False)), Met())
+
+    def adopt(self, ref: DatasetRef, dataset: Dataset) -> None:
+        """Writes down what a reference of a registry in memory stands for.
+
+        Args:
+            ref: to records that were declared public.
+            dataset: those records.
+
+        Raises:
+            ArtifactError: the user's configuration folder cannot be written.
+        """
+        self.reference(dataset, public=True)
+        if self._content_of(ref) is None:  # of a part, whose name is random
+            self._note(self._adopted(ref), self._content(dataset.rows, dataset.rows.keyed_hashes, self.key))
+
+    def _content_of(self, ref: DatasetRef) -> str | None:
+        known = super()._content_of(ref)
+        return self._ids().get(self._adopted(ref)) if known is None else known
+
+    def _adopted(self, ref: DatasetRef) -> str:
+        """What an adopted reference is written down by: of another registry's id and key, and of this key."""
+        said = f"adopted {ref.key_id} {ref.id}".encode()
+        return hmac.new(self.key, said, hashlib.sha256).hexdigest()[:32]
 
     def look_at(self, dataset: Dataset) -> DatasetRef:
         return UserRegistry(remember=False).reference(dataset)

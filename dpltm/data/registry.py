@@ -46,11 +46,12 @@ Share = tuple[str, Literal["same", "coincidence"]]
 
 @dataclass(frozen=True)
 class Met:
-    """What was met in this process: what ids stand for, and rows and shares of contents."""
+    """What was met in this process: what ids stand for, rows and shares of contents, and datasets by their public ids."""
 
     ids: dict[str, str] = field(default_factory=dict)
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     shares: dict[str, list[Share]] = field(default_factory=dict)
+    public: dict[str, Dataset] = field(default_factory=dict)
 
 
 class RecordRegistry:
@@ -103,7 +104,13 @@ class RecordRegistry:
         else:
             ref = DatasetRef(dataset.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut)
             self._note(ref.id, content)
+        if public:
+            self._met.public[ref.id] = dataset
         return self.resolve(ref)
+
+    def declared_public(self, ref: DatasetRef) -> Dataset | None:
+        """The dataset that became ``ref`` when it was declared public here, in this process; None where it did not."""
+        return self._met.public.get(ref.id)
 
     def look_at(self, dataset: Dataset) -> DatasetRef:
         """The same for a look at the records, after which nothing is written about them: no id is kept on disk."""
@@ -118,7 +125,7 @@ class RecordRegistry:
                 stands for other records than those known here; as what a release was made from, it may be any.
         """
         ours, everybodys = key_id(self.key), key_id(PUBLIC_KEY)
-        content = self._ids().get(ref.id) if ref.key_id in (ours, everybodys) else None
+        content = self._content_of(ref)
         if content is None:
             unmet = f"{ours}:public {ref.id}" if public and ref.key_id == everybodys else UNKNOWN
             return replace(ref, content=unmet, shares=frozenset(), same=frozenset())
@@ -139,9 +146,13 @@ class RecordRegistry:
 
     def rows_of(self, ref: DatasetRef) -> np.ndarray | None:
         """Keyed hashes of the rows that a reference stands for, sorted; None where they are not known here."""
-        content = self._ids().get(ref.id)
+        content = self._content_of(ref)
         rows = None if content is None else self._rows(content)
         return None if rows is None or not len(rows) else rows
+
+    def _content_of(self, ref: DatasetRef) -> str | None:
+        """What a reference stands for; None where that is not known here."""
+        return self._ids().get(ref.id) if ref.key_id in (key_id(self.key), key_id(PUBLIC_KEY)) else None
 
     def _content(self, rows: Rows, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes) -> str:
         """The keyed fingerprint of all rows, whatever their order: 32 hexadecimal digits.

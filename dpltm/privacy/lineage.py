@@ -231,6 +231,13 @@ def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegis
         return [
             f"the tickets were made from {tickets.source} with no mechanism: nothing is certified for those records"
         ]
+    if tickets.provenance == "public" and relation == "other" and tickets.source is not None:
+        if registry.resolve(tickets.source, public=False).content:
+            return []
+        return [
+            f"the tickets were made from {tickets.source}, declared public elsewhere: nobody here has met those records, so"
+            f" whether some of {dataset.name} are among them cannot be told"
+        ]
     if relation == "unknown":
         return [
             f"whether the tickets come from records of {dataset.name} cannot be told here ({tickets.source}: made elsewhere,"

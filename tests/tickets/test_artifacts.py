@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 import dpltm
 import dpltm.tickets
+from dpltm.data import from_arrays, load
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
 from dpltm.ticket_set import TicketSet, Winner
@@ -45,6 +47,32 @@ def test_a_set_and_what_is_spent_on_it_next(tickets, path):
     assert read.path == saved.path == path
     spent = draw(read).events
     assert open_ledger(path / "ledger.jsonl").events[-1:] == spent
+
+
+@pytest.mark.parametrize(
+    ("source", "private", "note"),
+    [
+        (
+            from_arrays(*arrays(1)),
+            from_arrays(*(values[:100] for values in arrays(1))),
+            "nobody here has met those records",
+        ),
+        (
+            load("digits", subset="0:600"),
+            load("digits", subset="500:"),
+            "whether the tickets come from records of digits",
+        ),
+    ],
+)
+def test_records_declared_public_in_memory_stay_public(path, tmp_path, monkeypatch, source, private, note):
+    """For their user, in whatever process; of what is read elsewhere, a note says that nobody can tell."""
+    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
+    dpltm.tickets.save(dpltm.generate(source, provenance="public", **TINY), path)
+    spend = partial(dpltm.train, round=1, steps=2, noise_multiplier=9.0)
+    with pytest.raises(InputError, match=r"declared public, and .* shares records with it"):
+        spend(dpltm.tickets.load(path), private)
+    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another"))
+    assert note in " ".join(spend(dpltm.tickets.load(path), private).privacy.notes)
 
 
 def test_accuracies_on_private_records_lie_beside_the_folder(path):
