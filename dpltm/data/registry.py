@@ -221,3 +221,11 @@ def kinship(one: np.ndarray, other: np.ndarray) -> Literal["same", "coincidence"
 
 SESSION = RecordRegistry()
 """The registry of whoever hands in none: of one process, in memory."""
+
+
+def registry_of(ref: DatasetRef, registry: RecordRegistry) -> RecordRegistry:
+    """The registry that knows the rows behind a reference, of those at hand: ``registry``, else the one in memory.
+
+    What was made in memory and saved is read with the user's registry, which does not know the references of this process.
+    """
+    return SESSION if registry.rows_of(ref) is None and SESSION.rows_of(ref) is not None else registry

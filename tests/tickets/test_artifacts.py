@@ -11,6 +11,7 @@ import pytest
 import dpltm
 import dpltm.tickets
 from dpltm.data import from_arrays, load
+from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
 from dpltm.ticket_set import TicketSet, Winner
@@ -73,6 +74,24 @@ def test_records_declared_public_in_memory_stay_public(path, tmp_path, monkeypat
         spend(dpltm.tickets.load(path), private)
     monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another"))
     assert note in " ".join(spend(dpltm.tickets.load(path), private).privacy.notes)
+
+
+def test_a_saved_run_knows_its_records(tickets, path, monkeypatch):
+    """In the process that made it; those of the draw behind it as well."""
+    run = dpltm.train(draw(tickets), *arrays(2), noise_multiplier=9.0, steps=2)
+    dpltm.tickets.save(run, path)
+    read = dpltm.tickets.load(path)
+    for seed, told in (
+        (2, "among those that .* was trained on"),
+        (0, "are records of records, which the ledger protects"),
+    ):
+        with pytest.raises(InputError, match=told):
+            dpltm.evaluate(read, *arrays(seed))
+    assert dpltm.evaluate(read, *arrays(3)).notes == dpltm.evaluate(run, *arrays(3)).notes == ()
+    monkeypatch.setattr("dpltm.data.registry.SESSION", RecordRegistry())  # as in another process
+    assert (
+        dpltm.evaluate(read, *arrays(2)).notes[0].startswith("whether these records were trained on cannot be checked")
+    )
 
 
 def test_accuracies_on_private_records_lie_beside_the_folder(path):
