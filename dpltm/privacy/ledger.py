@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -29,8 +30,9 @@ class Ledger:
     which costs more (see :func:`after`).
 
     Guarantees:
-        Threads may share one: they enter one after the other. A copy is the ledger itself, and none is pickled, since two
-        that start with the same events would each spend the same budget.
+        Threads may share one: they enter one after the other. Two that start with the same events would each spend the same
+        budget: so a copy is the ledger itself, none is pickled, and a forked process enters nothing in one that no file
+        keeps.
 
     Example:
         >>> from dpltm.privacy.events import UNKNOWN_RECORDS, TrainingEvent
@@ -52,7 +54,7 @@ class Ledger:
         self._events: list[Event] = []
         for event in events:
             self._events.append(after(event, self._events))
-        self._persist, self._lock = persist, threading.RLock()
+        self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
     @property
@@ -77,7 +79,7 @@ class Ledger:
             before: what the ledger held when they were planned; None where that had no say in them.
 
         Raises:
-            InputError: the ledger has grown since; nothing was entered, as with the others.
+            InputError: the ledger has grown since, or is another process's; nothing was entered, as with the others.
             BudgetError: a budget set on the records would be exceeded.
             ArtifactError: a draw that is said to come before every other release does not.
 
@@ -86,8 +88,7 @@ class Ledger:
         """
         events = tuple(events)
         with self._lock:
-            if before is not None:
-                self.check_unchanged(before)
+            self.check_unchanged(before)
             for number, event in enumerate(events):
                 check_first(event, itertools.chain(self._events, events[:number]))
             self._budgeted |= any(isinstance(event, BudgetEvent) for event in events)
@@ -97,13 +98,21 @@ class Ledger:
                 self._persist(events)
             self._events += events
 
-    def check_unchanged(self, before: tuple[Event, ...]) -> None:
-        """Raises InputError if something was entered since a plan was made, when ``before`` was held.
+    def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
+        """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.
 
         Budgets, noise and the order of releases were settled by what was held then. A plan runs once: its events have their
         time already, and the same events twice would count as one release.
+
+        Args:
+            before: what was held when a plan was made; None where that had no say.
         """
-        if self.events != before:
+        if self._persist is None and self._process != os.getpid():
+            raise InputError(
+                "`ledger`: it was made in another process, which would not see what is entered here; open a ledger file, or"
+                " begin one with its events: Ledger(ledger.events, registry=ledger.registry)"
+            )
+        if before is not None and self.events != before:
             raise InputError("`ledger`: something was entered since this was planned; plan again")
 
     def __copy__(self) -> Ledger:

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import pickle
 from dataclasses import replace
 
@@ -131,7 +132,7 @@ def test_append_only(events):
     assert views == [tuple(events[:n]) for n in range(len(events) + 1)]
 
 
-def test_a_ledger_is_one_whoever_copies_it():
+def test_a_ledger_is_one_whoever_copies_it(monkeypatch):
     ledger = Ledger()
     for copied in (copy.copy(ledger), copy.deepcopy([ledger])[0]):
         copied.append(BUDGET)
@@ -139,6 +140,12 @@ def test_a_ledger_is_one_whoever_copies_it():
             ledger.append(having(TRAINING, steps=14062))
     with pytest.raises(InputError, match=r"^`ledger`: a Ledger cannot be pickled, since two of them would each spend"):
         pickle.dumps(ledger)
+    on_disk = Ledger(persist=lambda _: None)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked process
+    with pytest.raises(InputError, match=r"^`ledger`: it was made in another process, which would not see what is"):
+        ledger.append(TRAINING)
+    Ledger(ledger.events[:0]).append(TRAINING)
+    on_disk.append(TRAINING)
 
 
 def test_what_was_on_record_is_copied_and_not_persisted_again():
