@@ -31,7 +31,7 @@ from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.ledger import Ledger, check_budgets, touching
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon
@@ -274,21 +274,23 @@ class PrivateLoop:
         """Enters the event, then yields the steps, one after the other.
 
         Raises:
-            InputError: the loop has run, and another costs another event; or the records were declared public since.
+            InputError: the loop has run, and another costs another event; the records were declared public since; or another
+                thread enters something meanwhile.
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
-        before = self.ledger.touching(self.event.dataset)
+        before = self.ledger.events
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
         check_not_public(self.ledger.events, self.event.dataset, self.ledger.registry)
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
-            total = total_epsilon((*before, self.event), self.delta, unit=self.event.mechanism.unit)
+            events = touching((*before, self.event), self.event.dataset)
+            total = total_epsilon(events, self.delta, unit=self.event.mechanism.unit)
             if total > self._budget:
                 raise BudgetError(
                     f"epsilon: with what the ledger holds by now this comes to {total:.4g}, above the budget of"
                     f" {self._budget:g}; make the loop anew"
                 )
-        self.ledger.append(self.event)
+        self.ledger.enter((self.event,), before)
         self._begun = True
         return self._steps()
 

@@ -11,6 +11,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import new_folder
+from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
@@ -28,8 +29,10 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     """Writes a ticket set, a winner with its set, or a run to a folder, whole or not at all.
 
     What its ledger holds in memory is copied into the folder; go on with what is returned, whose ledger is that file.
-    References of a registry in memory stand for records that nobody will know again, and overlap all others: whoever wants
-    them told apart later hands a ledger of ``dpltm.tickets.ledger_file.open_ledger`` to the stages from the start.
+    Records declared public in this process that it depends on are written into the user's configuration folder, as keyed
+    hashes of their rows: so they are refused later as private ones. Its references to private records stand for some that
+    nobody will know again, and overlap all others. Whoever wants those told apart later hands a ledger of
+    ``dpltm.tickets.ledger_file.open_ledger`` to the stages from the start.
     Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
 
     Args:
@@ -40,9 +43,11 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
         The same as it lies there.
 
     Raises:
-        ArtifactError: ``path`` exists, or cannot be written.
+        ArtifactError: ``path`` exists, or it or the configuration folder cannot be written.
     """
     path = Path(path)
+    if not isinstance(value, Winner):
+        _remember_public(value)
     if isinstance(value, Run):
         return _save_run(value, path)
     if isinstance(value, Winner):
@@ -56,6 +61,18 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     if value.ledger is not None and value.ledger.events:
         copy_events(ledger_path(path), value.ledger.events)
     return _with_ledger(saved)
+
+
+def _remember_public(value: TicketSet | Run) -> None:
+    """Hands the user's registry the records declared public that a set or a run depends on, as far as they are at hand."""
+    ledger = Ledger() if value.ledger is None else value.ledger
+    told = [event.dataset for event in (*value.events, *ledger.events)]
+    sources = [None if value.feature_map is None else value.feature_map.source]
+    if isinstance(value, TicketSet):
+        sources.append(value.source)
+    for ref in dict.fromkeys((*sources, *told)):
+        if ref is not None and (dataset := ledger.registry.declared_public(ref)) is not None:
+            UserRegistry().adopt(ref, dataset)
 
 
 def _save_run(run: Run, path: Path) -> Run:

@@ -5,6 +5,7 @@ files that their owner alone can read:
 
 - ``key``: 32 bytes that all hashes here are taken under.
 - ``key.records/ids``: a line for each id, with the *content* that it stands for, a keyed fingerprint of all training rows.
+  An id that a registry in memory gave to public records stands there as a keyed hash.
 - ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.data.rows``).
   Without them, or where there are too many, it may overlap everything.
 - ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``.
@@ -13,6 +14,8 @@ files that their owner alone can read:
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -24,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from dpltm.data.dataset import Dataset
-from dpltm.data.registry import Met, RecordRegistry, Share, few_enough, kinship
+from dpltm.data.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinship
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import DatasetRef, Event
@@ -95,6 +98,29 @@ class UserRegistry(RecordRegistry):
         """What is known in this process alone, of dry runs and of looks before something is entered."""
         return _MET.setdefault((key_path(), load_key(make=False)), Met())
 
+    def adopt(self, ref: DatasetRef, dataset: Dataset) -> None:
+        """Writes down what a reference of a registry in memory stands for.
+
+        Args:
+            ref: to records that were declared public.
+            dataset: those records.
+
+        Raises:
+            ArtifactError: the user's configuration folder cannot be written.
+        """
+        self.reference(dataset, public=True)
+        if self._content_of(ref) is None:  # of a part, whose name is random
+            self._note(self._adopted(ref), self._content(dataset.rows, dataset.rows.keyed_hashes, self.key))
+
+    def _content_of(self, ref: DatasetRef) -> str | None:
+        known = super()._content_of(ref)
+        return self._ids().get(self._adopted(ref)) if known is None else known
+
+    def _adopted(self, ref: DatasetRef) -> str:
+        """What an adopted reference is written down by: of another registry's id and key, and of this key."""
+        said = f"adopted {ref.key_id} {ref.id}".encode()
+        return hmac.new(self.key, said, hashlib.sha256).hexdigest()[:32]
+
     def look_at(self, dataset: Dataset) -> DatasetRef:
         return UserRegistry(remember=False).reference(dataset)
 
@@ -106,17 +132,18 @@ class UserRegistry(RecordRegistry):
             if not (_folder() / f"{content}.rows").exists():
                 _drop(_folder() / f"{content}.shares")  # whoever came since was not compared
             _put(_folder() / f"{content}.rows", hashes.astype("<u8").tobytes())
-        known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
-        others: list[Share] = [
-            (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
-        ]
-        if self._writes:
-            lines = "".join(f"{other} {kind}\n" for other, kind in others)
-            _put(_folder() / f"{content}.shares", lines.encode())
-        beside = self._compare(content, hashes)
-        met.shares[content] = beside if self._writes else [*others, *beside]
-        if not self._writes:
-            met.rows[content] = hashes
+        with MEETING:
+            known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
+            others: list[Share] = [
+                (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
+            ]
+            if self._writes:
+                lines = "".join(f"{other} {kind}\n" for other, kind in others)
+                _put(_folder() / f"{content}.shares", lines.encode())
+            beside = self._compare(content, hashes)
+            met.shares[content] = beside if self._writes else [*others, *beside]
+            if not self._writes:
+                met.rows[content] = hashes
 
     def _note(self, number: str, content: str) -> None:
         if (_written_ids() if self._writes else self._ids()).get(number) == content:

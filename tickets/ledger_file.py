@@ -38,7 +38,7 @@ def open_ledger(path: Path, *, links: bool = True, remember: bool = True) -> Led
             message names the line; nothing is skipped.
     """
     file = _LedgerFile(path, links)
-    return Ledger(file.read(), persist=file.append, registry=UserRegistry(remember))
+    return Ledger(file.read(), persist=file.write_all, registry=UserRegistry(remember))
 
 
 def copy_events(path: Path, events: Iterable[Event]) -> None:
@@ -76,12 +76,8 @@ class _LedgerFile:
             events.append(after(event, events))
         return events
 
-    def append(self, event: Event) -> None:
-        """Writes, flushes and syncs ``event``; returns only when it is on disk."""
-        self.write_all([event])
-
     def write_all(self, events: Iterable[Event]) -> None:
-        """Writes, flushes and syncs ``events``, all or none."""
+        """Writes, flushes and syncs ``events``, all or none; returns only when they are on disk."""
         text, digest, count = "" if self._size else _HEADER, self._digest, self._count
         for event in events:
             body = to_json(event)

@@ -18,15 +18,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
 from dpltm.data.dataset import Dataset, key_id
 from dpltm.data.rows import Rows, count_shared, share_rows
+from dpltm.errors import InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef, Event, ProvenanceEvent
 
 PUBLIC_KEY = bytes(32)
@@ -35,29 +37,46 @@ PUBLIC_KEY = bytes(32)
 MAX_ROWS = 2**22
 """Hashes that are kept of one dataset. Of a larger one nobody can tell whom it shares rows with: it may overlap all."""
 
+MEETING = threading.RLock()
+"""Held while a dataset is compared with all that were met, and joins them: of two that come at once, one sees the other."""
+
 Share = tuple[str, Literal["same", "coincidence"]]
 """Another content that has rows in common with one, and why."""
 
 
 @dataclass(frozen=True)
 class Met:
-    """What was met in this process: what ids stand for, rows and shares of contents, and draws from ticket sets."""
+    """What was met in this process: what ids stand for, rows and shares of contents, draws, and datasets by public ids."""
 
     ids: dict[str, str] = field(default_factory=dict)
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     shares: dict[str, list[Share]] = field(default_factory=dict)
     draws: dict[str, list[tuple[int, tuple[Event, ...]]]] = field(default_factory=dict)
+    public: dict[str, Dataset] = field(default_factory=dict)
 
 
 class RecordRegistry:
     """Tells records apart, and recognises them, as long as it lives.
 
     Two ledgers that are to know each other's records share a registry. A reference of another registry stands for records
-    that may be any: they overlap everything.
+    that may be any: they overlap everything. So does one that another process sent: a copy of a registry is the registry
+    itself, and none is pickled, since two with one key would not know what the other has met.
     """
 
     def __init__(self) -> None:
         self._key, self._met = secrets.token_bytes(32), Met()
+
+    def __copy__(self) -> RecordRegistry:
+        return self
+
+    def __deepcopy__(self, memo: object) -> RecordRegistry:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "`registry`: cannot be pickled, since two of them would not know whose records the other has met; make another"
+            " there, or open a ledger file (dpltm.tickets.ledger_file.open_ledger), which processes may share"
+        )
 
     @property
     def key(self) -> bytes:
@@ -86,7 +105,13 @@ class RecordRegistry:
         else:
             ref = DatasetRef(dataset.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut)
             self._note(ref.id, content)
+        if public:
+            self._met.public[ref.id] = dataset
         return self.resolve(ref)
+
+    def declared_public(self, ref: DatasetRef) -> Dataset | None:
+        """The dataset that became ``ref`` when it was declared public here, in this process; None where it did not."""
+        return self._met.public.get(ref.id)
 
     def look_at(self, dataset: Dataset) -> DatasetRef:
         """The same for a look at the records, after which nothing is written about them: no id is kept on disk."""
@@ -101,7 +126,7 @@ class RecordRegistry:
                 stands for other records than those known here; as what a release was made from, it may be any.
         """
         ours, everybodys = key_id(self.key), key_id(PUBLIC_KEY)
-        content = self._ids().get(ref.id) if ref.key_id in (ours, everybodys) else None
+        content = self._content_of(ref)
         if content is None:
             unmet = f"{ours}:public {ref.id}" if public and ref.key_id == everybodys else UNKNOWN
             return replace(ref, content=unmet, shares=frozenset(), same=frozenset())
@@ -122,7 +147,7 @@ class RecordRegistry:
 
     def rows_of(self, ref: DatasetRef) -> np.ndarray | None:
         """Keyed hashes of the rows that a reference stands for, sorted; None where they are not known here."""
-        content = self._ids().get(ref.id)
+        content = self._content_of(ref)
         rows = None if content is None else self._rows(content)
         return None if rows is None or not len(rows) else rows
 
@@ -145,6 +170,10 @@ class RecordRegistry:
             return ()
         return tuple(event for _, events in draws for event in events)
 
+    def _content_of(self, ref: DatasetRef) -> str | None:
+        """What a reference stands for; None where that is not known here."""
+        return self._ids().get(ref.id) if ref.key_id in (key_id(self.key), key_id(PUBLIC_KEY)) else None
+
     def _content(self, rows: Rows, keyed_hashes: Callable[[bytes], np.ndarray], key: bytes) -> str:
         """The keyed fingerprint of all rows, whatever their order: 32 hexadecimal digits.
 
@@ -163,8 +192,10 @@ class RecordRegistry:
         if content in self._met.rows:
             return
         hashes = few_enough(keyed_hashes(self.key))
-        self._met.shares[content] = self._compare(content, hashes)
-        self._met.rows[content] = hashes
+        with MEETING:
+            if content not in self._met.rows:
+                self._met.shares[content] = self._compare(content, hashes)
+                self._met.rows[content] = hashes
 
     def _compare(self, content: str, hashes: np.ndarray) -> list[Share]:
         """Others met in this process that have rows in common with a content; these are told so too."""
@@ -210,3 +241,11 @@ def kinship(one: np.ndarray, other: np.ndarray) -> Literal["same", "coincidence"
 
 SESSION = RecordRegistry()
 """The registry of whoever hands in none: of one process, in memory."""
+
+
+def registry_of(ref: DatasetRef, registry: RecordRegistry) -> RecordRegistry:
+    """The registry that knows the rows behind a reference, of those at hand: ``registry``, else the one in memory.
+
+    What was made in memory and saved is read with the user's registry, which does not know the references of this process.
+    """
+    return SESSION if registry.rows_of(ref) is None and SESSION.rows_of(ref) is not None else registry

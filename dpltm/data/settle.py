@@ -33,6 +33,9 @@ def from_arrays(
 ) -> Dataset:
     """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
+    The arrays are copied, memory maps too: what is trained on later are the records that a ledger has, whatever becomes of
+    the arrays.
+
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers.
         y: labels, ``(n,)``, from 0 to the number of classes - 1.
@@ -47,11 +50,18 @@ def from_arrays(
         DataError: anything about the arguments or the data is not what it must be.
     """
     check_declared(bounds, classes, records)
-    train = RawSplit(np.asarray(x), np.asarray(y), name, "x", "y")
-    part = None if test is None else RawSplit(np.asarray(test[0]), np.asarray(test[1]), name, "x of test", "y of test")
+    train = RawSplit(_own(x), _own(y), name, "x", "y")
+    part = None if test is None else RawSplit(_own(test[0]), _own(test[1]), name, "x of test", "y of test")
     return take_part(
         settle(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training
     )
+
+
+def _own(values: np.ndarray) -> np.ndarray:
+    """A copy that nobody writes to: hashing the records again at each use would take a hundred times as long."""
+    copied = np.array(values)
+    copied.flags.writeable = False
+    return copied
 
 
 def settle(

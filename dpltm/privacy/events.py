@@ -75,7 +75,7 @@ class DatasetRef:
 
     What is written down is a name, a random id and a part. The id says nothing of the records. What it stands for is known
     in the configuration folder of whoever made it (``tickets/identity.py``): ``content`` and ``shares`` are filled in from
-    there when a reference is read, are never written, and have no say in whether two references are equal.
+    there when a reference is read, are never written or pickled, and have no say in whether two references are equal.
 
     Attributes:
         name: the name the user knows the dataset by.
@@ -108,6 +108,16 @@ class DatasetRef:
             )
         if self.content is None:
             object.__setattr__(self, "content", f"{self.key_id}:{self.id}")
+
+    def __getstate__(self) -> dict[str, object]:
+        # two processes with one key, such as forked ones, have not compared what each has met since
+        return {**vars(self), "content": UNKNOWN, "shares": frozenset(), "same": frozenset()}
+
+    def __copy__(self) -> DatasetRef:
+        return self  # in this process it is known
+
+    def __deepcopy__(self, memo: object) -> DatasetRef:
+        return self
 
     def may_overlap(self, other: DatasetRef) -> bool:
         """Whether some record may be in both. Where that cannot be told, it may."""

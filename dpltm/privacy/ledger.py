@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 from dpltm.data.registry import SESSION, RecordRegistry
-from dpltm.errors import ArtifactError, BudgetError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import parts, stated_relations, total_epsilon
@@ -18,12 +22,17 @@ class Ledger:
 
     Args:
         events: what is already on record.
-        persist: called with each new event *before* it counts as entered; a file ledger writes, flushes and syncs
-            here, so that no noisy value is used before the event that pays for it is on disk.
+        persist: called with new events *before* they count as entered; a file ledger writes, flushes and syncs all or
+            none here, so that no noisy value is used before the event that pays for it is on disk.
         registry: tells whose records its events are about.
 
     A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
     which costs more (see :func:`after`).
+
+    Guarantees:
+        Threads may share one: they enter one after the other. Two that start with the same events would each spend the same
+        budget: so a copy is the ledger itself, none is pickled, and a forked process enters nothing in one that no file
+        keeps.
 
     Example:
         >>> from dpltm.privacy.events import UNKNOWN_RECORDS, TrainingEvent
@@ -38,14 +47,14 @@ class Ledger:
     def __init__(
         self,
         events: Iterable[Event] = (),
-        persist: Callable[[Event], None] | None = None,
+        persist: Callable[[tuple[Event, ...]], None] | None = None,
         registry: RecordRegistry = SESSION,
     ) -> None:
         self.registry = registry
         self._events: list[Event] = []
         for event in events:
             self._events.append(after(event, self._events))
-        self._persist = persist
+        self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
     @property
@@ -60,13 +69,63 @@ class Ledger:
             BudgetError: a budget set on the records would be exceeded; nothing was entered.
             ArtifactError: a draw that is said to come before every other release does not.
         """
-        check_first(event, self._events)
-        if self._budgeted:
-            check_budgets(self._events, (event,))
-        if self._persist is not None:
-            self._persist(event)
-        self._events.append(event)
-        self._budgeted |= isinstance(event, BudgetEvent)
+        self.enter((event,))
+
+    def enter(self, events: Iterable[Event], before: tuple[Event, ...] | None = None) -> None:
+        """Enters ``events``, all or none; when this returns, they are on record.
+
+        Args:
+            events: in order.
+            before: what the ledger held when they were planned; None where that had no say in them.
+
+        Raises:
+            InputError: the ledger has grown since, or is another process's; nothing was entered, as with the others.
+            BudgetError: a budget set on the records would be exceeded.
+            ArtifactError: a draw that is said to come before every other release does not.
+
+        Guarantees:
+            No other thread enters anything between the comparison with ``before`` and the last of ``events``.
+        """
+        events = tuple(events)
+        with self._lock:
+            self.check_unchanged(before)
+            for number, event in enumerate(events):
+                check_first(event, itertools.chain(self._events, events[:number]))
+            self._budgeted |= any(isinstance(event, BudgetEvent) for event in events)
+            if self._budgeted:
+                check_budgets(self._events, events)
+            if self._persist is not None and events:
+                self._persist(events)
+            self._events += events
+
+    def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
+        """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.
+
+        Budgets, noise and the order of releases were settled by what was held then. A plan runs once: its events have their
+        time already, and the same events twice would count as one release.
+
+        Args:
+            before: what was held when a plan was made; None where that had no say.
+        """
+        if self._persist is None and self._process != os.getpid():
+            raise InputError(
+                "`ledger`: it was made in another process, which would not see what is entered here; open a ledger file, or"
+                " begin one with its events: Ledger(ledger.events, registry=ledger.registry)"
+            )
+        if before is not None and self.events != before:
+            raise InputError("`ledger`: something was entered since this was planned; plan again")
+
+    def __copy__(self) -> Ledger:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Ledger:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "`ledger`: a Ledger cannot be pickled, since two of them would each spend the same budget; pass the tickets or"
+            " the run with `ledger` None, or its events: Ledger(ledger.events, registry=ledger.registry)"
+        )
 
     def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
+from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
 from dpltm.errors import InputError
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
@@ -119,10 +120,12 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
     if dataset.test_rows is None:
         return
     others = {event.dataset.group: event.dataset for event in events if is_paid(event)}
-    others.pop(registry.look_at(dataset).group, None)
     for ref in others.values():
-        trained = registry.rows_of(ref)
-        shared = 0 if trained is None else count_shared(trained, dataset.test_rows.value_hashes(registry.key))
+        knows = registry_of(ref, registry)
+        trained = knows.rows_of(ref)
+        if trained is None or knows.resolve(ref).group == knows.look_at(dataset).group:
+            continue
+        shared = count_shared(trained, dataset.test_rows.value_hashes(knows.key))
         if shared:
             raise InputError(
                 f"`dataset`, `test`: {shared} of the {len(dataset.test_rows)} test records of {dataset.name} are records of"
@@ -287,6 +290,13 @@ def provenance_notes(tickets: TicketSet, dataset: Dataset, registry: RecordRegis
     if tickets.provenance == "private" and relation == "other":
         return [
             f"the tickets were made from {tickets.source} with no mechanism: nothing is certified for those records"
+        ]
+    if tickets.provenance == "public" and relation == "other" and tickets.source is not None:
+        if registry.resolve(tickets.source, public=False).content:
+            return []
+        return [
+            f"the tickets were made from {tickets.source}, declared public elsewhere: nobody here has met those records, so"
+            f" whether some of {dataset.name} are among them cannot be told"
         ]
     if relation == "unknown":
         return [

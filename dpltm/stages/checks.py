@@ -146,8 +146,7 @@ class LedgerState:
         """Raises InputError if that is another ledger, or has grown since."""
         if ledger is not self._ledger:
             raise InputError("`ledger`: another one than this was planned on; plan again")
-        if ledger.events != self.events:
-            raise InputError("`ledger`: something was entered since this was planned; plan again")
+        ledger.check_unchanged(self.events)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Raises InputError: a copy of a plan with its ledger would run as well."""

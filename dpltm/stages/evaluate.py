@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.data import Dataset, by_user, count_shared
+from dpltm.data.registry import registry_of
 from dpltm.errors import ArtifactError, InputError
 from dpltm.evaluation import accuracy, root_mean_squared_error
 from dpltm.privacy.event_json import ref_from_json
@@ -110,15 +111,17 @@ def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
     Raises:
         InputError: training records are in it, or records that another release was made from; accuracy there is private.
     """
-    trained_on = _trained_on(run.config, ledger)
-    if trained_on is None:
+    said = _trained_on(run.config)
+    if said is None:
         return []  # a run on messages: no record was ever seen
-    registry, rows, notes = ledger.registry, dataset.test_rows, []
+    registry, rows, notes = registry_of(said, ledger.registry), dataset.test_rows, []
+    trained_on = registry.resolve(said)
     trained = registry.rows_of(trained_on)
     vouched = dataset.published and registry.look_at(dataset).content == trained_on.content
     if trained is None:
         notes = [
-            "whether these records were trained on cannot be checked here: the run was made elsewhere, or before 0.2"
+            "whether these records were trained on cannot be checked here, where nobody knows the records of the run;"
+            " its accuracy on those is private"
         ]
     elif rows is not None and not vouched:  # a publication says that its splits are separate
         hashes = rows.value_hashes(registry.key)
@@ -131,14 +134,15 @@ def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
                 f"`dataset`: {shared} of the {len(rows)} test records of {dataset.name} are among those that {run.label} was"
                 " trained on, so its accuracy there is private; use records that were held out"
             )
-    others = (event for event in held_by(ledger, run) if event.dataset.group != trained_on.group)
-    check_test_apart(dataset, others, registry)
+    held = held_by(ledger, run)
+    others = (event for event in held if registry.resolve(event.dataset).group != trained_on.group)
+    check_test_apart(dataset, others, ledger.registry)
     return notes
 
 
-def _trained_on(config: Mapping[str, Any], ledger: Ledger) -> DatasetRef | None:
+def _trained_on(config: Mapping[str, Any]) -> DatasetRef | None:
     """The records that a run says it was trained on; None where there are none."""
     try:
-        return ledger.registry.resolve(ref_from_json(config.get("records")))
+        return ref_from_json(config.get("records"))
     except ArtifactError:
         return None

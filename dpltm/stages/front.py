@@ -318,7 +318,7 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
             f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
             f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}"
         ]
-    if feature_map.network is None and not registry.resolve(source).content:
+    if feature_map.network is None and not registry.resolve(source, public=False).content:
         return [
             f"features are normalised by {source}, which is not known here, so whether it shares records with"
             f" {dataset.name} cannot be told; it is taken as public, as declared"

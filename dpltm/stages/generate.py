@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpltm import generation
@@ -135,12 +136,10 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         side file of a set on disk does: its text (``repr``) leaves them out, and so does the set that is written.
 
     Raises:
-        InputError: the ledger has grown since the plan was made; training diverged.
+        InputError: the ledger has grown since the plan was made, or while public tickets were made; training diverged.
     """
     ledger, options = plan.ledger, plan.options
     plan.before.check(ledger)
-    if plan.event is not None:  # what the network in front cost comes before what is released through it
-        _enter(plan.origins, ledger)
     body = _make_tickets(plan, services)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
@@ -153,13 +152,13 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         feature_map=plan.dataset.feature_map,
         ledger=ledger,
     )
-    if plan.event is None:
-        _enter(plan.origins, ledger)
-    if plan.source is not None:
-        ledger.append(_provenance_event(plan.source, plan.provenance, made.id))
+    said: list[Event] = [] if plan.source is None else [_provenance_event(plan.source, plan.provenance, made.id)]
     if plan.source is not None and plan.provenance == "private" and options.reveal:
-        what = "accuracies of the tickets' predictors"
-        ledger.append(NonPrivateEvent(plan.source, Unprotected(), what))
+        said.append(NonPrivateEvent(plan.source, Unprotected(), "accuracies of the tickets' predictors"))
+    if plan.event is None:
+        ledger.enter((*plan.origins, *said), plan.before.events)
+    else:  # which was entered before the work
+        ledger.enter(said)
     return replace(made, privacy=_report(plan, kept_in))
 
 
@@ -176,18 +175,15 @@ def _make_tickets(plan: GenerationPlan, services: Services) -> Tickets:
     if plan.provenance == "data-free":
         return without_data(plan.spec, config)
     if plan.event is not None:
-        return release(plan.event, plan.spec, config, dataset, plan.ledger, services)
+        # what the network in front cost comes before what is released through it
+        pay = partial(plan.ledger.enter, (*plan.origins, plan.event), plan.before.events)
+        return release(plan.event, plan.spec, config, dataset, pay, services)
     x, y = tensors(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset, services)
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         return generation.generate(
             plan.spec, x, y, config, evaluation, by_round(config.iterations, config.rewind, step)
         )
-
-
-def _enter(events: tuple[Event, ...], ledger: Ledger) -> None:
-    for event in events:
-        ledger.append(event)
 
 
 def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from dpltm.data import Dataset, unit_range
@@ -17,7 +18,7 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.ledger import touching
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import OnRecord
 from dpltm.pruning import CRITERIA
@@ -85,16 +86,21 @@ def plan_release(
 
 
 def release(
-    event: Event, spec: ModelSpec, config: GenerationConfig, dataset: Dataset, ledger: Ledger, services: Services
+    event: Event,
+    spec: ModelSpec,
+    config: GenerationConfig,
+    dataset: Dataset,
+    pay: Callable[[], None],
+    services: Services,
 ) -> Tickets:
-    """Enters the event, makes the release, and makes the tickets from that alone.
+    """Pays for the event, makes the release, and makes the tickets from that alone.
 
     Args:
         event: of :func:`plan_release`.
         spec: the network.
         config: the settings of generation.
         dataset: the private records.
-        ledger: gets the event first.
+        pay: enters the event; called before anything is drawn.
         services: where features come from, and who watches.
 
     Raises:
@@ -104,9 +110,9 @@ def release(
         The event is on record before any noise is drawn. The tickets are post-processing of that one release.
     """
     if isinstance(event, TrainingEvent):
-        return _from_training(event, spec, config, dataset, ledger, services)
+        return _from_training(event, spec, config, dataset, pay, services)
     assert isinstance(event, GaussianEvent)
-    return _from_synthetic(event, spec, config, dataset, ledger, services)
+    return _from_synthetic(event, spec, config, dataset, pay, services)
 
 
 def _from_training(
@@ -114,7 +120,7 @@ def _from_training(
     spec: ModelSpec,
     config: GenerationConfig,
     dataset: Dataset,
-    ledger: Ledger,
+    pay: Callable[[], None],
     services: Services,
 ) -> Tickets:
     """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
@@ -132,7 +138,7 @@ def _from_training(
     prepared = NoisyGradients(
         model, Mask.dense(model), cross_entropy, records, settings, sampling=SecureSource(), noise=SecureSource()
     )
-    ledger.append(event)  # before the first draw
+    pay()  # before the first draw
     with services.progress.progress("training under DP", event.mechanism.steps) as step:
 
         def progress(done: int) -> None:
@@ -158,12 +164,12 @@ def _from_synthetic(
     spec: ModelSpec,
     config: GenerationConfig,
     dataset: Dataset,
-    ledger: Ledger,
+    pay: Callable[[], None],
     services: Services,
 ) -> Tickets:
     """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
     x, y = tensors(dataset.train, dataset, services)
-    ledger.append(event)  # before the moments are known
+    pay()  # before the moments are known
     sigma = event.mechanism.noise_multiplier
     moments = release_moments(x, y, spec.classes, noise_multiplier=sigma, noise=SecureSource())
     count = max(SYNTHETIC, config.batch_size)

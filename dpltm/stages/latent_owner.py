@@ -222,8 +222,7 @@ def encode(plan: EncodingPlan, progress: Progress = SILENT) -> Iterator[np.ndarr
         Each message is ``scheme.answer.certified``-locally private, on coins of the system's generator.
     """
     plan.before.check(plan.ledger)
-    for event in plan.entered:
-        plan.ledger.append(event)
+    plan.ledger.enter(plan.entered, plan.before.events)
     return _messages(plan, progress)
 
 

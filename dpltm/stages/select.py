@@ -156,20 +156,15 @@ def select(plan: DrawPlan, services: Services) -> Winner:
     Raises:
         InputError: the ledger has grown since the plan was made.
     """
-    ledger, event, dataset = plan.ledger, plan.event, plan.dataset
+    ledger, dataset = plan.ledger, plan.dataset
     plan.before.check(ledger)
     network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
-    for first in plan.origins:
-        ledger.append(first)
-    ledger.append(event)  # before the winner is known
+    planned = plan.planned
+    ledger.enter(planned, plan.before.events)  # before the winner is known
     correct = _count(plan, services)
     winner = plan.candidates[draw(plan.draw, correct, SecureSource())]
-    events: tuple[Event, ...] = (event,)
-    revealed: tuple[Candidate, ...] = ()
-    if plan.options.reveal:
-        events = (event, _reveal_event(event))
-        ledger.append(events[-1])
-        revealed = _revealed(plan, correct)
+    events = planned[len(plan.origins) :]
+    revealed = _revealed(plan, correct) if plan.options.reveal else ()
     for registry in {SESSION, *registries_of(plan.tickets, ledger.registry)}:
         registry.remember_draw(plan.tickets.id, winner.round, events)
     tickets = replace(plan.tickets, ledger=ledger)

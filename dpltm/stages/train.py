@@ -62,8 +62,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
     if plan.options.compile:
         services.progress.say("compiling the filter")
     gradients = _prepare(plan, services)
-    for event in (*plan.lineage, plan.event):
-        ledger.append(event)
+    ledger.enter((*plan.lineage, plan.event), plan.before.events)
     if plan.centre is not None:
         plan = _centred(plan, plan.centre, services)
         gradients = _prepare(plan, services)
@@ -214,7 +213,9 @@ def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) 
     """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
     options, mechanism, metrics = plan.options, plan.event.mechanism, list[dict[str, Any]]()
     steps = mechanism.steps
-    earlier = OnRecord(plan.records, plan.ledger.touching(plan.records)[:-1])  # all but this training
+    earlier = OnRecord(
+        plan.records, touching((*plan.before.events, *plan.lineage), plan.records)
+    )  # all but this training
     score, error = _score(plan, services), _rating_error(plan, services)
     odometer = Odometer(earlier, mechanism, options.delta, certified_by(options.accountant))
     with services.progress.progress("training under DP", steps) as step:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import dpltm
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
+from dpltm.face import as_dataset
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
@@ -41,10 +43,26 @@ def test_a_network_on_records_in_whatever_form():
     assert NO_NAMED_LEDGER in run.privacy.notes
     assert run.model(torch.zeros(1, 6)).shape == (1, CLASSES)
     assert 0 <= run.metrics[-1]["accuracy"] <= 1
-    one = dpltm.train("mlp:4", torch.from_numpy(x), torch.from_numpy(y), noise_multiplier=9.0, **FEW)
+    one = dpltm.train("mlp:4", torch.tensor(x), torch.tensor(y), noise_multiplier=9.0, **FEW)
     other = dpltm.train("mlp:4", records(0), noise_multiplier=9.0, steps=2)
     assert one.config["bounds"] == [0.0, 255.0]
     assert other.config["resolved"] == one.config["resolved"]
+
+
+def test_a_dataset_keeps_the_records_that_it_was_made_of(tmp_path):
+    """Its caller writes others into the arrays, or into the file behind them."""
+    (x, y), (other, _) = arrays(0), arrays(1)
+    mapped = np.memmap(tmp_path / "x", x.dtype, "w+", shape=x.shape)
+    mapped[:] = x
+    for mine in (x.copy(), torch.from_numpy(x.copy()), mapped):
+        dataset = as_dataset(mine, y, {"classes": CLASSES})
+        registry = RecordRegistry()
+        before = registry.reference(dataset)
+        mine[:] = torch.tensor(other) if isinstance(mine, torch.Tensor) else other
+        assert np.array_equal(dataset.train.x, x)
+        assert registry.reference(dataset).content == before.content
+    with pytest.raises(ValueError, match="read-only"):
+        dataset.train.x[:] = 0
 
 
 def test_what_is_trained_adds_up_in_the_ledger_of_the_set(tickets):

@@ -173,7 +173,7 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
 
 def test_the_event_is_on_record_before_the_first_gradient():
     written: list[Event] = []
-    ledger, calls = Ledger(persist=written.append), []
+    ledger, calls = Ledger(persist=written.extend), []
     model = toy_model()
     model.register_forward_pre_hook(lambda *_: calls.append(len(ledger.events)))
     loop = make(model, ledger=ledger, batch_size=40)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import dpltm
 import dpltm.tickets
+from dpltm.data import from_arrays, load
+from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
 from dpltm.ticket_set import TicketSet, Winner
@@ -43,6 +47,50 @@ def test_a_set_and_what_is_spent_on_it_next(tickets, path):
     spent = draw(read).events
     assert open_ledger(path / "ledger.jsonl").events[-1:] == spent
     assert dpltm.tickets.load("bundled:digits-mlp").ledger is None  # others' files are not written
+
+
+@pytest.mark.parametrize(
+    ("source", "private", "note"),
+    [
+        (
+            from_arrays(*arrays(1)),
+            from_arrays(*(values[:100] for values in arrays(1))),
+            "nobody here has met those records",
+        ),
+        (
+            load("digits", subset="0:600"),
+            load("digits", subset="500:"),
+            "whether the tickets come from records of digits",
+        ),
+    ],
+)
+def test_records_declared_public_in_memory_stay_public(path, tmp_path, monkeypatch, source, private, note):
+    """For their user, in whatever process; of what is read elsewhere, a note says that nobody can tell."""
+    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
+    dpltm.tickets.save(dpltm.generate(source, provenance="public", **TINY), path)
+    spend = partial(dpltm.train, round=1, steps=2, noise_multiplier=9.0)
+    with pytest.raises(InputError, match=r"declared public, and .* shares records with it"):
+        spend(dpltm.tickets.load(path), private)
+    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another"))
+    assert note in " ".join(spend(dpltm.tickets.load(path), private).privacy.notes)
+
+
+def test_a_saved_run_knows_its_records(tickets, path, monkeypatch):
+    """In the process that made it; those of the draw behind it as well."""
+    run = dpltm.train(draw(tickets), *arrays(2), noise_multiplier=9.0, steps=2)
+    dpltm.tickets.save(run, path)
+    read = dpltm.tickets.load(path)
+    for seed, told in (
+        (2, "among those that .* was trained on"),
+        (0, "are records of records, which the ledger protects"),
+    ):
+        with pytest.raises(InputError, match=told):
+            dpltm.evaluate(read, *arrays(seed))
+    assert dpltm.evaluate(read, *arrays(3)).notes == dpltm.evaluate(run, *arrays(3)).notes == ()
+    monkeypatch.setattr("dpltm.data.registry.SESSION", RecordRegistry())  # as in another process
+    assert (
+        dpltm.evaluate(read, *arrays(2)).notes[0].startswith("whether these records were trained on cannot be checked")
+    )
 
 
 def test_a_winner_with_its_set_and_all_draws(tickets, path):

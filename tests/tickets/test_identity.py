@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
 import json
 import os
+import pickle
 import re
 import secrets
 import threading
@@ -15,12 +18,14 @@ import numpy as np
 import pytest
 
 from dpltm.data import key_id, load, registry
-from dpltm.data.registry import PUBLIC_KEY
+from dpltm.data.registry import PUBLIC_KEY, RecordRegistry
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
+from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_not_public
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets import identity
 from dpltm.tickets.identity import UserRegistry, key_path, load_key, read_event, read_ref
 from dpltm.tickets.ledger_file import open_ledger
@@ -334,6 +339,39 @@ def test_two_who_come_at_once_see_each_other(people, tmp_path, monkeypatch):
         assert one.content != two.content
         assert one.surely_overlaps(two)
         assert two.surely_overlaps(one)
+
+
+@pytest.mark.parametrize("make", [RecordRegistry, lambda: UserRegistry(remember=False)])
+def test_of_two_that_threads_meet_at_once_one_sees_the_other(people, monkeypatch, make):
+    def slow(*hashes):  # whoever is held up here lets the other in, if it can
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)
+        return kinship(*hashes)
+
+    users, meeting, kinship = make(), threading.Barrier(2), registry.kinship
+    first, *sets = people("first", 300, 400), people("one", 0, 200), people("two", 199, 300)
+    users.reference(first)
+    monkeypatch.setattr(registry, "kinship", slow)
+    one, two = at_once(*(lambda data=data: users.reference(data) for data in sets))
+    assert one.surely_overlaps(two)
+
+
+def test_what_another_process_met_may_be_any(people, new_process, home):  # noqa: ARG001
+    """Two may hold one key, as forked ones do, or those of one user; neither knows what the other has met."""
+    load_key()
+    here, sent = RecordRegistry(), []
+    for data in (people("one", 0, 200), people("two", 100, 300)):
+        new_process()
+        forked = RecordRegistry()
+        forked._key = here._key
+        events = [pure(users.reference(data), 0.5) for users in (forked, UserRegistry(remember=False))]
+        assert copy.deepcopy(events)[0].dataset.content == events[0].dataset.content != UNKNOWN
+        sent.append(pickle.loads(pickle.dumps(events)))
+    for pair in zip(*sent, strict=True):
+        assert total_epsilon(merge([event] for event in pair), 1e-5) == pytest.approx(1.0, abs=1e-4)
+    assert copy.copy(here) is copy.deepcopy([here])[0] is here
+    with pytest.raises(InputError, match=r"^`registry`: cannot be pickled, since two of them would not know whose"):
+        pickle.dumps(here)
 
 
 @pytest.mark.parametrize("place", ["key.records", "key.records/ids"])

@@ -1,15 +1,18 @@
 """The ledger: what is on record stays, what is not on disk does not count, and both figures come from the events."""
 
 import contextlib
+import copy
 import json
 import math
+import os
+import pickle
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.errors import ArtifactError, BudgetError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef
 from dpltm.privacy.ledger import Ledger, budgets_in, check_budgets, merge, missing
 from dpltm.privacy.parts import total_epsilon
@@ -59,7 +62,11 @@ def renamed(ref, **changes):
 
 def test_events_are_persisted_before_they_count():
     seen, start = [], [DATA_FREE]
-    ledger = Ledger(start, lambda event: seen.append((event, ledger.events)))
+
+    def persist(events):
+        seen.append((*events, ledger.events))
+
+    ledger = Ledger(start, persist)
     start.clear()  # what was on record is copied, and not persisted again
     ledger.append(SELECTION)
     ledger.append(TRAINING)
@@ -68,8 +75,8 @@ def test_events_are_persisted_before_they_count():
 
 
 def test_an_event_that_cannot_be_persisted_is_not_entered():
-    def persist(event):
-        if event == SELECTION:
+    def persist(events):
+        if SELECTION in events:
             raise OSError("disk full")
 
     ledger = Ledger(persist=persist)
@@ -79,6 +86,22 @@ def test_an_event_that_cannot_be_persisted_is_not_entered():
     assert ledger.events == (DATA_FREE,)
     ledger.append(TRAINING)
     assert ledger.events == (DATA_FREE, TRAINING)
+
+
+def test_a_ledger_is_one_whoever_copies_it(monkeypatch):
+    ledger = Ledger()
+    for copied in (copy.copy(ledger), copy.deepcopy([ledger])[0]):
+        copied.append(BUDGET)
+        with pytest.raises(BudgetError, match=r"above the budget of 1\.2 set on"):
+            ledger.append(having(TRAINING, steps=14062))
+    with pytest.raises(InputError, match=r"^`ledger`: a Ledger cannot be pickled, since two of them would each spend"):
+        pickle.dumps(ledger)
+    on_disk = Ledger(persist=lambda _: None)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked process
+    with pytest.raises(InputError, match=r"^`ledger`: it was made in another process, which would not see what is"):
+        ledger.append(TRAINING)
+    Ledger(ledger.events[:0]).append(TRAINING)
+    on_disk.append(TRAINING)
 
 
 def test_nothing_can_be_removed():
@@ -149,7 +172,7 @@ def test_what_is_missing_makes_a_ledger_whole(events, before):
 def test_a_draw_after_another_release_must_say_so(earlier):
     """Its candidates may depend on what was released: the cheaper composition of a first draw is not proven for it."""
     written = []
-    ledger = Ledger([earlier], written.append)
+    ledger = Ledger([earlier], written.extend)
     with pytest.raises(ArtifactError) as caught:
         ledger.append(FIRST)
     assert str(caught.value) == f"selection event: {TWO_DRAWS}"
@@ -195,7 +218,7 @@ def test_only_releases_and_budgets_that_may_share_records_count(where, shared):
 def test_a_budget_refuses_what_exceeds_it():
     """docs/privacy-model.md section 5.5: 3515 steps cost 1.134, 14062 steps 2.382. What equals the budget fits."""
     written = []
-    ledger = Ledger([], written.append)
+    ledger = Ledger([], written.extend)
     ledger.append(BUDGET)
     ledger.append(TRAINING)
     with pytest.raises(BudgetError) as caught:

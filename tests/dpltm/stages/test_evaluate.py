@@ -26,7 +26,10 @@ from dpltm.stages.evaluate import evaluate
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
-UNKNOWN = "whether these records were trained on cannot be checked here: the run was made elsewhere, or before 0.2"
+UNKNOWN = (
+    "whether these records were trained on cannot be checked here, where nobody knows the records of the run;"
+    " its accuracy on those is private"
+)
 
 
 def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "mine", **facts: Any) -> Dataset:

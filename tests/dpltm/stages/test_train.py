@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from dpltm import noise
 from dpltm.data.registry import RecordRegistry
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import make_feature_map
 from dpltm.models import ModelSpec
@@ -20,6 +25,7 @@ from dpltm.noise import SecureSource
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
+from dpltm.private_loop import PrivateLoop
 from dpltm.run import Run
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
@@ -52,7 +58,9 @@ def log(monkeypatch):
         return inner(source, count)
 
     monkeypatch.setattr(SecureSource, "random_bytes", draw)
-    ledger = Ledger(persist=lambda event: entries.append(type(event).__name__), registry=RecordRegistry())
+    ledger = Ledger(
+        persist=lambda events: entries.extend(type(event).__name__ for event in events), registry=RecordRegistry()
+    )
     return SimpleNamespace(entries=entries, ledger=ledger)
 
 
@@ -114,6 +122,25 @@ def test_a_plan_runs_once():
     train(plan, Services())
     refused_after_it_ran(lambda each: train(each, Services()), plan)
     assert ledger.events == (plan.event,)
+
+
+def test_threads_that_share_a_ledger_stay_within_their_budget():
+    meeting = threading.Barrier(3)
+
+    def meet(_):  # whoever is held up here lets the others in, if they can
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)
+
+    ledger, train_on = Ledger(persist=meet, registry=RecordRegistry()), torch.nn.CrossEntropyLoss(reduction="none")
+    budget = {"epsilon": 1.0, "delta": 1e-4, "ledger": ledger}
+    loop = PrivateLoop(
+        torch.nn.Linear(4, 3), train_on, np.zeros((9, 4)), np.zeros(9, int), batch_size=3, steps=3, **budget
+    )
+    starts = [*(partial(train, planned(**budget), Services()) for _ in range(2)), loop.__iter__]
+    with ThreadPoolExecutor(3) as pool:
+        refusals = [task.exception() for task in [pool.submit(start) for start in starts]]
+    assert sorted(isinstance(error, DpltmError) for error in refusals) == [False, True, True]
+    assert total_epsilon(ledger.events, 1e-4) <= 1.0
 
 
 # --- what comes out ---
