@@ -8,6 +8,8 @@ exit code, see ``exit_code``.
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,20 +35,21 @@ class InputError(DpltmError):
         value: what it is.
         expected: what it must be, as in "a positive number".
         fix: what to do about it, if ``expected`` does not say so.
-
-    Attributes:
-        field: name of the argument that the message starts with; None where it is about something else.
     """
 
     exit_code = 2
 
     def __init__(self, field: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
         if value is not _ABSENT:
-            shown = repr(value)[:80] if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
+            shown = f"{value:g}" if isinstance(value, float) else shown_value(value)
             field = f"`{field}`: {shown} is not {expected}" + (f"; {fix}" if fix else "")
         super().__init__(field)
-        match = _MARK.match(field)
-        self.field = match[1] if match else None
+
+    @property
+    def field(self) -> str | None:
+        """Name of the argument that the message starts with; None where it is about something else."""
+        match = _MARK.match(str(self))
+        return match[1] if match else None
 
 
 class DataError(InputError):
@@ -92,6 +95,17 @@ def _deeper(value: Any) -> Any:
     if isinstance(value, Mapping):
         return as_flags(value)
     return [_deeper(part) for part in value] if isinstance(value, list) else value
+
+
+def shown_value(value: object) -> str:
+    """A value as a message of one line shows it: a text or a number, but of anything else its type alone.
+
+    What stands in the place of another argument may be the records themselves, which no message tells.
+    """
+    if value is None or isinstance(value, (str, numbers.Real)):
+        with contextlib.suppress(ValueError):  # a number of more digits than Python writes
+            return " ".join(repr(value)[:80].split())
+    return f"a value of type {type(value).__name__}"
 
 
 def first_line(error: Exception) -> str:

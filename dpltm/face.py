@@ -42,7 +42,7 @@ from dpltm.stages import transfer as transfer_stage
 from dpltm.stages import tune as tune_stage
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.generate_settings import check_options as check_generation
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
 from dpltm.stages.tune import SearchResult
@@ -61,7 +61,7 @@ Labels = np.ndarray | Tensor | None
 
 
 def generate(
-    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress = SILENT, **options: Any
+    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
 ) -> TicketSet:
     """Phase 1: lottery tickets by iterative pruning.
 
@@ -69,7 +69,7 @@ def generate(
         x, y: the records that tickets are made from; of data-free tickets, what decides the network's shape.
         ledger: where it is entered what they depend on, and what that cost; None for one in memory, which goes along with
             the tickets.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions`` and ``FeatureOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers).
@@ -90,8 +90,8 @@ def generate(
     dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
     settings = arguments.take(GenerateOptions)
     check_generation(settings)
-    entered, services = Ledger() if ledger is None else ledger, Services(progress)
-    dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, progress)
+    entered, services = Ledger() if ledger is None else ledger, Services(watched_by(progress))
+    dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, services.progress)
     return generate_stage.generate(generate_stage.plan(dataset, settings, entered, services), services)
 
 
@@ -101,7 +101,7 @@ def select(
     y: Labels = None,
     *,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Winner:
     """Phase 2: one draw of the winning ticket on private records, under differential privacy.
@@ -110,7 +110,7 @@ def select(
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
         x, y: the private records; None with ``rule="smallest-within"``, which reads accuracies that are public.
         ledger: where the draw is entered; None for that of the tickets.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
 
     Returns:
@@ -140,7 +140,7 @@ def select(
     settings = arguments.take(SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    entered, services = _ledger_of(body) if ledger is None else ledger, Services(progress)
+    entered, services = _ledger_of(body) if ledger is None else ledger, Services(watched_by(progress))
     return select_stage.select(select_stage.plan(body, dataset, settings, entered, services, earlier), services)
 
 
@@ -152,7 +152,7 @@ def train(
     round: int | None = None,
     dense: bool = False,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Run:
     """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
@@ -164,7 +164,7 @@ def train(
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
             network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``).
 
@@ -184,9 +184,9 @@ def train(
         (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
     """
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings, services = given.take(TrainOptions), Services(progress)
+    settings, services = given.take(TrainOptions), Services(watched_by(progress))
     entered = _ledger_of(ticket) if ledger is None else ledger
-    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
+    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
     start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed)
     plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
     return train_stage.train(plan, services)
@@ -198,7 +198,7 @@ def tune(
     y: Labels = None,
     *,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> SearchResult:
     """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
@@ -207,7 +207,7 @@ def tune(
         target: the ticket set, or the name of a network, whose settings are searched.
         x, y: public records, and their labels; or a dataset alone. The search declares them public.
         ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
             numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
 
@@ -224,9 +224,9 @@ def tune(
         (2, True)
     """
     dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
-    known = _ledger_of(target) if ledger is None else ledger
-    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, progress)
-    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), Services(progress))
+    known, services = _ledger_of(target) if ledger is None else ledger, Services(watched_by(progress))
+    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, services.progress)
+    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), services)
 
 
 def transfer(
@@ -269,7 +269,7 @@ def evaluate(
     *,
     bounds: tuple[float, float] | None = None,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
 ) -> evaluate_stage.Evaluation:
     """Accuracy of a run's network on records that were held out, at no cost.
 
@@ -278,7 +278,7 @@ def evaluate(
         x, y: records that no release was made from; or a dataset, whose test split is taken.
         bounds: of arrays; by default those of the run.
         ledger: that the run was entered in; by default the one that it has.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
 
     Raises:
         InputError: records that the network does not take, or that a release was made from: accuracy there is private.
@@ -291,16 +291,16 @@ def evaluate(
     dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
     if isinstance(x, Dataset):
         as_dataset(x, y, {"bounds": bounds})  # which refuses both beside it
-    return evaluate_stage.evaluate(run, dataset, ledger, Services(progress))
+    return evaluate_stage.evaluate(run, dataset, ledger, Services(watched_by(progress)))
 
 
-def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) -> predict_stage.Predictions:
+def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_stage.Predictions:
     """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
 
     Args:
         run: with its network.
         x: records as in training, ``(n, ...)``, or their values in a row.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
 
     Returns:
         ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``, and how many values ``saturated``; as sensitive as ``x``.
@@ -312,7 +312,7 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) ->
         >>> dpltm.predict(run, x_test).probabilities.shape
         (60, 3)
     """
-    return predict_stage.predict(run, _array(x), progress=progress)
+    return predict_stage.predict(run, _array(x), progress=watched_by(progress))
 
 
 def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
+
+from dpltm.errors import InputError
 
 Step = Callable[..., None]
 """Progress so far: ``step(done)`` or ``step(done, note)``."""
@@ -60,3 +63,24 @@ def _ignore(done: int, note: str = "") -> None:
 
 
 SILENT = Silent()
+
+
+def watched_by(progress: Progress | None) -> Progress:
+    """Who watches: nobody if None.
+
+    Raises:
+        InputError: somebody who cannot be told what a stage says on the way, which would end it there.
+    """
+    if progress is None:
+        return SILENT
+    for name, told in (("say", ("",)), ("progress", ("", 1))):
+        try:
+            inspect.signature(getattr(progress, name)).bind(*told)
+        except (AttributeError, TypeError, ValueError):
+            raise InputError(
+                "progress",
+                progress,
+                "a watcher",
+                "give None for silence, or an object with say(text) and progress(title, total)",
+            ) from None
+    return progress

@@ -13,6 +13,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
+from dpltm.stages.progress import Silent
 from dpltm.stages.train import NO_NAMED_LEDGER
 from dpltm.ticket_set import Winner
 from refusals import refused
@@ -81,6 +82,14 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
 def test_refusals(tickets, options, message):
     assert refused(lambda: dpltm.train(tickets, *arrays(0), round=1, **options, **FEW)).startswith(message)
     assert tickets.ledger.events == ()
+
+
+@pytest.mark.parametrize("progress", [3, object(), Silent])
+def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets, progress):
+    told = refused(lambda: dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW))
+    assert "is not a watcher; give None for silence, or an object with say(text)" in told
+    assert tickets.ledger.events == ()
+    dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=None, **FEW)
 
 
 def test_a_search_costs_nothing_and_its_settings_train(tickets):

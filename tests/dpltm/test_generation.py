@@ -271,6 +271,7 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
         ({"lr": 0.0}, "`lr`: 0.0 is not a positive number"),
         ({"lr": math.nan}, "`lr`: nan is not a positive number"),
         ({"lr": math.inf}, "`lr`: inf is not a positive number"),
+        ({"lr": 1e38}, "`lr`: 1e+38 is more than 1e+30; take a smaller one"),
         ({"seed": -1}, "`seed`: -1 is not between 0 and 2^63 - 1"),
         ({"seed": 2**63}, "`seed`: 9223372036854775808 is not between 0 and 2^63 - 1"),
         ({"rewind": -1}, "`rewind`: -1 is not a step from 0 to 29, before the last of the first round"),
