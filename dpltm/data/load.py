@@ -17,7 +17,7 @@ from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_t
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
 from dpltm.data.rows import Rows
-from dpltm.data.settle import check_declared, settle, take_part
+from dpltm.data.settle import declared_facts, settle, take_part
 from dpltm.data.tokens import Layout, check_positions
 from dpltm.errors import DataError
 
@@ -69,7 +69,7 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    check_declared(bounds, classes, records)
+    bounds, classes, records = declared_facts(bounds, classes, records)
     if is_ratings(dataset):
         flags = {"label": label, "bounds": bounds, "classes": classes, "test": test, "words": words, "length": length}
         whole = _rated(dataset, home or data_home(), users, items, flags)

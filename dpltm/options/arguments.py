@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
-from dpltm.errors import InputError
+import numpy as np
+
+from dpltm.errors import InputError, shown_value
 from dpltm.options.sections import check_choice, value_type
 
 T = TypeVar("T")
@@ -56,10 +59,16 @@ def _typed(item: Field[Any], value: Any) -> Any:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if number and wanted is int and isinstance(value, numbers.Integral):
         return int(value)
-    if number and wanted is float:
-        return float(value)
-    if number and wanted is str:
-        return str(value)
+    with contextlib.suppress(OverflowError, ValueError):  # a whole number beyond all others
+        if number and wanted is float:
+            return float(value)
+        if number and wanted is str:
+            return str(value)
+    if wanted is bool and isinstance(value, np.bool_):
+        return bool(value)
     if type(value) is not wanted:
-        raise InputError(f"`{item.name}`: {value!r:.80} is of type {type(value).__name__}, not {wanted.__name__}")
+        shown, kind = shown_value(value), f"of type {type(value).__name__}"
+        raise InputError(
+            f"`{item.name}`: {shown if shown.endswith(kind) else f'{shown} is {kind}'}, not {wanted.__name__}"
+        )
     return value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from dpltm.data.registry import SESSION, RecordRegistry
-from dpltm.errors import ArtifactError, BudgetError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import parts, stated_relations, total_epsilon
@@ -41,9 +41,13 @@ class Ledger:
         persist: Callable[[Event], None] | None = None,
         registry: RecordRegistry = SESSION,
     ) -> None:
+        given = tuple(events) if isinstance(events, Iterable) else (events,)
+        if not all(isinstance(event, Event) for event in given):
+            fix = "dpltm.tickets.ledger_file.open_ledger(path) reads those of a file"
+            raise InputError("events", events, "a list of events", fix)
         self.registry = registry
         self._events: list[Event] = []
-        for event in events:
+        for event in given:
             self._events.append(after(event, self._events))
         self._persist = persist
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
@@ -59,7 +63,10 @@ class Ledger:
         Raises:
             BudgetError: a budget set on the records would be exceeded; nothing was entered.
             ArtifactError: a draw that is said to come before every other release does not.
+            InputError: it is no event.
         """
+        if not isinstance(event, Event):
+            raise InputError("event", event, "an event of dpltm.privacy.events")
         check_first(event, self._events)
         if self._budgeted:
             check_budgets(self._events, (event,))
