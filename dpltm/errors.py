@@ -2,7 +2,8 @@
 
 Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
 do about it. Arguments stand in backticks under their Python names, such as ```batch_size```: that is how Python users call
-them, and the command line shows its flags in their place (see :func:`named`). The command line also maps each class to an
+them, and the command line shows its flags in their place (see :func:`named`). Where a function of the public face has
+another name for the same, it says so (see :func:`in_python`). The command line also maps each class to an
 exit code, see ``exit_code``.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _MARK = re.compile(r"`([a-z][a-z0-9_]*)`")
@@ -80,6 +81,57 @@ _RENAMED = {"lam": "lambda"}
 def in_flags(text: str) -> str:
     """A message of the library in the words of the command line: flags in the place of arguments."""
     return named(text, lambda name: "--" + _RENAMED.get(name, name).replace("_", "-"))
+
+
+_IN_PYTHON = {
+    "another `public`, `subset` or `dataset`": "another `public`, or other records `x`",
+    "another `subset` or `dataset`": "other records `x`",
+    "(`dataset`, `subset`)": "`x`",
+    "leave `subset` out": "load them without a subset",
+    "`dataset`, `test`:": "`test`:",
+    "name a file with one by `test`": "take one that has, or arrays of records that were held out",
+    "name a `test` file": "give `test`, features and labels",
+    "give a file with records and features": "give records with features",
+    "give a file with two classes or more": "give records of two classes or more",
+    "LO,HI": "(LO, HI)",
+    "name SET, or leave it out": "leave it out",
+    "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
+    "(dpltm privacy budget)": "(append a dpltm.privacy.events.BudgetEvent)",
+    "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
+    "pass where they come from": "take another map, or give its features as records",
+}
+"""What messages say of the command line, and what it is in a call of the public face."""
+
+_OR_PASS = re.compile(r" or pass `([a-z]+)`")
+_WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")
+_BY_ROUND = re.compile(r"train one by its round, as in .+@(\d+)$")
+_UNKNOWN_NETWORK = re.compile(r"^(`(?:ticket|target)`: unknown network .+)$")
+_GENERATED = re.compile(r"make one with dpltm generate --out .+|name a folder made by dpltm generate")
+
+
+@contextlib.contextmanager
+def in_python(**renamed: str) -> Iterator[None]:
+    """A block whose refusals name the arguments of a function of the public face, and calls in the place of commands.
+
+    Args:
+        **renamed: by the name that the library has for it, what the function calls an argument; records are ``x``. Empty
+            for what it does not take.
+    """
+    renamed = {"dataset": "x", "subset": "x", "input": "x", **renamed}
+    try:
+        yield
+    except DpltmError as error:
+        text = str(error)
+        for said, meant in _IN_PYTHON.items():
+            text = text.replace(said, meant)
+        text = _OR_PASS.sub(lambda match: match[0] if renamed.get(match[1], match[1]) else "", text)
+        text = _WITH_ROUND.sub(r"`round`: \2 is no round of \1, which has", text)
+        text = _BY_ROUND.sub(r"train one, as in dpltm.train(tickets, x, y, round=\1)", text)
+        text = _GENERATED.sub("name a folder that dpltm.tickets.save wrote", text)
+        text = named(text, lambda name: f"`{renamed.get(name, name)}`")
+        text = _UNKNOWN_NETWORK.sub(r"\1; of artifacts on disk give what dpltm.tickets.load(path) returns", text)
+        error.args = (text,)
+        raise
 
 
 def as_flags(body: Mapping[str, Any]) -> dict[str, Any]:

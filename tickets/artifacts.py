@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, in_python
 from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
-from dpltm.tickets.files import new_folder
+from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
@@ -42,7 +42,9 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     Raises:
         ArtifactError: ``path`` exists, or cannot be written.
     """
-    path = Path(path)
+    path = as_path(path)
+    if not isinstance(value, (TicketSet, Winner, Run)):
+        raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
     if isinstance(value, Run):
         return _save_run(value, path)
     if isinstance(value, Winner):
@@ -76,11 +78,13 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
     Raises:
         ArtifactError: nothing that dpltm wrote, or damaged.
     """
-    if (Path(path) / "config.json").is_file():
-        ledger = ledger_path(Path(path))
-        return replace(load_run(Path(path)), ledger=_ledger(Path(path)) if ledger.is_file() else None)
-    tickets = _with_ledger(find_set(str(path)))
-    return load_winner(tickets) if drawn_from(tickets) else tickets
+    folder = as_path(path)
+    with in_python():
+        if (folder / "config.json").is_file():
+            ledger = ledger_path(folder)
+            return replace(load_run(folder), ledger=_ledger(folder) if ledger.is_file() else None)
+        tickets = _with_ledger(find_set(str(path)))
+        return load_winner(tickets) if drawn_from(tickets) else tickets
 
 
 def _with_ledger(tickets: TicketSet) -> TicketSet:

@@ -107,9 +107,7 @@ def test_a_search_costs_nothing_and_its_settings_train(tickets):
 
 def test_private_records_are_not_searched_on(tickets):
     dpltm.train(tickets, *arrays(0), round=1, noise_multiplier=5.0, **FEW)
-    with pytest.raises(
-        InputError, match=r"^`dataset`: records is private to tickets \(its ledger or its provenance says"
-    ):
+    with pytest.raises(InputError, match=r"^`x`: records is private to tickets \(its ledger or its provenance says"):
         dpltm.tune(tickets, *arrays(0), **SEARCH)
     with pytest.raises(InputError, match=r"is private to the ledger, and a search declares its records public"):
         dpltm.tune("mlp:4", *arrays(0), ledger=tickets.ledger, **SEARCH)
