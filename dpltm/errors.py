@@ -95,12 +95,16 @@ _IN_PYTHON = {
     "give a file with two classes or more": "give records of two classes or more",
     "LO,HI": "(LO, HI)",
     "name SET, or leave it out": "leave it out",
+    "say their number by `words`": "load them with dpltm.data.load(path, words=...)",
     "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
     "(dpltm privacy budget)": "(append a dpltm.privacy.events.BudgetEvent)",
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
     "pass where they come from": "take another map, or give its features as records",
 }
 """What messages say of the command line, and what it is in a call of the public face."""
+
+_LOADED = re.compile(r"^`dataset` (?=\S)")
+"""How messages about a name or a file start: of a call, that can only be the dataset that ``public`` names."""
 
 _OR_PASS = re.compile(r" or pass `([a-z]+)`")
 _WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")
@@ -121,7 +125,7 @@ def in_python(**renamed: str) -> Iterator[None]:
     try:
         yield
     except DpltmError as error:
-        text = str(error)
+        text = _LOADED.sub("`public` ", str(error))
         for said, meant in _IN_PYTHON.items():
             text = text.replace(said, meant)
         text = _OR_PASS.sub(lambda match: match[0] if renamed.get(match[1], match[1]) else "", text)

@@ -139,7 +139,7 @@ def select(
     settings = arguments.take(SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets"):
+    with in_python(model="tickets", public="tickets"):
         plan = select_stage.plan(body, dataset, settings, ledger_of(body, ledger), services, earlier)
         return select_stage.select(plan, services)
 
@@ -187,7 +187,8 @@ def train(
     services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
     settings, entered = given.take(TrainOptions), ledger_of(ticket, ledger)
-    with in_python(model="ticket"):
+    in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
+    with in_python(model="ticket", public=in_front):
         dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
         number = None if round is None else int(round)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
