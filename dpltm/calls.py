@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import NoneType
@@ -45,7 +44,6 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
         "a ledger",
         "give dpltm.Ledger(), or dpltm.tickets.ledger_file.open_ledger(path) for one on disk",
     ),
-    "round": ((numbers.Integral, NoneType), "a whole number", "name a round of the set"),
     "dense": ((bool,), "True or False", "say whether the whole network is meant"),
 }
 """Arguments of the public face: their types, what messages call those, and where such a value comes from."""
@@ -59,7 +57,7 @@ def check_types(**given: object) -> None:
     """
     for name, value in given.items():
         types, expected, fix = _TYPES[name]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        if not isinstance(value, types):
             raise InputError(name, value, expected, fix)
 
 

@@ -164,6 +164,17 @@ def shown_value(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
+def whole_number(name: str, value: object) -> int:
+    """The value of an argument as a plain whole number.
+
+    Raises:
+        InputError: it is none, or none that 64 bits hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or abs(int(value)) >= 2**63:
+        raise InputError(name, value, "a whole number of 64 bits")
+    return int(value)
+
+
 def first_line(error: Exception) -> str:
     """What somebody else's error says, short enough for a message of one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -23,7 +23,7 @@ from dpltm.calls import Labels, Records, array_of, check_types, held_out, ledger
 from dpltm.data import Dataset
 from dpltm.data.checks import checked_features
 from dpltm.data.files import RawSplit
-from dpltm.errors import InputError, in_python
+from dpltm.errors import InputError, in_python, whole_number
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
@@ -183,14 +183,14 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [type(event).__name__ for event in run.ledger.events]
         (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
     """
-    check_types(ticket=ticket, round=round, dense=dense, ledger=ledger)
+    check_types(ticket=ticket, dense=dense, ledger=ledger)
+    number = None if round is None else whole_number("round", round)
     services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
     settings, entered = given.take(TrainOptions), ledger_of(ticket, ledger)
     in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
         dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
-        number = None if round is None else int(round)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
         return train_stage.train(plan, services)
@@ -257,15 +257,16 @@ def transfer(
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
         9
     """
-    check_types(tickets=tickets, round=round)
+    check_types(tickets=tickets)
+    number = None if round is None else whole_number("round", round)
     dataset, arguments = records_and_options(x, y, options, TransferOptions)
     winner = tickets if isinstance(tickets, Winner) else None
-    if winner is not None:
-        round = winner.round if round is None else round
+    if winner is not None and number is None:
+        number = winner.round
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
     if source is None:
         raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
-    number, taken = None if round is None else int(round), arguments.take(TransferOptions)
+    taken = arguments.take(TransferOptions)
     with in_python(model="tickets"):
         plan = transfer_stage.plan_transfer(source, dataset, taken, round=number, winner=winner)
         return transfer_stage.transfer(plan).tickets

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from dpltm.errors import InputError, in_python
+from dpltm.errors import ArtifactError, InputError, in_python
 from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
@@ -45,6 +47,11 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     path = as_path(path)
     if not isinstance(value, (TicketSet, Winner, Run)):
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
+    with in_python(out="path", dataset="value"):
+        return _save(value, path)
+
+
+def _save(value: TicketSet | Winner | Run, path: Path) -> TicketSet | Winner | Run:
     if isinstance(value, Run):
         return _save_run(value, path)
     if isinstance(value, Winner):
@@ -79,12 +86,21 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
         ArtifactError: nothing that dpltm wrote, or damaged.
     """
     folder = as_path(path)
-    with in_python():
+    with in_python(), _named_path():
         if (folder / "config.json").is_file():
             ledger = ledger_path(folder)
             return replace(load_run(folder), ledger=_ledger(folder) if ledger.is_file() else None)
         tickets = _with_ledger(find_set(str(path)))
         return load_winner(tickets) if drawn_from(tickets) else tickets
+
+
+@contextlib.contextmanager
+def _named_path() -> Iterator[None]:
+    """A block in which what the system says of a path becomes one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 
 
 def _with_ledger(tickets: TicketSet) -> TicketSet:

@@ -20,7 +20,7 @@ from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
 from dpltm.data.subset import WHOLE, Part, parse_subset
 from dpltm.data.tokens import texts_of
-from dpltm.errors import DataError
+from dpltm.errors import DataError, whole_number
 
 MAX_NAME = 200
 """Characters of the name of a dataset, or of a ticket set."""
@@ -197,7 +197,8 @@ def declared_facts(bounds: tuple[float, float] | None, classes: int | None, reco
     if bounds is not None:
         bounds = _pair(bounds)
         affine(bounds)
-    classes, records = _whole("classes", classes), _whole("records", records)
+    classes = None if classes is None else whole_number("classes", classes)
+    records = None if records is None else whole_number("records", records)
     if classes is not None and classes < 2:
         raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
     if records is not None and records < 1:
@@ -211,12 +212,6 @@ def _pair(bounds: Any) -> tuple[float, float]:
         with contextlib.suppress(OverflowError):  # a whole number beyond all others
             return float(ends[0]), float(ends[1])
     raise DataError("bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)")
-
-
-def _whole(name: str, value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
-        raise DataError(name, value, "a whole number")
-    return None if value is None else int(value)
 
 
 def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpltm.errors import InputError, shown_value
+from dpltm.errors import InputError, shown_value, whole_number
 from dpltm.options.sections import check_choice, value_type
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def _typed(item: Field[Any], value: Any) -> Any:
         return ",".join(str(part) for part in value)
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if number and wanted is int and isinstance(value, numbers.Integral):
-        return int(value)
+        return whole_number(item.name, value)
     with contextlib.suppress(OverflowError, ValueError):  # a whole number beyond all others
         if number and wanted is float:
             return float(value)

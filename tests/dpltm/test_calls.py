@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import dpltm
+import dpltm.data
 import dpltm.tickets
 from dpltm.calls import FACTS
 from dpltm.data.registry import RecordRegistry
@@ -108,14 +109,15 @@ def masked():
     ("call", "message"),
     [
         (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **FEW), "`ledger`: 'l' is not a ledger; give dpltm.L"),
-        (lambda: dpltm.train(a_set(), X, Y, round="1", **FEW), "`round`: '1' is not a whole number; name a round"),
+        (lambda: dpltm.train(a_set(), X, Y, round="1", **FEW), "`round`: '1' is not a whole number of 64 bits"),
         (lambda: dpltm.train(a_set(), X, Y, round=9, **FEW), "`round`: 9 is no round of tickets, which has rounds 0 to"),
         (lambda: dpltm.train(a_run(), X, Y, **FEW), "`ticket`: a value of type Run is not a ticket set, a winner or the"),
         (lambda: dpltm.train("a.tickets", X, Y, **FEW), "`ticket`: unknown network 'a.tickets'; known: mlp:WIDTH"),
         (lambda: dpltm.train("mlp:4", X, Y, bounds="0,16"), "`bounds`: '0,16' is not a pair of numbers; pass the"),
         (lambda: dpltm.train("mlp:4", X, Y, bounds=(0, True)), "`bounds`: a value of type tuple is not a pair"),
-        (lambda: dpltm.train("mlp:4", X, Y, classes="3"), "`classes`: '3' is not a whole number"),
+        (lambda: dpltm.train("mlp:4", X, Y, classes="3"), "`classes`: '3' is not a whole number of 64 bits"),
         (lambda: dpltm.train("mlp:4", X, Y, epsilon=X), "`epsilon`: a value of type ndarray, not float"),
+        (lambda: dpltm.train("mlp:4", X, Y, seed=10**5000), "`seed`: a value of type int is not a whole number of 64 bits"),
         (lambda: dpltm.train("mlp:4", X, Y, epsilon=10**400), "`epsilon`: 1000000"),
         (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
         (lambda: dpltm.train("mlp:4", X, Y, test=3), "`test`: not a pair of features and labels"),
@@ -153,6 +155,11 @@ def masked():
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
         (lambda: dpltm.tickets.save(a_set(), 3), "`path`: 3 is not a path"),
         (lambda: dpltm.tickets.load(3), "`path`: 3 is not a path"),
+        (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
+        (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
+        (lambda: dpltm.data.load(3), "`dataset`: 3 is not a name or a path"),
+        (lambda: dpltm.data.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
+        (lambda: dpltm.data.load("digits", words="9"), "`words`: '9' is not a whole number of 64 bits"),
         (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
         (lambda: FILTERS.register("clip"), "`entry`: 'clip' is not a descriptor; give an object with"),
         (lambda: FILTERS.unregister("clap"), "`filter`: unknown filter 'clap'; known: clip, "),
