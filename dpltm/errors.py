@@ -2,14 +2,17 @@
 
 Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
 do about it. Arguments stand in backticks under their Python names, such as ```batch_size```: that is how Python users call
-them, and the command line shows its flags in their place (see :func:`named`). The command line also maps each class to an
+them, and the command line shows its flags in their place (see :func:`named`). Where a function of the public face has
+another name for the same, it says so (see :func:`in_python`). The command line also maps each class to an
 exit code, see ``exit_code``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _MARK = re.compile(r"`([a-z][a-z0-9_]*)`")
@@ -33,20 +36,21 @@ class InputError(DpltmError):
         value: what it is.
         expected: what it must be, as in "a positive number".
         fix: what to do about it, if ``expected`` does not say so.
-
-    Attributes:
-        field: name of the argument that the message starts with; None where it is about something else.
     """
 
     exit_code = 2
 
     def __init__(self, field: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
         if value is not _ABSENT:
-            shown = repr(value)[:80] if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
+            shown = f"{value:g}" if isinstance(value, float) else shown_value(value)
             field = f"`{field}`: {shown} is not {expected}" + (f"; {fix}" if fix else "")
         super().__init__(field)
-        match = _MARK.match(field)
-        self.field = match[1] if match else None
+
+    @property
+    def field(self) -> str | None:
+        """Name of the argument that the message starts with; None where it is about something else."""
+        match = _MARK.match(str(self))
+        return match[1] if match else None
 
 
 class DataError(InputError):
@@ -79,6 +83,61 @@ def in_flags(text: str) -> str:
     return named(text, lambda name: "--" + _RENAMED.get(name, name).replace("_", "-"))
 
 
+_IN_PYTHON = {
+    "another `public`, `subset` or `dataset`": "another `public`, or other records `x`",
+    "another `subset` or `dataset`": "other records `x`",
+    "(`dataset`, `subset`)": "`x`",
+    "leave `subset` out": "load them without a subset",
+    "`dataset`, `test`:": "`test`:",
+    "name a file with one by `test`": "take one that has, or arrays of records that were held out",
+    "name a `test` file": "give `test`, features and labels",
+    "give a file with records and features": "give records with features",
+    "give a file with two classes or more": "give records of two classes or more",
+    "LO,HI": "(LO, HI)",
+    "name SET, or leave it out": "leave it out",
+    "say their number by `words`": "load them with dpltm.data.load(path, words=...)",
+    "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
+    "(dpltm privacy budget)": "(append a dpltm.privacy.events.BudgetEvent)",
+    "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
+    "pass where they come from": "take another map, or give its features as records",
+}
+"""What messages say of the command line, and what it is in a call of the public face."""
+
+_LOADED = re.compile(r"^`dataset` (?=\S)")
+"""How messages about a name or a file start: of a call, that can only be the dataset that ``public`` names."""
+
+_OR_PASS = re.compile(r" or pass `([a-z]+)`")
+_WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")
+_BY_ROUND = re.compile(r"train one by its round, as in .+@(\d+)$")
+_UNKNOWN_NETWORK = re.compile(r"^(`(?:ticket|target)`: unknown network .+)$")
+_GENERATED = re.compile(r"make one with dpltm generate --out .+|name a folder made by dpltm generate")
+
+
+@contextlib.contextmanager
+def in_python(**renamed: str) -> Iterator[None]:
+    """A block whose refusals name the arguments of a function of the public face, and calls in the place of commands.
+
+    Args:
+        **renamed: by the name that the library has for it, what the function calls an argument; records are ``x``. Empty
+            for what it does not take.
+    """
+    renamed = {"dataset": "x", "subset": "x", "input": "x", **renamed}
+    try:
+        yield
+    except DpltmError as error:
+        text = _LOADED.sub("`public` ", str(error))
+        for said, meant in _IN_PYTHON.items():
+            text = text.replace(said, meant)
+        text = _OR_PASS.sub(lambda match: match[0] if renamed.get(match[1], match[1]) else "", text)
+        text = _WITH_ROUND.sub(r"`round`: \2 is no round of \1, which has", text)
+        text = _BY_ROUND.sub(r"train one, as in dpltm.train(tickets, x, y, round=\1)", text)
+        text = _GENERATED.sub("name a folder that dpltm.tickets.save wrote", text)
+        text = named(text, lambda name: f"`{renamed.get(name, name)}`")
+        text = _UNKNOWN_NETWORK.sub(r"\1; of artifacts on disk give what dpltm.tickets.load(path) returns", text)
+        error.args = (text,)
+        raise
+
+
 def as_flags(body: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a command with flags in the place of arguments, in all notes that it holds."""
     return {key: _notes_in_flags(value) if key == "notes" else _deeper(value) for key, value in body.items()}
@@ -92,6 +151,28 @@ def _deeper(value: Any) -> Any:
     if isinstance(value, Mapping):
         return as_flags(value)
     return [_deeper(part) for part in value] if isinstance(value, list) else value
+
+
+def shown_value(value: object) -> str:
+    """A value as a message of one line shows it: a text or a number, but of anything else its type alone.
+
+    What stands in the place of another argument may be the records themselves, which no message tells.
+    """
+    if value is None or isinstance(value, (str, numbers.Real)):
+        with contextlib.suppress(ValueError):  # a number of more digits than Python writes
+            return " ".join(repr(value)[:80].split())
+    return f"a value of type {type(value).__name__}"
+
+
+def whole_number(name: str, value: object) -> int:
+    """The value of an argument as a plain whole number.
+
+    Raises:
+        InputError: it is none, or none that 64 bits hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or abs(int(value)) >= 2**63:
+        raise InputError(name, value, "a whole number of 64 bits")
+    return int(value)
 
 
 def first_line(error: Exception) -> str:

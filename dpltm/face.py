@@ -14,16 +14,17 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from dpltm.data import Dataset, Rows, Split, from_arrays
-from dpltm.errors import InputError
-from dpltm.options.arguments import Arguments, public_facts
+from dpltm.calls import Labels, Records, array_of, check_types, held_out, ledger_of, records_and_options
+from dpltm.data import Dataset
+from dpltm.data.checks import checked_features
+from dpltm.data.files import RawSplit
+from dpltm.errors import InputError, in_python, whole_number
+from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -42,7 +43,7 @@ from dpltm.stages import transfer as transfer_stage
 from dpltm.stages import tune as tune_stage
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.generate_settings import check_options as check_generation
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
 from dpltm.stages.tune import SearchResult
@@ -50,18 +51,9 @@ from dpltm.ticket_set import TicketSet, Winner
 
 __all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "train", "transfer", "tune"]
 
-FACTS = ("test", "bounds", "classes", "records")
-"""Public facts about records that come as arrays."""
-
-Records = np.ndarray | Tensor | Dataset
-"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels."""
-
-Labels = np.ndarray | Tensor | None
-"""Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
-
 
 def generate(
-    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress = SILENT, **options: Any
+    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
 ) -> TicketSet:
     """Phase 1: lottery tickets by iterative pruning.
 
@@ -69,10 +61,11 @@ def generate(
         x, y: the records that tickets are made from; of data-free tickets, what decides the network's shape.
         ledger: where it is entered what they depend on, and what that cost; None for one in memory, which goes along with
             the tickets.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions`` and ``FeatureOptions``; of arrays also ``test`` (features and labels of records
-            declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers).
+            declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
+            and ``name``, what messages and the ledger call them, which is then the name of the set as well.
 
     Returns:
         The set, with ``.privacy`` and ``.ledger``. Of provenance ``private`` it holds accuracies on private records: look at
@@ -87,12 +80,15 @@ def generate(
         >>> [ticket.mask.live for ticket in tickets.body.tickets]
         [83, 64, 50]
     """
+    check_types(ledger=ledger)
+    services = Services(watched_by(progress))
     dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
     settings = arguments.take(GenerateOptions)
-    check_generation(settings)
-    entered, services = Ledger() if ledger is None else ledger, Services(progress)
-    dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, progress)
-    return generate_stage.generate(generate_stage.plan(dataset, settings, entered, services), services)
+    with in_python():
+        check_generation(settings)
+        entered = ledger_of(settings.model, ledger)
+        dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, services.progress)
+        return generate_stage.generate(generate_stage.plan(dataset, settings, entered, services), services)
 
 
 def select(
@@ -101,7 +97,7 @@ def select(
     y: Labels = None,
     *,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Winner:
     """Phase 2: one draw of the winning ticket on private records, under differential privacy.
@@ -110,7 +106,7 @@ def select(
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
         x, y: the private records; None with ``rule="smallest-within"``, which reads accuracies that are public.
         ledger: where the draw is entered; None for that of the tickets.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
 
     Returns:
@@ -127,6 +123,8 @@ def select(
         >>> winner.round in (1, 2), round(winner.privacy.certified.epsilon, 2)
         (True, 0.5)
     """
+    check_types(tickets=tickets, ledger=ledger)
+    services = Services(watched_by(progress))
     earlier = (*tickets.earlier, (tickets.round, tickets.events)) if isinstance(tickets, Winner) else ()
     body = tickets.tickets if isinstance(tickets, Winner) else tickets
     if body is None:
@@ -135,13 +133,15 @@ def select(
         settings = Arguments(options, (SelectOptions,)).take(SelectOptions)
         if settings.rule == "mechanism":
             raise InputError("`x` is missing: the private records to draw on")
-        return select_stage.select_public(body, settings, earlier)
+        with in_python():
+            return select_stage.select_public(body, settings, earlier)
     dataset, arguments = records_and_options(x, y, options, SelectOptions)
     settings = arguments.take(SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    entered, services = _ledger_of(body) if ledger is None else ledger, Services(progress)
-    return select_stage.select(select_stage.plan(body, dataset, settings, entered, services, earlier), services)
+    with in_python(model="tickets", public="tickets"):
+        plan = select_stage.plan(body, dataset, settings, ledger_of(body, ledger), services, earlier)
+        return select_stage.select(plan, services)
 
 
 def train(
@@ -152,7 +152,7 @@ def train(
     round: int | None = None,
     dense: bool = False,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Run:
     """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
@@ -164,9 +164,9 @@ def train(
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
-            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``).
+            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``, ``name``).
 
     Returns:
         The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
@@ -183,13 +183,19 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [type(event).__name__ for event in run.ledger.events]
         (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
     """
+    check_types(ticket=ticket, dense=dense, ledger=ledger)
+    number = None if round is None else whole_number("round", round)
+    services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings, services = given.take(TrainOptions), Services(progress)
-    entered = _ledger_of(ticket) if ledger is None else ledger
-    dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, progress)
-    start = starting_point(ticket, dataset, round=round, dense=dense, seed=settings.seed, registry=entered.registry)
-    plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
-    return train_stage.train(plan, services)
+    settings, entered = given.take(TrainOptions), ledger_of(ticket, ledger)
+    in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
+    with in_python(model="ticket", public=in_front):
+        dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
+        start = starting_point(
+            ticket, dataset, round=number, dense=dense, seed=settings.seed, registry=entered.registry
+        )
+        plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
+        return train_stage.train(plan, services)
 
 
 def tune(
@@ -198,7 +204,7 @@ def tune(
     y: Labels = None,
     *,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> SearchResult:
     """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
@@ -207,7 +213,7 @@ def tune(
         target: the ticket set, or the name of a network, whose settings are searched.
         x, y: public records, and their labels; or a dataset alone. The search declares them public.
         ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
             numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
 
@@ -223,10 +229,13 @@ def tune(
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
+    check_types(target=target, ledger=ledger)
+    services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
-    known = _ledger_of(target) if ledger is None else ledger
-    dataset = _in_front(target, dataset, given.take(FeatureOptions), known, progress)
-    return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), Services(progress))
+    known = ledger_of(target, ledger)
+    with in_python(model="target"):
+        dataset = _in_front(target, dataset, given.take(FeatureOptions), known, services.progress)
+        return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), services)
 
 
 def transfer(
@@ -250,16 +259,19 @@ def transfer(
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
         9
     """
+    check_types(tickets=tickets)
+    number = None if round is None else whole_number("round", round)
     dataset, arguments = records_and_options(x, y, options, TransferOptions)
     winner = tickets if isinstance(tickets, Winner) else None
-    if winner is not None:
-        round = winner.round if round is None else round
+    if winner is not None and number is None:
+        number = winner.round
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
     if source is None:
         raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
     taken = arguments.take(TransferOptions)
-    plan = transfer_stage.plan_transfer(source, dataset, taken, round=round, winner=winner)
-    return transfer_stage.transfer(plan).tickets
+    with in_python(model="tickets"):
+        plan = transfer_stage.plan_transfer(source, dataset, taken, round=number, winner=winner)
+        return transfer_stage.transfer(plan).tickets
 
 
 def evaluate(
@@ -268,8 +280,9 @@ def evaluate(
     y: Labels = None,
     *,
     bounds: tuple[float, float] | None = None,
+    name: str | None = None,
     ledger: Ledger | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
 ) -> evaluate_stage.Evaluation:
     """Accuracy of a run's network on records that were held out, at no cost.
 
@@ -277,8 +290,9 @@ def evaluate(
         run: with its network.
         x, y: records that no release was made from; or a dataset, whose test split is taken.
         bounds: of arrays; by default those of the run.
+        name: of arrays, what messages call them.
         ledger: that the run was entered in; by default the one that it has.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
 
     Raises:
         InputError: records that the network does not take, or that a release was made from: accuracy there is private.
@@ -288,19 +302,19 @@ def evaluate(
         >>> evaluation.records, 0 <= evaluation.accuracy <= 1
         (60, True)
     """
-    dataset = x if isinstance(x, Dataset) else _held_out(run, _array(x), y, bounds)
-    if isinstance(x, Dataset):
-        as_dataset(x, y, {"bounds": bounds})  # which refuses both beside it
-    return evaluate_stage.evaluate(run, dataset, ledger, Services(progress))
+    check_types(run=run, ledger=ledger)
+    services, dataset = Services(watched_by(progress)), held_out(run, x, y, {"bounds": bounds, "name": name})
+    with in_python(test="x"):
+        return evaluate_stage.evaluate(run, dataset, ledger, services)
 
 
-def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) -> predict_stage.Predictions:
+def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_stage.Predictions:
     """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
 
     Args:
         run: with its network.
         x: records as in training, ``(n, ...)``, or their values in a row.
-        progress: told how far it is.
+        progress: told how far it is; None for silence.
 
     Returns:
         ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``, and how many values ``saturated``; as sensitive as ``x``.
@@ -312,63 +326,10 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress = SILENT) ->
         >>> dpltm.predict(run, x_test).probabilities.shape
         (60, 3)
     """
-    return predict_stage.predict(run, _array(x), progress=progress)
-
-
-def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
-    """The records and the options that a caller means by keyword arguments.
-
-    Args:
-        x, y: as :func:`as_dataset` takes them.
-        given: keyword arguments: facts about the records, and fields of ``classes``.
-        classes: of options.
-
-    Returns:
-        The dataset, and options by class: ``arguments.take(TrainOptions)``.
-
-    Raises:
-        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
-    """
-    facts = {name: given[name] for name in FACTS if name in given}
-    rest = {name: value for name, value in given.items() if name not in facts}
-    options = Arguments(rest, classes, FACTS)
-    return as_dataset(x, y, facts), options
-
-
-def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
-    """The dataset that a caller means.
-
-    Args:
-        x: features, or a dataset.
-        y: labels; None with a dataset.
-        facts: of ``FACTS``, those that were given.
-
-    Raises:
-        InputError: labels or facts beside a dataset; arrays that are not what they must be.
-    """
-    if isinstance(x, Dataset):
-        beside = [*(["y"] if y is not None else []), *(name for name in FACTS if facts.get(name) is not None)]
-        if beside:
-            raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
-        return x
-    if y is None:
-        raise InputError("`y` is missing: the labels that go with `x`")
-    test = facts.get("test")
-    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
-        raise InputError("`test`: not a pair of features and labels")
-    held_out = None if test is None else (_array(test[0]), _array(test[1]))
-    return from_arrays(_array(x), _array(y), test=held_out, **public_facts(facts))
-
-
-def _array(values: object) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def _ledger_of(ticket: Winner | TicketSet | str) -> Ledger:
-    """The ledger that goes with a ticket; a new one in memory where there is none."""
-    tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    known = tickets.ledger if isinstance(tickets, TicketSet) else None
-    return Ledger() if known is None else known
+    check_types(run=run)
+    with in_python():
+        records = checked_features(RawSplit(array_of(x, "x"), None, "records", "x"))
+        return predict_stage.predict(run, records, progress=watched_by(progress))
 
 
 def _in_front(
@@ -382,16 +343,3 @@ def _in_front(
         return with_feature_map(dataset, settings, sources, progress)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
     return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
-
-
-def _held_out(run: Run, x: np.ndarray, y: object, bounds: tuple[float, float] | None) -> Dataset:
-    """A dataset whose test split these records are, and whose training split is one record that is nobody's."""
-    if y is None:
-        raise InputError("`y` is missing: the labels that go with `x`")
-    declared = bounds or (run.bounds if run.feature_map is None else run.feature_map.bounds)
-    whole = from_arrays(
-        x, _array(y), bounds=declared, classes=run.spec.classes, name="the records", for_training=False
-    )
-    nobody = Split(np.zeros_like(whole.train.x[:1]), np.zeros_like(whole.train.y[:1]))
-    made_up = Rows(nobody.x, nobody.y, kin="made up for an evaluation")
-    return replace(whole, train=nobody, test=whole.train, rows=made_up, test_rows=whole.rows)

@@ -20,7 +20,7 @@ from dpltm.evaluation import accuracy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
-from dpltm.plain_training import Inputs, batches_of, dropping, threads, train_plain
+from dpltm.plain_training import Inputs, batches_of, check_lr, dropping, threads, train_plain
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
 from dpltm.pruning.schedule import layer_rates, live_schedule
 
@@ -66,8 +66,7 @@ class GenerationConfig:
             raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise InputError(f"`threads`: {self.threads} is not between 1 and 1024")
-        if not 0 < self.lr < float("inf"):
-            raise InputError(f"`lr`: {self.lr} is not a positive number")
+        check_lr(self.lr)
         if not 0 <= self.seed < 2**63:
             raise InputError(f"`seed`: {self.seed} is not between 0 and 2^63 - 1")
         CRITERIA.find(self.criterion, among=PLAIN_CRITERIA)

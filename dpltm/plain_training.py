@@ -6,6 +6,7 @@ Nothing in this module is differentially private.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -27,6 +28,18 @@ class Rows(Protocol):
 
 Inputs = Tensor | Rows
 """``(n, features)``, in memory or a batch at a time."""
+
+
+MAX_LR = 1e30
+"""Largest step size: single precision ends at 3e38, and some optimizers divide by a tenth or less."""
+
+
+def check_lr(lr: float) -> None:
+    """Raises InputError unless ``lr`` is a step size that single precision can hold, whatever the optimizer."""
+    if not (lr > 0 and math.isfinite(lr)):
+        raise InputError(f"`lr`: {lr} is not a positive number")
+    if lr > MAX_LR:
+        raise InputError(f"`lr`: {lr:g} is more than {MAX_LR:g}; take a smaller one")
 
 
 def train_plain(

@@ -67,15 +67,21 @@ class Registry(Mapping[str, Entry]):
         """Adds an entry.
 
         Raises:
-            InputError: the name is taken.
+            InputError: it is no descriptor, or the name is taken.
         """
+        if not all(isinstance(getattr(entry, name, None), str) for name in ("name", "help", "source")):
+            raise InputError("entry", entry, "a descriptor", "give an object with `name`, `help` and `source`")
         if entry.name in self._entries:
             raise InputError(f"`{self.field}`: there is one named {entry.name!r} already; take another name")
         self._entries[entry.name] = entry
 
     def unregister(self, name: str) -> None:
-        """Takes an entry out."""
-        del self._entries[name]
+        """Takes an entry out.
+
+        Raises:
+            InputError: there is none.
+        """
+        del self._entries[self.find(name).name]
 
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:
         """The entry of that name.

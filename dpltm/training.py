@@ -27,6 +27,7 @@ from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
+from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.sampling import Records, poisson_sample
 
@@ -99,8 +100,7 @@ class TrainingConfig:
             raise InputError(f"`batch_size`: {self.expected_batch} is not positive")
         if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
-        if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise InputError(f"`lr`: {self.lr} is not a positive number")
+        check_lr(self.lr)
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from dpltm.errors import InputError
+from dpltm.errors import ArtifactError, InputError, in_python
 from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
-from dpltm.tickets.files import new_folder
+from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 from dpltm.tickets.run import load_run, save_run
@@ -45,7 +47,14 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     Raises:
         ArtifactError: ``path`` exists, or it or the configuration folder cannot be written.
     """
-    path = Path(path)
+    path = as_path(path)
+    if not isinstance(value, (TicketSet, Winner, Run)):
+        raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
+    with in_python(out="path", dataset="value"):
+        return _save(value, path)
+
+
+def _save(value: TicketSet | Winner | Run, path: Path) -> TicketSet | Winner | Run:
     if not isinstance(value, Winner):
         _remember_public(value)
     if isinstance(value, Run):
@@ -93,17 +102,28 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
     Raises:
         ArtifactError: nothing that dpltm wrote, or damaged.
     """
-    if (Path(path) / "config.json").is_file():
-        ledger = ledger_path(Path(path))
-        return replace(load_run(Path(path)), ledger=_ledger(Path(path)) if ledger.is_file() else None)
-    tickets = _with_ledger(find_set(str(path)))
-    if not drawn_from(tickets):
-        return tickets
-    winner = load_winner(tickets)
-    if tickets.ledger is not None:  # a draw may have been entered in another ledger than that of the folder
-        for number, events in (*winner.earlier, (winner.round, winner.events)):
-            tickets.ledger.registry.remember_draw(tickets.id, number, events)
-    return winner
+    folder = as_path(path)
+    with in_python(), _named_path():
+        if (folder / "config.json").is_file():
+            ledger = ledger_path(folder)
+            return replace(load_run(folder), ledger=_ledger(folder) if ledger.is_file() else None)
+        tickets = _with_ledger(find_set(str(path)))
+        if not drawn_from(tickets):
+            return tickets
+        winner = load_winner(tickets)
+        if tickets.ledger is not None:  # a draw may have been entered in another ledger than that of the folder
+            for number, events in (*winner.earlier, (winner.round, winner.events)):
+                tickets.ledger.registry.remember_draw(tickets.id, number, events)
+        return winner
+
+
+@contextlib.contextmanager
+def _named_path() -> Iterator[None]:
+    """A block in which what the system says of a path becomes one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 
 
 def _with_ledger(tickets: TicketSet) -> TicketSet:

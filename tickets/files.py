@@ -22,6 +22,17 @@ MAX_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
 
 
+def as_path(path: str | Path) -> Path:
+    """A path that was passed as such, or as a text.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
+        raise InputError("path", path, "a path")
+    return Path(path)
+
+
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A hidden folder beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes.

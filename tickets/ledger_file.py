@@ -14,7 +14,7 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger, after
-from dpltm.tickets.files import check_schema, read_bytes, sync
+from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
 from dpltm.tickets.identity import UserRegistry, read_event
 
 FORMAT, SCHEMA = "dpltm-ledger", 3
@@ -25,7 +25,7 @@ MAX_LEDGER = 2**26
 """No ledger comes near this many bytes (10,000 events take 5 MB); a larger file is none."""
 
 
-def open_ledger(path: Path, *, links: bool = True, remember: bool = True) -> Ledger:
+def open_ledger(path: str | Path, *, links: bool = True, remember: bool = True) -> Ledger:
     """The ledger in ``path``; a missing file is an empty ledger and appears with its first event.
 
     Args:
@@ -37,7 +37,7 @@ def open_ledger(path: Path, *, links: bool = True, remember: bool = True) -> Led
         ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know. The
             message names the line; nothing is skipped.
     """
-    file = _LedgerFile(path, links)
+    file = _LedgerFile(as_path(path), links)
     return Ledger(file.read(), persist=file.write_all, registry=UserRegistry(remember))
 
 

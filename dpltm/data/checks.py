@@ -5,9 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from dpltm.data.files import RawSplit, shown
-from dpltm.errors import DataError
+from dpltm.errors import DataError, first_line, shown_value
 
 _LABEL_LIMIT = 2**31
+
+
+def as_array(values: object, name: str) -> np.ndarray:
+    """The array that an argument stands for: itself, the values of a tensor, or those of nested lists.
+
+    Args:
+        values: what was passed; a memory map is not read.
+        name: of the argument.
+
+    Raises:
+        DataError: no array holds the same: masked entries would count as records like any other, lists are ragged, or a
+            tensor is sparse or of a type that arrays do not have.
+    """
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise DataError(f"`{name}`: a masked array, whose mask would be lost; fill it, or leave those records out")
+    tensor = hasattr(values, "detach")
+    try:
+        return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        fix = "pass x.to_dense().float()" if tensor else "give each record as many numbers"
+        raise DataError(
+            f"`{name}`: {shown_value(values)} is no array: {first_line(error).rstrip('.')}; {fix}"
+        ) from None
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:

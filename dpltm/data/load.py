@@ -17,9 +17,9 @@ from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_t
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
 from dpltm.data.rows import Rows
-from dpltm.data.settle import check_declared, settle, take_part
+from dpltm.data.settle import declared_facts, settle, take_part
 from dpltm.data.tokens import Layout, check_positions
-from dpltm.errors import DataError
+from dpltm.errors import DataError, whole_number
 
 _DIGITS_TEST_EVERY = 5
 
@@ -69,7 +69,9 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    check_declared(bounds, classes, records)
+    bounds, classes, records = declared_facts(bounds, classes, records)
+    sizes = {"words": words, "length": length, "users": users, "items": items}
+    dataset = _checked(dataset, {"label": label, "subset": subset, "test": test}, sizes)
     if is_ratings(dataset):
         flags = {"label": label, "bounds": bounds, "classes": classes, "test": test, "words": words, "length": length}
         whole = _rated(dataset, home or data_home(), users, items, flags)
@@ -82,6 +84,19 @@ def load(
         return take_part(_whole(*asked), subset, records, for_training)
     files = Path(dataset), home / f"{dataset}.npz", Path(test or "")
     return take_part(dataset_cache.whole(_whole, files, *asked), subset, records, for_training)
+
+
+def _checked(dataset: object, texts: Mapping[str, object], sizes: Mapping[str, object]) -> str:
+    """A name, or a path, as a text; raises DataError if it is neither, or something else that is to be a text is none."""
+    if not isinstance(dataset, (str, os.PathLike)):
+        raise DataError("dataset", dataset, "a name or a path")
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise DataError(name, value, "a text, as the command line takes it")
+    for name, size in sizes.items():
+        if size is not None:
+            whole_number(name, size)
+    return str(dataset)
 
 
 def _whole(

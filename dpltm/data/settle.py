@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import numbers
 import secrets
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +20,10 @@ from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
 from dpltm.data.subset import WHOLE, Part, parse_subset
 from dpltm.data.tokens import texts_of
-from dpltm.errors import DataError
+from dpltm.errors import DataError, whole_number
+
+MAX_NAME = 200
+"""Characters of the name of a dataset, or of a ticket set."""
 
 
 def from_arrays(
@@ -43,15 +49,21 @@ def from_arrays(
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted.
         records: public number of records; counted if None, and noted.
-        name: what messages and the ledger call them.
+        name: what messages and the ledger call them, printable, at most 200 characters.
         for_training: whether something is learned from them; otherwise one record will do.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    check_declared(bounds, classes, records)
-    train = RawSplit(_own(x), _own(y), name, "x", "y")
-    part = None if test is None else RawSplit(_own(test[0]), _own(test[1]), name, "x of test", "y of test")
+    bounds, classes, records = declared_facts(bounds, classes, records)
+    check_name(name)
+    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
+        raise DataError("`test`: not a pair of features and labels")
+    train = RawSplit(_own(checks.as_array(x, "x")), _own(checks.as_array(y, "y")), name, "x", "y")
+    part = None
+    if test is not None:
+        features, labels = (_own(checks.as_array(each, "test")) for each in test)
+        part = RawSplit(features, labels, name, "x of test", "y of test")
     return take_part(
         settle(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training
     )
@@ -171,20 +183,45 @@ def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray) -> Rows:
     return Rows(x, y, raw.columns, raw.label, ragged)
 
 
-def check_declared(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> None:
-    """Raises DataError for facts about the records that are out of range; None is what was not declared.
+def check_name(name: object) -> None:
+    """Raises DataError unless records, or what is made of them, can be called that in a ledger."""
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()):
+        raise DataError("name", name, f"a printable text of at most {MAX_NAME} characters")
+
+
+Declared = tuple[tuple[float, float] | None, int | None, int | None]
+"""Bounds, classes and records; None is what was not declared."""
+
+
+def declared_facts(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> Declared:
+    """Facts about the records as plain numbers.
 
     Args:
         bounds: public range of the features, low and high.
         classes: number of classes, 2 or more.
         records: public number of training records, 1 or more.
+
+    Raises:
+        DataError: one is out of range, or no number.
     """
     if bounds is not None:
+        bounds = _pair(bounds)
         affine(bounds)
+    classes = None if classes is None else whole_number("classes", classes)
+    records = None if records is None else whole_number("records", records)
     if classes is not None and classes < 2:
         raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
     if records is not None and records < 1:
         raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
+    return bounds, classes, records
+
+
+def _pair(bounds: Any) -> tuple[float, float]:
+    ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
+    if len(ends) == 2 and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
+        with contextlib.suppress(OverflowError):  # a whole number beyond all others
+            return float(ends[0]), float(ends[1])
+    raise DataError("bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)")
 
 
 def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:

@@ -70,7 +70,7 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
 def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
     return (
         module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # type: ignore[return-value]  # fmt: skip
+    )  # fmt: skip
 
 
 _OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import numbers
 from collections.abc import Iterable, Mapping
@@ -10,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpltm.errors import InputError
-from dpltm.options.data import DataOptions
+from dpltm.errors import InputError, shown_value, whole_number
 from dpltm.options.sections import check_choice, value_type
 
 T = TypeVar("T")
@@ -46,24 +46,6 @@ class Arguments:
         return cls(**{name: value for name, value in self._values.items() if name in own})
 
 
-def public_facts(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Public facts about arrays: ``bounds`` a pair of numbers, ``classes`` and ``records`` whole ones, None if not given.
-
-    Raises:
-        InputError: a value of another type.
-    """
-    known = {item.name: item for item in fields(DataOptions)}
-    counts = {name: given.get(name) for name in ("classes", "records")}
-    typed = {name: None if value is None else _typed(known[name], value) for name, value in counts.items()}
-    bounds = given.get("bounds")
-    if bounds is not None:
-        values = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
-        if len(values) != 2 or not all(isinstance(value, numbers.Real) for value in values):
-            raise InputError(f"`bounds`: {bounds!r:.80} is not a pair of numbers, such as (0, 255)")
-        bounds = (float(values[0]), float(values[1]))
-    return {"bounds": bounds, **typed}
-
-
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(f'`{each}`' for each in sorted(known))}"
@@ -76,11 +58,17 @@ def _typed(item: Field[Any], value: Any) -> Any:
         return ",".join(str(part) for part in value)
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if number and wanted is int and isinstance(value, numbers.Integral):
-        return int(value)
-    if number and wanted is float:
-        return float(value)
-    if number and wanted is str:
-        return str(value)
+        return whole_number(item.name, value)
+    with contextlib.suppress(OverflowError, ValueError):  # a whole number beyond all others
+        if number and wanted is float:
+            return float(value)
+        if number and wanted is str:
+            return str(value)
+    if wanted is bool and isinstance(value, np.bool_):
+        return bool(value)
     if type(value) is not wanted:
-        raise InputError(f"`{item.name}`: {value!r:.80} is of type {type(value).__name__}, not {wanted.__name__}")
+        shown, kind = shown_value(value), f"of type {type(value).__name__}"
+        raise InputError(
+            f"`{item.name}`: {shown if shown.endswith(kind) else f'{shown} is {kind}'}, not {wanted.__name__}"
+        )
     return value

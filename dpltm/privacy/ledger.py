@@ -50,9 +50,13 @@ class Ledger:
         persist: Callable[[tuple[Event, ...]], None] | None = None,
         registry: RecordRegistry = SESSION,
     ) -> None:
+        given = tuple(events) if isinstance(events, Iterable) else (events,)
+        if not all(isinstance(event, Event) for event in given):
+            fix = "dpltm.tickets.ledger_file.open_ledger(path) reads those of a file"
+            raise InputError("events", events, "a list of events", fix)
         self.registry = registry
         self._events: list[Event] = []
-        for event in events:
+        for event in given:
             self._events.append(after(event, self._events))
         self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
         self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
@@ -68,6 +72,7 @@ class Ledger:
         Raises:
             BudgetError: a budget set on the records would be exceeded; nothing was entered.
             ArtifactError: a draw that is said to come before every other release does not.
+            InputError: it is no event.
         """
         self.enter((event,))
 
@@ -87,6 +92,9 @@ class Ledger:
             No other thread enters anything between the comparison with ``before`` and the last of ``events``.
         """
         events = tuple(events)
+        for event in events:
+            if not isinstance(event, Event):
+                raise InputError("event", event, "an event of dpltm.privacy.events")
         with self._lock:
             self.check_unchanged(before)
             for number, event in enumerate(events):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, copies_of
 from dpltm.features.feature_map import FeatureMap
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.progress import SILENT, Progress, watched_by
 
 ROWS = 512
 """Records between two words of progress."""
@@ -70,6 +70,9 @@ class Services:
 
     progress: Progress = SILENT
     features: FeatureStore = field(default_factory=MemoryFeatures)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "progress", watched_by(self.progress))
 
 
 def features_title(dataset: Dataset, split: Split) -> str:

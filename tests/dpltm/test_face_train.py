@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import dpltm
+from dpltm.calls import as_dataset
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
-from dpltm.face import as_dataset
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
+from dpltm.stages.progress import Silent
 from dpltm.stages.train import NO_NAMED_LEDGER
 from dpltm.ticket_set import Winner
 from refusals import refused
@@ -105,6 +106,16 @@ def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, 
     assert winner.events[0] in run.ledger.events
 
 
+@pytest.mark.parametrize("progress", [3, object(), Silent])
+def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets, progress):
+    told = refused(lambda: dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW))
+    assert "is not a watcher; give None for silence, or an object with say(text)" in told
+    assert tickets.ledger.events == ()
+    silent = type("Blockless", (), {"say": print, "progress": print})()
+    for watcher in (None, silent):
+        dpltm.train(tickets, *arrays(0), round=1, noise_multiplier=9.0, progress=watcher, **FEW)
+
+
 def test_a_search_costs_nothing_and_its_settings_train(tickets):
     found = dpltm.tune(tickets, *arrays(1), lr=[0.5, 1], **SEARCH)
     assert {(trial.round, trial.lr) for trial in found.trials} == {(1, 0.5), (1, 1), (2, 0.5), (2, 1)}
@@ -132,6 +143,6 @@ def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
         lambda: dpltm.evaluate(other, *arrays(0), ledger=new),
     ):
         assert "200 of the 200 test records of " in refused(call)
-    with pytest.raises(InputError, match=r"^`dataset`: records is private to tickets"):
+    with pytest.raises(InputError, match=r"^`x`: records is private to tickets"):
         dpltm.tune(tickets, *arrays(0), ledger=new, **SEARCH)
     assert new.events == ()

@@ -249,6 +249,7 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
         ({"rounds": 10_000}, "`rounds`: 10000 is more than the 9999 that a ticket set may have"),
         ({"iterations": -1}, "`iterations`: -1 is not a positive whole number"),
         *(({"lr": value}, f"`lr`: {value} is not a positive number") for value in (0.0, math.nan, math.inf)),
+        ({"lr": 1e38}, "`lr`: 1e+38 is more than 1e+30; take a smaller one"),
         ({"seed": 2**63}, "`seed`: 9223372036854775808 is not between 0 and 2^63 - 1"),
         ({"rewind": 30}, "`rewind`: 30 is not a step from 0 to 29, before the last of the first round"),
         ({"scope": "net"}, "`scope`: unknown scope 'net'; known: layer, global"),

@@ -353,6 +353,7 @@ def test_no_records_at_all_is_legal():
         ({"noise_std": -1.0}, "Expected finite noise_std=-1.0 >= 0"),
         ({"noise_std": math.inf}, "Expected finite noise_std=inf >= 0"),
         ({"lr": math.inf}, "`lr`: inf is not a positive number"),
+        ({"lr": 1e38}, "`lr`: 1e+38 is more than 1e+30; take a smaller one"),
         ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
         ({"optimizer": "lion"}, "`optimizer`: unknown optimizer 'lion'; known: sgd, momentum, adam, adagrad"),
     ],

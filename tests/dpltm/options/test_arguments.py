@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.options.arguments import Arguments, public_facts
+from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -55,21 +55,6 @@ def test_values_of_python(given, expected):
 )
 def test_refused(given, message):
     assert refused(Arguments, given, (SelectOptions,), ("bounds",)) == message
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"records": 10.5}, "`records`: 10.5 is of type float, not int"),
-        ({"classes": "3"}, "`classes`: '3' is of type str, not int"),
-        ({"bounds": "01"}, "`bounds`: '01' is not a pair of numbers, such as (0, 255)"),
-        ({"bounds": (0, None)}, "`bounds`: (0, None) is not a pair of numbers, such as (0, 255)"),
-    ],
-)
-def test_public_facts_are_typed_as_options_are(given, message):
-    assert refused(public_facts, given) == message
-    right = public_facts({"bounds": np.array([0, 16]), "records": np.int64(9)})
-    assert right == {"bounds": (0.0, 16.0), "records": 9, "classes": None}
 
 
 def test_where_nothing_is_near_all_are_named():

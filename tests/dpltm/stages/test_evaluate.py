@@ -79,14 +79,13 @@ def test_accuracy_is_that_of_the_network_on_a_dataset_or_arrays(run: Run) -> Non
 
 @pytest.mark.parametrize("start", [0, 590])
 def test_records_that_were_trained_on_are_refused(run: Run, start: int) -> None:
-    message = (
-        f"`dataset`: {min(100, 600 - start)} of the 100 test records of NAME are among those that the run was trained"
-    )
-    for name, call in (
-        ("other", lambda: evaluate(run, digits(700, 900, (start, start + 100), "other"))),
-        ("the records", lambda: dpltm.evaluate(run, X[start : start + 100], Y[start : start + 100])),
+    count = min(100, 600 - start)
+    for field, name, call in (
+        ("dataset", "other", lambda: evaluate(run, digits(700, 900, (start, start + 100), "other"))),
+        ("x", "the records", lambda: dpltm.evaluate(run, X[start : start + 100], Y[start : start + 100])),
     ):
-        with pytest.raises(InputError, match=message.replace("NAME", name)):
+        message = f"`{field}`: {count} of the 100 test records of {name} are among those that the run was trained"
+        with pytest.raises(InputError, match=message):
             call()
 
 

@@ -1,0 +1,181 @@
+"""Calls of the public face with what is not meant for them: one line in the caller's words, and nothing spent."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import dpltm
+import dpltm.data
+import dpltm.tickets
+from dpltm.calls import FACTS
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import DpltmError
+from dpltm.filters import FILTERS
+from dpltm.options.features import FeatureOptions
+from dpltm.options.generate import GenerateOptions
+from dpltm.options.select import SelectOptions
+from dpltm.options.train import TrainOptions
+from dpltm.options.transfer import TransferOptions
+from dpltm.options.tune import TuneOptions
+from dpltm.privacy.ledger import Ledger
+from refusals import refused
+from stage_cases import CLASSES, records, ticket_set
+
+X, Y = records(0).train.x, records(0).train.y
+XP, YP = records(1).train.x, records(1).train.y
+FEW = {"steps": 2, "noise_multiplier": 5.0, "classes": CLASSES}
+TINY = {"provenance": "public", "model": "mlp:4", "rounds": 1, "iterations": 2, "batch_size": 20}
+SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "classes": CLASSES}
+OPTIONS = {
+    "generate": (GenerateOptions, FeatureOptions),
+    "select": (SelectOptions,),
+    "train": (TrainOptions, FeatureOptions),
+    "tune": (TuneOptions, FeatureOptions),
+    "transfer": (TransferOptions,),
+}
+OTHERS = ("text", [], object())
+WRONG = (None, 3, *OTHERS)
+
+
+@cache
+def made():
+    """A set, a winner and a run of it."""
+    tickets = replace(ticket_set(RecordRegistry()), ledger=Ledger(registry=RecordRegistry()))
+    run = dpltm.train("mlp:4", X, Y, **FEW)
+    return tickets, dpltm.select(tickets, X, Y, eps1=0.5, score="additive"), run
+
+
+def a_set():
+    return made()[0]
+
+
+def a_winner():
+    return made()[1]
+
+
+def a_run():
+    return made()[2]
+
+
+def calls() -> dict:
+    """Every function of the face with arguments that it takes, but for the records."""
+    return {
+        "generate": TINY,
+        "select": {"tickets": a_set(), "eps1": 0.5, "score": "additive"},
+        "train": {"ticket": a_set(), "round": 1, **FEW},
+        "tune": {"target": "mlp:4", **SEARCH},
+        "transfer": {"tickets": a_set()},
+        "evaluate": {"run": a_run()},
+        "predict": {"run": a_run()},
+    }
+
+
+def refusal(call, **given) -> str | None:
+    """What a call is refused with; None where it is not."""
+    try:
+        call(**given)
+    except DpltmError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("function", ["generate", "select", "train", "tune", "transfer", "evaluate", "predict"])
+def test_each_argument_of_a_wrong_type(function):
+    """Whatever is refused is so before anything is entered, and what is not is meant: no other error leaves."""
+    call, given = getattr(dpltm, function), calls()[function]
+    arguments = [name for name in inspect.signature(call).parameters if name != "options"]
+    options = [item.name for cls in OPTIONS.get(function, ()) for item in fields(cls)]
+    given = {"x": X[:60] // 2, **({"y": Y[:60]} if "y" in arguments else {}), **given}
+    assert refusal(call, **given) is None
+    for name in dict.fromkeys([*arguments, *(FACTS if options else ()), *options]):
+        for value in OTHERS if name in options else WRONG:
+            ledger = Ledger(registry=RecordRegistry())
+            own = {"ledger": ledger} if "ledger" in arguments else {}
+            said = refusal(call, **{**given, **own, name: value})
+            assert said is None or (ledger.events, said.count("\n")) == ((), 0), (name, value)
+
+
+def masked():
+    return np.ma.masked_array(X, mask=X > 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **FEW), "`ledger`: 'l' is not a ledger; give dpltm.L"),
+        (lambda: dpltm.train(a_set(), X, Y, round="1", **FEW), "`round`: '1' is not a whole number of 64 bits"),
+        (lambda: dpltm.train(a_set(), X, Y, round=9, **FEW), "`round`: 9 is no round of tickets, which has rounds 0 to"),
+        (lambda: dpltm.train(a_run(), X, Y, **FEW), "`ticket`: a value of type Run is not a ticket set, a winner or the"),
+        (lambda: dpltm.train("a.tickets", X, Y, **FEW), "`ticket`: unknown network 'a.tickets'; known: mlp:WIDTH"),
+        (lambda: dpltm.train("mlp:4", X, Y, bounds="0,16"), "`bounds`: '0,16' is not a pair of numbers; pass the"),
+        (lambda: dpltm.train("mlp:4", X, Y, bounds=(0, True)), "`bounds`: a value of type tuple is not a pair"),
+        (lambda: dpltm.train("mlp:4", X, Y, classes="3"), "`classes`: '3' is not a whole number of 64 bits"),
+        (lambda: dpltm.train("mlp:4", X, Y, epsilon=X), "`epsilon`: a value of type ndarray, not float"),
+        (lambda: dpltm.train("mlp:4", X, Y, seed=10**5000), "`seed`: a value of type int is not a whole number of 64 bits"),
+        (lambda: dpltm.train("mlp:4", X, Y, epsilon=10**400), "`epsilon`: 1000000"),
+        (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
+        (lambda: dpltm.train("mlp:4", X, Y, test=3), "`test`: not a pair of features and labels"),
+        (lambda: dpltm.train("mlp:4", X, Y, test=(X, masked())), "`test`: a masked array"),
+        (lambda: dpltm.train("mlp:4", [[1], [1, 2]], Y), "`x`: a value of type list is no array: "),
+        (lambda: dpltm.train("mlp:4", torch.ones(9, 2).bfloat16(), Y), "`x`: a value of type Tensor is no array: "),
+        (lambda: dpltm.train("mlp:4", torch.ones(9, 2).to_sparse(), Y), "`x`: a value of type Tensor is no array: "),
+        (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` (L"),
+        (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
+        (lambda: dpltm.train(a_set(), XP, YP, round=1, name="mine", **FEW), "tickets: its tickets were made from records1,"
+            " declared public, and mine shares records with it; the same records cannot be private here: take other records"
+            " `x`, or generate with `provenance` private"),
+        (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
+            " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
+        (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),
+        (lambda: dpltm.train("mlp:4", X, Y, stop_at=0.5, **FEW), "`stop_at`: records has no test split, and stopping on"
+            " the private records is a release that nothing pays for; put its cost into the plan with `eval_private` E, or"
+            " give `test`, features and labels"),
+        (lambda: dpltm.train("mlp:4", X, Y * 0, **FEW), "records has label 0 in all of its 200 records; give records of"),
+        (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
+        (lambda: dpltm.select(dpltm.transfer(a_set(), X[:, :5], Y), X[:, :5], Y, eps1=1.0), "tickets: its tickets have no"
+            " predictors to score; train one, as in dpltm.train(tickets, x, y, round=2)"),
+        (lambda: dpltm.tune(a_winner(), X, Y, **SEARCH), "`target`: a value of type Winner is not a ticket set or the"),
+        (lambda: dpltm.tune("mlp:4", XP, YP, rounds="1", **SEARCH), "`rounds`: only for a ticket set; leave it out"),
+        (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
+        (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
+        (lambda: dpltm.evaluate(a_run(), X, Y, name="mine"), "`x`: 200 of the 200 test records of mine are among"),
+        (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; take one that has, or arrays of"),
+        (lambda: dpltm.evaluate(a_run(), XP, YP + 3), "the records: y has label 3 at record 0, but there are 3 classes,"
+            " numbered from 0; correct the label"),
+        (lambda: dpltm.predict(a_run(), X[:0]), "records: x has shape (0, 6) and holds no data; give records with features"),
+        (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
+        (lambda: dpltm.predict(a_run(), records(0)), "`x`: a dataset, and not an array; give one of its arrays, such as"),
+        (lambda: dpltm.predict(a_run(), X[:, :5]), "`x`: x has records of shape (5,), but the run takes (6,); use records"),
+        (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
+        (lambda: dpltm.tickets.save(a_set(), 3), "`path`: 3 is not a path"),
+        (lambda: dpltm.tickets.load(3), "`path`: 3 is not a path"),
+        (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
+        (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
+        (lambda: dpltm.data.load(3), "`dataset`: 3 is not a name or a path"),
+        (lambda: dpltm.data.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
+        (lambda: dpltm.data.load("digits", words="9"), "`words`: '9' is not a whole number of 64 bits"),
+        (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
+        (lambda: FILTERS.register("clip"), "`entry`: 'clip' is not a descriptor; give an object with"),
+        (lambda: FILTERS.unregister("clap"), "`filter`: unknown filter 'clap'; known: clip, "),
+        (lambda: Ledger("l.jsonl"), "`events`: 'l.jsonl' is not a list of events; dpltm.tickets."),
+        (lambda: Ledger().append("paid"), "`event`: 'paid' is not an event of dpltm.privacy.events"),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_refusal(call, message):
+    held = a_set().ledger.events
+    assert refused(call).startswith(message)
+    assert a_set().ledger.events == held
+
+
+def test_the_name_of_arrays():
+    tickets = dpltm.generate(XP, YP, name="theirs", **TINY)
+    assert (tickets.name, tickets.source.name) == ("theirs", "theirs")
+    assert dpltm.generate(records(1), name="a set", **TINY).source.name == "records1"
+    run = dpltm.train(tickets, X, Y, round=1, name="mine", **FEW)
+    assert run.config["records"]["name"] == run.ledger.events[-1].dataset.name == "mine"
