@@ -343,11 +343,11 @@ class Recorder:
 
         self._around(dpltm.data, "load", told)
         self._around(dpltm.data, "by_user", told)
-        self._around(Ledger, "append", self._append)
+        self._around(Ledger, "enter", self._enter)
 
-    def _append(self, original: Any, ledger: Ledger, event: Event) -> None:
+    def _enter(self, original: Any, ledger: Ledger, *given: Any) -> None:
         before = len(ledger.events)
-        original(ledger, event)
+        original(ledger, *given)
         self._ledgers.append(ledger)  # held, so that no other one takes its id
         for entered in ledger.events[before:]:
             self.log.append(Entered(entered, id(ledger), ledger._persist is None or _written(entered)))
@@ -522,9 +522,8 @@ class Recorder:
 
 
 def _written(event: Event) -> bool:
-    """Whether a ledger below the working folder holds the event, as its last one."""
-    ledgers = (path.read_text() for path in Path().rglob("*.jsonl"))
-    return any(event.time in (text.splitlines() or [""])[-1] for text in ledgers)
+    """Whether a ledger below the working folder holds the event."""
+    return any(event.time in path.read_text() for path in Path().rglob("*.jsonl"))
 
 
 def _hashed(text: str, count: int) -> bytes:
