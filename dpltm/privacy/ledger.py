@@ -123,6 +123,9 @@ class Ledger:
         if before is not None and self.events != before:
             raise InputError("`ledger`: something was entered since this was planned; plan again")
 
+    def __repr__(self) -> str:
+        return f"<Ledger of {len(self._events)} events; .events lists them>"
+
     def __copy__(self) -> Ledger:
         return self
 

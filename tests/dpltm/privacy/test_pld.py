@@ -103,6 +103,12 @@ def test_pure_composition(epsilon, count):
         assert exact - 1e-15 <= found <= exact + 2e-3 * epsilon * math.sqrt(count) + 1e-9
 
 
+def test_four_different_losses_add_up():
+    """Almost surely all at once, at so small a delta: none is lost, none counts twice."""
+    sizes = (0.1, 0.2, 0.4, 0.8)
+    assert pld.compose({GuaranteeLoss(size): 1 for size in sizes}).epsilon(1e-6) == pytest.approx(1.5, rel=2e-3)
+
+
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
 def test_guarantees_that_may_fail(delta):
     """k of them fail with chance 1 - (1-d)^k, and only then tell all."""
