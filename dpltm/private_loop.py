@@ -127,9 +127,16 @@ class LoopSettings(LoopOptions):
 
     def config(self, rate: float) -> TrainingConfig:
         """The training at a sampling rate, but for its noise; the optimizer is the caller's."""
-        batch, physical = self.batch_size, self.physical_batch
         return TrainingConfig(
-            self.filter, rate, self.steps, batch, 0.0, 1.0, "sgd", physical, self.compile, self.precision
+            filter=self.filter,
+            sampling_rate=rate,
+            steps=self.steps,
+            expected_batch=self.batch_size,
+            noise_std=0.0,
+            lr=1.0,
+            physical_batch=self.physical_batch,
+            compile=self.compile,
+            precision=self.precision,
         )
 
 
