@@ -13,7 +13,7 @@ from typing import Any
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger, after
+from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
 from dpltm.tickets.identity import UserRegistry, read_event
 
@@ -70,11 +70,7 @@ class _LedgerFile:
             raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
         lines = data.split(b"\n")[:-1]
         check_schema(f"{self._path}: line 1", self._parse(1, lines[0]), FORMAT, SCHEMA)
-        events: list[Event] = []
-        for number, line in enumerate(lines[1:], start=2):
-            event = self._event(number, line)
-            events.append(after(event, events))
-        return events
+        return [self._event(number, line) for number, line in enumerate(lines[1:], start=2)]
 
     def write_all(self, events: Iterable[Event]) -> None:
         """Writes, flushes and syncs ``events``, all or none; returns only when they are on disk."""

@@ -59,7 +59,6 @@ class Ledger:
         for event in given:
             self._events.append(after(event, self._events))
         self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
-        self._budgeted = any(isinstance(event, BudgetEvent) for event in self._events)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -99,9 +98,7 @@ class Ledger:
             self.check_unchanged(before)
             for number, event in enumerate(events):
                 check_first(event, itertools.chain(self._events, events[:number]))
-            self._budgeted |= any(isinstance(event, BudgetEvent) for event in events)
-            if self._budgeted:
-                check_budgets(self._events, events)
+            check_budgets(self._events, events)
             if self._persist is not None and events:
                 self._persist(events)
             self._events += events

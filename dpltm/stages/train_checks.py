@@ -12,7 +12,7 @@ from dpltm.gradients.fused import check_compiler
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.accountants import check_certifies
 from dpltm.registry import changed
-from dpltm.stages.checks import check_delta_alone, check_epsilon, check_noise
+from dpltm.stages.checks import check_epsilon, check_noise
 
 
 def check_request(request: TrainRequest) -> None:
@@ -24,14 +24,6 @@ def check_request(request: TrainRequest) -> None:
         )
     if request.ticket is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
-
-
-def check_without_records(request: TrainRequest) -> None:
-    """Raises InputError for whatever can be refused of a request before its records are there, as in a recipe."""
-    check_request(request)
-    check_delta_alone(request.delta)
-    if request.lr is not None and not request.lr > 0:
-        raise InputError(f"`lr`: {request.lr:g} is not a positive number")
 
 
 def check_options(options: TrainOptions) -> None:

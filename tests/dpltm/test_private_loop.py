@@ -43,6 +43,7 @@ from dpltm.private_loop import MASK_NOTE, PrivateLoop
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, cross_entropy, train
 from gradient_cases import random_mask
+from refusals import refused
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
 MINE = DatasetRef("mine", "aa", "key", 0, 40, "places")
@@ -90,12 +91,6 @@ def gradients(loop: PrivateLoop, model: nn.Module) -> list[Tensor]:
         step.backward()
         found.append(flat_gradient(model))
     return found
-
-
-def refused(call: Callable[[], object], kind: type[InputError | BudgetError] = InputError) -> str:
-    with pytest.raises(kind) as error:
-        call()
-    return str(error.value)
 
 
 def other_release(dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
@@ -287,12 +282,12 @@ def test_what_the_ledger_holds_is_part_of_the_budget():
     assert loop.report().certified.epsilon == total_epsilon(ledger.events, 1e-3)
     held = ledger.events
     assert len(held) == 2
-    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), BudgetError).startswith(
+    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(
         "budget: on these records epsilon "
     )
     # calibration stops a little short of its budget, and some noise would fit what is left
-    assert "which leaves less than 2 % of 1, nothing" in refused(lambda: within(1.0, ledger=ledger), BudgetError)
-    assert describe(held[1]) in refused(lambda: within(1.0, ledger=ledger), BudgetError)
+    assert "which leaves less than 2 % of 1, nothing" in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
+    assert describe(held[1]) in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
     assert ledger.events == held
 
 
@@ -313,11 +308,11 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
         " budget of 0.2 set on 2026-01-02; spend less, or set another (dpltm privacy budget)"
     )
     sources = {"sampling": untouched, "noise": untouched}
-    assert refused(lambda: make(ledger=Ledger([limit]), **sources), BudgetError) == message
+    assert refused(lambda: make(ledger=Ledger([limit]), **sources), kind=BudgetError) == message
     ledger = Ledger()
     loop = make(ledger=ledger, **sources)
     ledger.append(limit)
-    assert refused(lambda: iter(loop), BudgetError) == message
+    assert refused(lambda: iter(loop), kind=BudgetError) == message
     assert ledger.events == (limit,)
 
 
@@ -327,7 +322,7 @@ def test_two_loops_on_one_ledger_share_the_budget():
     first, second = (within(1.0, ledger=ledger) for _ in range(2))
     for step in first:
         step.backward()
-    message = refused(lambda: iter(second), BudgetError)
+    message = refused(lambda: iter(second), kind=BudgetError)
     assert message.startswith("epsilon: with what the ledger holds by now this comes to 1.")
     assert ledger.events == (first.event,)
 

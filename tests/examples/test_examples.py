@@ -1,7 +1,6 @@
 """The examples run as they stand."""
 
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.report import report
 from dpltm.stages.train_checks import check_request
 from dpltm.tickets.ticket_set import load_ticket_set
+from programs import program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,13 +45,8 @@ def test_three_stages_are_those_of_the_command_line(tmp_path, monkeypatch, capsy
     """The same tickets, and the same certified figures, whichever ticket is drawn."""
     path = EXAMPLES / "three_stages.py"
     assert code_lines(path) <= 25
-    spec = importlib.util.spec_from_file_location("three_stages", path)
-    assert spec is not None
-    assert spec.loader is not None
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
     monkeypatch.chdir(tmp_path)
-    ran = program.main()
+    ran = program("examples/three_stages.py").main()
     assert list(tmp_path.iterdir()) == []
     printed = re.search(r"certified epsilon (\S+) at delta 1e-05", capsys.readouterr().out)
     assert printed is not None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 import dpltm
+from programs import program
 
 ROOT = Path(__file__).parents[2]
 MODEL = "privacy-model.md"
@@ -121,9 +121,5 @@ def test_one_version_everywhere():
 
 def test_the_page_of_choices_is_what_the_registries_say():
     """After a change of a descriptor: python scripts/choices.py."""
-    spec = importlib.util.spec_from_file_location("choices", ROOT / "scripts" / "choices.py")
-    assert spec is not None
-    assert spec.loader is not None
-    choices = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(choices)
+    choices = program("scripts/choices.py")
     assert choices.PATH.read_text(encoding="utf-8") == choices.text()

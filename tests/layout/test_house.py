@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import textwrap
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
-assert _spec is not None
-assert _spec.loader is not None
-house = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(house)
+from programs import ROOT, program
+
+house = program("scripts/house.py")
 
 
 @pytest.fixture(scope="module")

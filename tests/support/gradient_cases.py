@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.errors import InputError
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
+from refusals import refused
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -189,9 +188,7 @@ def refusal(
 ) -> str:
     """The message of the refusal of a network, by default on four records of six numbers."""
     x = torch.zeros(4, 6) if x is None else x
-    with pytest.raises(InputError) as error:
-        checked(model, loss, x, torch.zeros(len(x)) if y is None else y, mask)
-    return str(error.value)
+    return refused(checked, model, loss, x, torch.zeros(len(x)) if y is None else y, mask)
 
 
 def right(model: nn.Module, x: Tensor, loss: Loss = squared_error, y: Tensor | None = None) -> RecordGradients:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from dpltm.errors import InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.privacy.ledger import Ledger
 
 
-def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """The message of the InputError that the call ends in, one line."""
-    with pytest.raises(InputError) as caught:
+def refused(call: Callable[..., object], *arguments: Any, kind: type[DpltmError] = InputError, **options: Any) -> str:
+    """The message of the refusal that the call ends in: one printable line, of the right kind."""
+    with pytest.raises(kind) as caught:
         call(*arguments, **options)
     message = str(caught.value)
-    assert "\n" not in message
+    assert message.isprintable()
+    assert len(message) < 1000
     return message
+
+
+told = partial(refused, kind=ArtifactError)
+"""The same of what lies on disk."""
 
 
 def refused_after_it_ran(run: Callable[[Any], object], plan: Any) -> None:

@@ -26,9 +26,9 @@ from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from entries import having
+from refusals import told
 from set_events import DRAWN, MOMENTS, SOURCE, TIME
 from sets import store_set
-from told import told
 
 SPECS = {"mlp": ModelSpec("mlp:12,9", 10, 4), "cnn": ModelSpec("cnn:14x14x1:5,6,7", 196, 4)}
 

@@ -33,8 +33,8 @@ from dpltm.tickets.origin import Origin
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
+from refusals import told
 from set_events import COUNT, DRAWN, MOMENTS, SOURCE, SOURCE_JSON, TIME
-from told import told
 
 FRONT = Front.of(make_feature_map("unit:1", (12,), (0.0, 1.0)))
 ORIGIN = Origin("cd" * 32, "a name", "public", SOURCE, ())

@@ -16,7 +16,7 @@ from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.stages.progress import Silent
 from dpltm.tickets.feature_cache import FeatureCache, cache_path
-from told import told
+from refusals import told
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 

@@ -22,9 +22,9 @@ from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
+from refusals import told
 from set_events import COUNT, SHOWN, SOURCE, SOURCE_JSON, TRAINED
 from sets import store_set
-from told import told
 
 NETWORK = ModelSpec("mlp:7", 80, 4)
 

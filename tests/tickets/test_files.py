@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpltm.tickets.files import check_free, new_file, new_folder, read_bytes, read_json, write_json
-from told import told
+from refusals import told
 
 
 def everything(folder):

@@ -30,7 +30,7 @@ from dpltm.tickets import identity
 from dpltm.tickets.identity import UserRegistry, key_path, load_key, read_event, read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from refs import reference, resolve, resolved, rows_of
-from told import told
+from refusals import told
 
 X = np.random.default_rng(5).integers(0, 120, (100, 6)).astype(np.uint8)
 Y = np.arange(100) % 3

@@ -20,8 +20,8 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 from entries import having
+from refusals import told
 from set_events import BUDGET, DRAWN, SAID, SHOWN, SOURCE, TIME, TRAINED
-from told import told
 
 EVENTS = (
     SAID,

@@ -15,7 +15,7 @@ from torch import nn
 from dpltm.models import build
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.run import load_run, write_run
-from told import told
+from refusals import told
 
 METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon": "inf", "accuracy": 0.25}]
 R = Path("r")

@@ -21,9 +21,9 @@ from dpltm.privacy.events import OPEN_END
 from dpltm.ticket_set import Parent
 from dpltm.tickets.origin import check_text, origin_of
 from dpltm.tickets.ticket_set import card_is_as_written, load_ticket_set
+from refusals import told
 from set_events import BUDGET, COUNT, DRAWN, LABELS, MEAN, MOMENTS, SAID, SHOWN, SOURCE, SOURCE_JSON, TIME, TRAINED
 from sets import store_set
-from told import told
 
 EVENTS = (TRAINED, MOMENTS)
 ROWS = [to_json(event) for event in EVENTS]

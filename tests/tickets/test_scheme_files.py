@@ -23,8 +23,8 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
+from refusals import told
 from set_events import SOURCE
-from told import told
 
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 SCHEME = Scheme(

@@ -16,8 +16,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import ledger_path
 from dpltm.tickets.winner import save_winner
+from refusals import told
 from set_events import DRAWN, SAID
-from told import told
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from dpltm.errors import ArtifactError
 from dpltm.experiments.recipe import slug
 from dpltm.tickets.sweep_files import PARTS, SweepFolder
-from told import told
+from refusals import told
 
 LABEL = "an-arm-s3-01234567"
 BODY: dict[str, Any] = {

@@ -14,9 +14,9 @@ import pytest
 from dpltm.errors import ArtifactError
 from dpltm.tickets import ticket_set
 from dpltm.tickets.ticket_set import load_ticket_set
+from refusals import told
 from set_events import SOURCE
 from sets import store_set
-from told import told
 
 TEXT = "not a printable text of at most 200 characters"
 CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"

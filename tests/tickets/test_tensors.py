@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dpltm.tickets.tensors import read_header, read_masks, read_tensors, write_tensors
-from told import told
+from refusals import told
 
 SHAPES = {"a": (2, 3), "b": (5,)}
 VALUES = {name: np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in SHAPES.items()}

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
+from refusals import told
 from set_events import SOURCE_JSON
-from told import told
 
 
 def same_tensors(one, other):

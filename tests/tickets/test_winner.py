@@ -14,8 +14,8 @@ from dpltm.privacy.lineage import draws_behind
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import Winner, last_winner, load_winner, save_winner
 from entries import having
+from refusals import told
 from set_events import BUDGET, DRAWN, MOMENTS, SAID, SHOWN
-from told import told
 
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
 OTHER = "does not belong to this ticket set; run dpltm select s again"

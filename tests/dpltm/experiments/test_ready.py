@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import refusals
 from dpltm.data import Dataset, load
 from dpltm.data.registry import RecordRegistry
-from dpltm.errors import InputError
 from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.options.data import DataOptions
@@ -32,9 +32,7 @@ def ready(text: str, **options: Any) -> dict[str, DatasetRef]:
 
 
 def refused(text: str) -> str:
-    with pytest.raises(InputError) as caught:
-        ready(text)
-    return str(caught.value)
+    return refusals.refused(ready, text)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selec
 from dpltm.privacy.parts import OnRecord, epsilon_with
 from entries import BUDGET, DATA, REVEALED, SELECTION, TRAINING, pure
 from exact import gaussian_epsilon
+from refusals import refused
 
 DELTA = 1e-5
 SEARCHES = (calibrate_noise, calibrate_steps, calibrate_rate)
@@ -43,9 +44,7 @@ def selection(eps1, adaptive=True):
 
 
 def refusal(error, search, *arguments, **named):
-    with pytest.raises(error) as caught:
-        search(*arguments, **named)
-    return str(caught.value)
+    return refused(search, *arguments, kind=error, **named)
 
 
 def count_compositions(monkeypatch):

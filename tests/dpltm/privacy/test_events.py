@@ -27,6 +27,7 @@ from entries import (
     TRAINING,
     having,
 )
+from refusals import told
 
 EXAMPLES = {
     "provenance": replace(PROVENANCE, provenance="data-free"),
@@ -72,9 +73,7 @@ ON_DISK = {
 
 
 def refusal(body):
-    with pytest.raises(ArtifactError) as caught:
-        from_json(body)
-    return str(caught.value)
+    return told(from_json, body)
 
 
 # Round trips.

@@ -44,9 +44,7 @@ def ledger(registry):
 
 
 def refusal(error: type[Exception] = InputError, **options) -> str:
-    with pytest.raises(error) as caught:
-        planned(**options)
-    return str(caught.value)
+    return refused(planned, kind=error, **options)
 
 
 def behind_unit():
