@@ -22,12 +22,13 @@ from torch.nn import functional
 
 from dpltm.compaction import compact
 from dpltm.filters import Clip, Filter, make_filter
-from dpltm.gradients import RecordGradients
+from dpltm.gradients.chunks import USUAL
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
+from dpltm.sampling import Records
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.training import noisy_mean
+from dpltm.training import NoisyGradients, TrainingConfig
 
 Step = Callable[[], None]
 
@@ -63,21 +64,18 @@ def ours(
     model: nn.Module, mask: Mask, x: torch.Tensor, y: torch.Tensor, filter: Filter, compile: bool = False
 ) -> Step:
     """The same network under a mask, as dpltm.training does it."""
-    mask.apply(model)
-    gradients, source = RecordGradients(model, mask, loss, compile=compile), SecureSource()
-    parameters = list(model.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    live = torch.cat([mask[name].flatten() for name, _ in model.named_parameters()]).nonzero().squeeze(1)
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
-    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = part.view_as(parameter)
+    config = TrainingConfig(filter, 1.0, 1, len(x), 1.0, 0.1, compile=compile)
+    engine = NoisyGradients(model, mask, loss, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
+    engine.apply_mask()
+    optimizer = torch.optim.SGD(engine.parameters, lr=0.1)
+    starts = range(0, len(x), USUAL)  # as coins would have it, about
+    chunks = [slice(start, min(start + USUAL, len(x))) for start in starts]
 
     def step() -> None:
-        total = gradients.filtered_sum(x, y, filter).values
-        flat[live] = noisy_mean(total, 1.0, len(x), source)
+        engine.release(engine.gradients.filtered_sum(x, y, filter, chunks=chunks).values)
         optimizer.step()
 
-    step.gradients = gradients  # type: ignore[attr-defined]
+    step.gradients = engine.gradients  # type: ignore[attr-defined]
     return step
 
 
@@ -156,8 +154,8 @@ def held(step: Step) -> int:
             now += event.nbytes()
             most = max(most, now)
     plan = getattr(getattr(step, "gradients", None), "_plan", None)
-    spaces = [getattr(layer, "_space", None) for layer, _ in plan.layers] if plan else []
-    kept = [buffer for space in spaces if space for buffer in space._buffers.values()]
+    operands = [getattr(layer, "operands", None) for layer, _ in plan.layers] if plan else []
+    kept = [buffer for each in operands if each for buffer in each.space._buffers.values()]
     return most + sum(buffer.numel() * buffer.element_size() for buffer in kept)
 
 

@@ -137,6 +137,7 @@ class LoopSettings(LoopOptions):
             physical_batch=self.physical_batch,
             compile=self.compile,
             precision=self.precision,
+            kernels=self.kernels,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.gradients.chunks import LIMIT
 from dpltm.noise import RandomSource
 
 
@@ -36,6 +37,27 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
     return np.flatnonzero(coins < np.uint32(int(sampling_rate * 2**32)))
 
 
+def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:
+    """The records of a step, chunk by chunk.
+
+    Args:
+        source: of the coins.
+        index: of the records.
+        chunks: their number, public; one takes no coins.
+
+    Returns:
+        The index in another order, and how many records each chunk has.
+
+    Guarantees:
+        Every record's chunk is a coin of its own: a neighbour's extra record is in one chunk, and in the same distribution
+        the others hold what they held.
+    """
+    if chunks == 1:
+        return index, [len(index)]
+    coins = np.frombuffer(source.random_bytes(4 * len(index)), dtype=np.uint32) % np.uint32(chunks)
+    return index[np.argsort(coins, kind="stable")], np.bincount(coins, minlength=chunks).tolist()
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some of the records that entered a step.
@@ -43,11 +65,13 @@ class Batch:
     Attributes:
         x, y: what the model and the loss take, ``(rows, ...)``.
         present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
+        chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
     """
 
     x: Tensor
     y: Tensor
     present: Tensor | None
+    chunks: tuple[slice, ...] | None = None
 
 
 class Records:
@@ -91,22 +115,44 @@ class Records:
         y = _plain(y, self._dtype) if y.is_floating_point() else y.long()
         return x.to(self._device), y.to(self._device)
 
-    def batches(self, index: np.ndarray, rows: int, fixed: bool = False) -> Iterator[Batch]:
+    def batches(
+        self, index: np.ndarray, rows: int, fixed: bool = False, chunks: Sequence[int] | None = None
+    ) -> Iterator[Batch]:
         """The records at ``index``, at most ``rows`` at a time.
 
         Args:
             index: of one step; none gives no batch.
             rows: most rows in memory at once.
-            fixed: fill the last batch up to ``rows``, with copies of the first record that are marked as not present.
+            fixed: fill every batch up to ``rows``, with copies of the first record that are marked as not present.
+            chunks: how many records each chunk has, in order (see ``in_chunks``); None for one of all.
+
+        Guarantees:
+            Where a chunk is cut, if it does not fit, depends on that chunk alone.
         """
-        if not fixed and len(index):
-            rows = math.ceil(len(index) / math.ceil(len(index) / rows))  # as many batches, of even sizes
-        for start in range(0, len(index), rows):
-            part = index[start : start + rows]
+        for start, stop, pieces in _packed([len(index)] if chunks is None else chunks, rows, not fixed):
+            part = index[start:stop]
             missing = rows - len(part) if fixed else 0
             x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
             present = torch.arange(rows, device=self._device) < len(part) if fixed else None
-            yield Batch(x, y, present)
+            yield Batch(x, y, present, None if chunks is None else pieces)
+
+
+def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
+    """Chunks in batches of at most ``rows``: where each batch begins and ends, and its rows that float32 may sum."""
+    start = stop = 0
+    pieces: list[slice] = []
+    for size in chunks:
+        most = math.ceil(size / math.ceil(size / rows)) if even and size else rows
+        for done in range(0, size, most):
+            length = min(most, size - done)
+            if stop + length > start + rows:
+                yield start, stop, tuple(pieces)
+                start, pieces = stop, []
+            if size <= LIMIT:
+                pieces.append(slice(stop - start, stop - start + length))
+            stop += length
+    if stop > start:
+        yield start, stop, tuple(pieces)
 
 
 def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:

@@ -25,11 +25,13 @@ from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
 from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
+from dpltm.gradients.choose import AUTO, check_kernel
+from dpltm.gradients.chunks import USUAL
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
 from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
-from dpltm.sampling import Records, poisson_sample
+from dpltm.sampling import Records, in_chunks, poisson_sample
 
 Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
 
@@ -71,6 +73,7 @@ class TrainingConfig:
         precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
+        kernels: how linear layers compute (see ``RecordGradients``).
     """
 
     filter: Filter
@@ -85,6 +88,7 @@ class TrainingConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     schedule: Schedule = "constant"
     average: Average = "none"
+    kernels: str = AUTO
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
@@ -101,6 +105,7 @@ class TrainingConfig:
         if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         check_lr(self.lr)
+        check_kernel(self.kernels)
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
@@ -188,7 +193,7 @@ class NoisyGradients:
         sampling: RandomSource,
         noise: RandomSource,
     ) -> None:
-        self.gradients = RecordGradients(model, mask, loss, compile=config.compile)
+        self.gradients = RecordGradients(model, mask, loss, config.compile, config.kernels)
         if len(records):
             x, y = _first(records)
             self.gradients.check(x, y)
@@ -196,6 +201,8 @@ class NoisyGradients:
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
         self._rows = min(most, usual) if config.compile else most
+        element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
+        self._chunks = None if element_wise else math.ceil(config.expected_batch / USUAL)
         self.noise_std = config.noise_std
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
@@ -228,11 +235,15 @@ class NoisyGradients:
         self.apply_mask()
         config, gradients = self.config, self.gradients
         index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
-        total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
+        chunks: list[int] | None = None
+        if self._chunks is not None:
+            index, chunks = in_chunks(self._sampling, index, self._chunks)
+        total: Tensor | None = None
         try:
             with full_precision(), self._precision():
-                for batch in self._records.batches(index, self._rows, config.compile):
-                    total += gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present).values
+                for batch in self._records.batches(index, self._rows, config.compile, chunks):
+                    part = gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present, batch.chunks).values
+                    total = part if total is None else total.add_(part)
             failed = False
         except Exception:
             failed = True  # what it says may tell of a record: raised in here, it would be the context of our own
@@ -241,9 +252,18 @@ class NoisyGradients:
                 "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
                 " the vocabulary? What was spent is on record"
             )
-        mean = noisy_mean(total, self.noise_std, config.expected_batch, self._noise)
-        self._flat.zero_()  # whoever read the last step's gradients may have written there as well
-        self._flat[self._live] = mean.to(self._flat.dtype)
+        if total is None:  # nobody was sampled
+            total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
+        self.release(total)
+
+    def release(self, total: Tensor) -> None:
+        """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``."""
+        mean = noisy_mean(total, self.noise_std, self.config.expected_batch, self._noise).to(self._flat.dtype)
+        if len(mean) == len(self._flat):
+            self._flat.copy_(mean)
+        else:
+            self._flat.zero_()  # whoever read the last step's gradients may have written there as well
+            self._flat.index_copy_(0, self._live, mean)
         for parameter, part in zip(self.parameters, self._parts, strict=True):
             parameter.grad = part
 
@@ -343,5 +363,5 @@ def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: Ra
     """
     wide = total.to(torch.float64)
     if noise_std > 0:
-        wide = wide + noise_std * torch.from_numpy(gaussian(noise, len(total))).to(wide.device)
+        wide = torch.from_numpy(gaussian(noise, len(total))).to(wide.device).mul_(noise_std).add_(wide)
     return (wide / expected_batch).to(torch.float32)

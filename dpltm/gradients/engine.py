@@ -7,6 +7,7 @@ element-wise one every live coordinate of every record, some at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +17,11 @@ from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
+from dpltm.gradients.choose import AUTO, check_kernel
+from dpltm.gradients.chunks import ROUNDING, scale_of
 from dpltm.gradients.fused import check_compiler
 from dpltm.gradients.layer import Layer
+from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.module_state import Loss, structure
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import losses_of
@@ -26,9 +30,8 @@ from dpltm.masks import Mask
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
 
-BATCH_BYTES, CACHED = 2**27, 2**24
-"""Memory that a physical batch takes up, about, in bytes; the second where sparse products run on a processor, which go over
-their operands once for every live coordinate and want them in its caches."""
+BATCH_BYTES = 2**27
+"""Memory that a physical batch takes up, about, in bytes."""
 
 WIDE, NARROW = 2.0**20, 1e-6
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -60,21 +63,24 @@ class RecordGradients:
         mask: live coordinates.
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a C++ compiler, and a while for every new shape.
+        kernels: how linear layers compute: ``auto`` times them at the first check, any other name of ``choose`` forces one.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
     """
 
-    def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False) -> None:
+    def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False, kernels: str = AUTO) -> None:
         check_model(model)
+        check_kernel(kernels)
         mask.check_fits(model)
         if compile:
             check_compiler()
-        self._model, self._loss, self._compile = model, loss, compile
+        self._model, self._loss, self._compile, self._kernels = model, loss, compile, kernels
         self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
             for name, value in model.named_parameters()
         }
+        self._count = sum(int(live.sum()) for live in self._live_mask.values())
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
         self._parameters = list(model.parameters())
@@ -89,7 +95,7 @@ class RecordGradients:
     @property
     def live(self) -> int:
         """Number of live coordinates, none of frozen parameters: the length of every sum."""
-        return sum(int(live.sum()) for live in self._live_mask.values())
+        return self._count
 
     @property
     def rounding(self) -> float:
@@ -97,7 +103,8 @@ class RecordGradients:
 
         A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
         product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
-        it, and the products of the sum add a few more. Twice that is taken.
+        it, and the products of the sum add a few more. Twice that is taken. Sums in chunks multiply by ``chunks.ROUNDING``
+        as well.
         """
         return self._rounding
 
@@ -119,7 +126,7 @@ class RecordGradients:
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
             with full_precision():
-                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile)
+                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels)
             self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
@@ -133,10 +140,22 @@ class RecordGradients:
         """Records that go through at once in comfort (``BATCH_BYTES``); as many as one likes before the first ``check``."""
         if self._plan is None or not self._plan.floats:
             return 2**31
-        sparse = any(not module.weight.is_cuda for module, _ in self._plan.instead)
-        return max(1, (CACHED if sparse else BATCH_BYTES) // (4 * self._plan.floats))
+        return max(1, BATCH_BYTES // (4 * self._plan.floats))
 
-    def filtered_sum(self, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None = None) -> FilteredSum:
+    @property
+    def kernels(self) -> dict[str, str]:
+        """How each linear layer computes, by the name of its weight; none before the first ``check``."""
+        layers = [] if self._plan is None else [layer for layer, _ in self._plan.layers]
+        return {layer.names[0]: layer.kernel for layer in layers if isinstance(layer, LinearLayer)}
+
+    def filtered_sum(
+        self,
+        x: Tensor,
+        y: Tensor,
+        filter: Filter,
+        present: Tensor | None = None,
+        chunks: Sequence[slice] | None = None,
+    ) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
         Args:
@@ -144,22 +163,28 @@ class RecordGradients:
             y: ``(batch, ...)``.
             filter: radial, layer-wise or element-wise.
             present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
+            chunks: consecutive rows, at most ``chunks.LIMIT`` each, that may be summed in float32 by radial and layer-wise
+                filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
+                a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
 
         Guarantees:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
             record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
-            float64: in float32 its rounding alone can exceed the bound many times (Casacuberta et al. 2022). What a
-            record contributes is taken as computed independently of its batch, which linear algebra libraries keep
-            only up to the last bits: of float32, since ``full_precision`` keeps them from rounding factors to fewer.
+            float64, or in chunks whose rounding is part of the bound (see ``chunks``): in float32 alone it can exceed the
+            bound many times. What a record contributes is taken as computed independently of its batch, which linear
+            algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
+            factors to fewer.
         """
         if len(x) == 0:
             return FilteredSum(self._zeros(x), 0)
         self.check(x, y)
         assert self._plan is not None
         with full_precision():
-            return self._sum(self._plan, x, y, filter, present)
+            return self._sum(self._plan, x, y, filter, present, chunks)
 
-    def _sum(self, plan: Plan, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None) -> FilteredSum:
+    def _sum(
+        self, plan: Plan, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None, chunks: Sequence[slice] | None
+    ) -> FilteredSum:
         layers = [layer for layer, _ in plan.layers]
         try:
             self._passes(plan, x, y)
@@ -172,7 +197,7 @@ class RecordGradients:
                 for layer in layers:
                     layer.zero_records(out)
             with torch.autocast(x.device.type, enabled=False):
-                values = self._filtered(layers, filter, wide, None if out is None else (~out).double())
+                values = self._filtered(layers, filter, wide, None if out is None else (~out).double(), chunks)
         finally:
             for layer in layers:
                 layer.release()
@@ -186,7 +211,9 @@ class RecordGradients:
         with torch.autocast(x.device.type, enabled=False):
             record_batch(plan, recorder, self._model, self._loss, x, y)
 
-    def _filtered(self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None) -> Tensor:
+    def _filtered(
+        self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None, chunks: Sequence[slice] | None
+    ) -> Tensor:
         norms = _norms(layers, wide)
         ones = torch.ones_like(norms[0]) if weight is None else weight
         if filter.kind == "layer-wise":
@@ -195,9 +222,14 @@ class RecordGradients:
             factors = (filter.factor(norms.square().sum(0).sqrt()) * ones).expand(len(norms), -1)
         else:
             return self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
-        return torch.cat(
-            [layer.weighted_sum(factor * self._rounding) for layer, factor in zip(layers, factors, strict=True)]
+        scale = 1.0 if chunks is None else scale_of(filter.certified_bound(self._count))
+        rounding = self._rounding * (1.0 if chunks is None else ROUNDING)
+        parts = (
+            layer.weighted_sum(factor, chunks or ())
+            for layer, factor in zip(layers, factors * (rounding / scale), strict=True)
         )
+        values = torch.cat(list(parts))
+        return values if scale == 1 else values.mul_(scale)
 
     def _element_wise_sum(
         self, layers: list[Layer], norm: Tensor, filter: ElementWiseFilter, weight: Tensor | None

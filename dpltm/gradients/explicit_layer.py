@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dpltm.gradients import rules
 from dpltm.gradients.calls import Call
+from dpltm.gradients.chunks import HIGHEST, others
 from dpltm.gradients.layer import ExplicitGradients, Map
 from dpltm.gradients.workspace import CHUNK
 
@@ -90,10 +91,15 @@ class ExplicitLayer(ExplicitGradients):
         self._values = self._values.masked_fill(bad[:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 
-    def weighted_sum(self, factor: Tensor) -> Tensor:
-        total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
-        for rows in self._pieces():
-            total += factor[rows] @ self._values[rows].double()
+    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
+        """See :meth:`Layer.weighted_sum`."""
+        values, total = self._values, torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
+        chunks = chunks if values.dtype == torch.float32 and not values.is_cuda else ()
+        for rows in chunks:
+            total += factor[rows].clamp(max=HIGHEST).float() @ values[rows]
+        for rest in others(chunks, len(values)):
+            for rows in self._pieces(rest):
+                total += factor[rows] @ values[rows].double()
         return total
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
@@ -109,10 +115,10 @@ class ExplicitLayer(ExplicitGradients):
         return total
 
     def _mapped(self, factor: Tensor, map: Map) -> Iterator[tuple[slice, Tensor]]:
-        for rows in self._pieces():
+        for rows in self._pieces(slice(0, len(self._values))):
             yield rows, map((self._values[rows] * factor[rows, None]).to(self._values.dtype))
 
-    def _pieces(self) -> Iterator[slice]:
+    def _pieces(self, rows: slice) -> Iterator[slice]:
         """Some records at a time, so that what is made from them fits a cache."""
         count = max(1, CHUNK // max(1, sum(self.sizes)))
-        return (slice(start, start + count) for start in range(0, len(self._values), count))
+        return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))

@@ -55,8 +55,13 @@ class Layer(Protocol):
         """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
         ...
 
-    def weighted_sum(self, factor: Tensor) -> Tensor:
-        """Sum over records of ``factor (batch,)`` times gradient, ``(live,)`` float64."""
+    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
+        """Sum over records of ``factor (batch,)`` times gradient, ``(live,)`` float64.
+
+        Args:
+            factor: of each record.
+            chunks: rows that may be summed in float32 together (see ``chunks``); the others are not.
+        """
         ...
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:

@@ -21,6 +21,7 @@ from dpltm.gradients import functional_rule, rules
 from dpltm.gradients.calls import Call, Recorder
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.explicit_layer import ExplicitLayer
+from dpltm.gradients.kernels import KERNELS
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.module_state import Loss, undisturbed, without_dropout
@@ -51,7 +52,7 @@ class Plan:
     def instead(self) -> list[tuple[nn.Linear, Callable[[Tensor], Tensor]]]:
         """What computes the forward pass of some modules: those whose products are sparse."""
         linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer)]
-        return [(layer.module, layer.forward) for layer in linear if layer.sparse]
+        return [(layer.module, layer.forward) for layer in linear if KERNELS[layer.kernel].forward is not None]
 
     @property
     def whole(self) -> bool:
@@ -112,7 +113,13 @@ def check_model(model: nn.Module) -> None:
 
 
 def make_plan(
-    model: nn.Module, live_mask: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor, compile: bool
+    model: nn.Module,
+    live_mask: Mapping[str, Tensor],
+    loss: Loss,
+    x: Tensor,
+    y: Tensor,
+    compile: bool,
+    kernels: str,
 ) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
@@ -123,6 +130,7 @@ def make_plan(
         x: records, ``(batch, ...)``.
         y: labels, ``(batch, ...)``.
         compile: whether linear layers compile element-wise filters.
+        kernels: how linear layers compute (see ``choose``).
 
     Raises:
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
@@ -138,6 +146,7 @@ def make_plan(
             try:
                 plan = _assign(probe, units, live_mask, compile, draws)
                 if plan is not None and _right(probe, plan, live_mask):
+                    _choose(plan, kernels)
                     return plan
             except InputError as error:
                 refusal = error
@@ -212,6 +221,13 @@ def _assign(
         layers.append((layer, tuple(group.values())))
     written = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
     return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, written))
+
+
+def _choose(plan: Plan, kernels: str) -> None:
+    """Settles how linear layers compute; the first to be called may see the records themselves."""
+    for layer, modules in plan.layers:
+        if isinstance(layer, LinearLayer):
+            layer.choose(modules[0] is plan.modules[0], kernels)
 
 
 def _draws(module: nn.Module) -> bool:

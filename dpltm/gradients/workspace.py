@@ -33,6 +33,14 @@ class Workspace:
             self._buffers[name, dtype, device] = buffer
         return buffer[:count].view(shape)
 
+    def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
+
+        How a linear algebra library rounds may depend on where its operands begin; so these all begin alike.
+        """
+        step = 64 // dtype.itemsize
+        return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
+
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """A contiguous copy of ``values``.
 

@@ -24,4 +24,9 @@ class LoopOptions:
         None, "Most records in the network at once, whatever the batch size.", shown="what takes 128 MiB"
     )
     compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
+    kernels: str = option(
+        "auto",
+        "How linear layers compute; auto times the ways.",
+        choices=("auto", "float64", "dense", "mixed", "sparse"),
+    )
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))

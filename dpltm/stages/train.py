@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -68,7 +68,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
         gradients = _prepare(plan, services)
     seconds, metrics = _descend(plan, gradients, services)
     return Run(
-        _config(plan),
+        _config(plan, gradients.gradients.kernels),
         plan.start.model,
         plan.start.mask,
         plan.dataset.feature_map,
@@ -149,7 +149,7 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
     }
 
 
-def _config(plan: TrainingPlan) -> dict[str, Any]:
+def _config(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
     """What the run says of its settings."""
     spec, tickets = plan.start.spec, plan.start.tickets
     return {
@@ -163,7 +163,7 @@ def _config(plan: TrainingPlan) -> dict[str, Any]:
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
         "options": asdict(plan.options),
-        "resolved": facts(plan),
+        "resolved": {**facts(plan), "kernels": dict(kernels)},
     }
 
 

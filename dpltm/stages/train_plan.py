@@ -237,6 +237,7 @@ def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batc
         options.precision,  # type: ignore[arg-type]
         options.schedule,  # type: ignore[arg-type]
         options.average,  # type: ignore[arg-type]
+        options.kernels,
     )
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from dpltm.averaging import AVERAGES
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
+from dpltm.gradients.chunks import ROUNDING
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
@@ -78,7 +79,7 @@ def by_hand(schedule: str = "constant", momentum: float = 0.0) -> Tensor:
     """Parameters before the first step and after each of twelve steps of full-batch descent, ``(13, parameters)``."""
     (x, y), model = data(), build(SPEC, 0)
     mask = some_mask(model)
-    rounding = RecordGradients(model, mask, functional.cross_entropy).rounding
+    rounding = RecordGradients(model, mask, functional.cross_entropy).rounding * ROUNDING
     mask.apply(model)
     speed, found = [torch.zeros_like(p) for p in model.parameters()], [flat(model)]
     for step in range(12):

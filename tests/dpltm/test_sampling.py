@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpltm.gradients.chunks import LIMIT
 from dpltm.noise import FastSource, SecureSource
-from dpltm.sampling import Records, poisson_sample
+from dpltm.sampling import Records, in_chunks, poisson_sample
 from refusals import refused
 
 rates = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -90,6 +91,51 @@ def test_rates_at_both_ends_and_no_records():
 @pytest.mark.parametrize("rate", [0, -0.1, 1.0000001, math.nan, math.inf])
 def test_bad_rate(rate):
     assert refused(poisson_sample, SecureSource(), 10, rate) == f"Expected 0 < sampling_rate={rate} <= 1"
+
+
+def test_chunks_are_coins_of_their_own():
+    """Every record in each chunk equally often, and two records together as often as chance has it; none is lost."""
+    source, steps, index = FastSource(14), 6000, np.arange(10, 13)
+    where = np.zeros((steps, 3), dtype=int)
+    for step in range(steps):
+        order, sizes = in_chunks(source, index, 3)
+        assert sorted(order.tolist()) == index.tolist()
+        assert sum(sizes) == len(order)
+        assert len(sizes) == 3
+        where[step, order - 10] = np.repeat(range(3), sizes)
+        assert all((np.diff(part) > 0).all() for part in np.split(order, np.cumsum(sizes)[:-1]))
+    for record in range(3):
+        assert stats.chisquare(np.bincount(where[:, record], minlength=3)).pvalue > 1e-3
+    for one, two in ((0, 1), (1, 2)):
+        pairs = np.bincount(3 * where[:, one] + where[:, two], minlength=9)
+        assert stats.chisquare(pairs).pvalue > 1e-3
+    assert in_chunks(source, index[:0], 4)[1] == [0, 0, 0, 0]
+    order, sizes = in_chunks(SecureSource(), index, 1)
+    assert (order.tolist(), sizes) == ([10, 11, 12], [3])
+
+
+@given(st.lists(st.integers(0, 120), max_size=7), st.integers(1, 150), st.booleans())
+@example([100, 101, 40], 60, False)
+def test_batches_hold_whole_chunks_and_cuts_follow_from_the_chunk_alone(sizes, rows, fixed):
+    count = sum(sizes)
+    records, places = Records(np.arange(count)[:, None], np.zeros(count)), np.repeat(range(len(sizes)), sizes)
+    seen, pieces = [], {}
+    for batch in records.batches(np.arange(count), rows, fixed, sizes):
+        values = batch.x[:, 0].numpy() if batch.present is None else batch.x[batch.present, 0].numpy()
+        assert 1 <= len(values) <= rows
+        for piece in batch.chunks:
+            chunk = set(places[values[piece]].tolist())
+            assert len(chunk) == 1
+            assert sizes[min(chunk)] <= LIMIT
+            pieces.setdefault(min(chunk), []).append(piece.stop - piece.start)
+        seen += values.tolist()
+    assert seen == list(range(count))
+    assert {place: sum(lengths) for place, lengths in pieces.items()} == {
+        place: size for place, size in enumerate(sizes) if 0 < size <= LIMIT
+    }
+    for place, lengths in pieces.items():
+        own = records.batches(np.arange(sizes[place]), rows, fixed, [sizes[place]])
+        assert lengths == [piece.stop - piece.start for batch in own for piece in batch.chunks]
 
 
 # Rows by index

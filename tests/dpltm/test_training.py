@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.gradients import RecordGradients
+from dpltm.gradients.chunks import ROUNDING
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
@@ -167,7 +168,7 @@ def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, s
         gradients = summed_gradient(model, x[index], y[index])
         with torch.no_grad():
             for (name, value), gradient in zip(model.named_parameters(), gradients, strict=True):
-                value -= 0.5 * gradient * mask[name] / batch
+                value -= 0.5 * gradient * ROUNDING * mask[name] / batch
     assert batch not in sizes, "the realised size would do as well"
     run(other, mask, (x, y), config(sampling_rate=rate, expected_batch=batch, steps=steps), seed=5)
     torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
@@ -190,7 +191,7 @@ def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
     mask = some_mask(model, 0.8)
     run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
     mask.apply(expected)
-    rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding
+    rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding * ROUNDING
     steps = BY_HAND[optimizer](expected.parameters())
     for _ in range(6):
         gradients = summed_gradient(expected, x, y)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from dpltm.gradients import linear_layer
+from gradient_cases import always
 
 
 @pytest.fixture(scope="module", params=["dense", "sparse"], autouse=True)
 def _products(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_layer, "SPARSE_SIZE", 0 if request.param == "sparse" else 10**12)
-        patch.setattr(linear_layer, "SPARSE_DENSITY", 1.0)
+        patch.setattr(linear_layer, "kernel_for", always(request.param))
         yield

@@ -125,11 +125,11 @@ class Network:
 
 def network(name: str, dtype: torch.dtype = torch.float32, sparse: bool = False) -> Network:
     """Made once, since the plan rests on shapes alone, and on what the products fixture chose."""
-    return _network(name, dtype, sparse, linear_layer.SPARSE_SIZE)
+    return _network(name, dtype, sparse, linear_layer.kernel_for)
 
 
 @functools.cache
-def _network(name: str, dtype: torch.dtype, sparse: bool, products: int) -> Network:
+def _network(name: str, dtype: torch.dtype, sparse: bool, products: object) -> Network:
     del products
     kind, generator = KINDS[name], torch.Generator().manual_seed(0)
     model = kind.build().to(dtype)

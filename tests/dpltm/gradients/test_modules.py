@@ -22,6 +22,7 @@ from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.masks import Mask
 from gradient_cases import (
     Applied,
+    always,
     filters_for,
     naive_gradients,
     naive_sum,
@@ -58,7 +59,7 @@ def check(
     gradients = RecordGradients(model, mask, squared_error)
     with pytest.MonkeyPatch.context() as patch:
         if sparse is not None:
-            patch.setattr(linear_layer, "SPARSE_SIZE", 0 if sparse else 10**12)
+            patch.setattr(linear_layer, "kernel_for", always("sparse" if sparse else "dense"))
         gradients.check(x, y)
     assert gradients._plan.whole == whole
     expected = naive_gradients(model, mask, squared_error, x, y)

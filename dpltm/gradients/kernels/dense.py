@@ -1,0 +1,45 @@
+"""Products of whole matrices, of which what is not live is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dpltm.gradients.kernels.operands import BLOCK, Operands
+
+
+def squared_norms(operands: Operands) -> Tensor:
+    """With inputs A, output gradients B and mask M: sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2.
+
+    The product is taken on the side where less comes out. Where everything is live, it is |A|^2 |B|^2.
+    """
+    input, gradient = operands.input, operands.gradient
+    if operands.full:
+        return torch.linalg.vector_norm(gradient, dim=1).square() * torch.linalg.vector_norm(input, dim=1).square()
+    if gradient.shape[1] < input.shape[1]:
+        left, right, mask = input, gradient, operands.mask.T
+    else:
+        left, right, mask = gradient, input, operands.mask
+    space, totals = operands.space, []
+    for rows in blocks(slice(0, len(left))):
+        part, other = left[rows], right[rows]
+        squares = space.take("squares", tuple(part.shape), part.dtype, part.device)
+        product = space.take("product", tuple(other.shape), other.dtype, other.device)
+        torch.mm(torch.mul(part, part, out=squares), mask, out=product)
+        totals.append(product.mul_(other).mul_(other).sum(1))
+    return torch.cat(totals) if totals else gradient.new_zeros(0)
+
+
+def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
+    """One float32 product, gathered at the live coordinates."""
+    inputs = operands.aligned[rows]
+    product = operands.space.take("product", (scaled.shape[1], inputs.shape[1]), inputs.dtype, inputs.device)
+    values = torch.mm(scaled.T, inputs, out=product).view(-1)
+    total += values if operands.full else values.index_select(0, operands.index)
+
+
+def blocks(rows: slice) -> Iterator[slice]:
+    """These rows, some at a time."""
+    return (slice(start, min(start + BLOCK, rows.stop)) for start in range(rows.start, rows.stop, BLOCK))

@@ -1,0 +1,94 @@
+"""What kernels of a linear layer compute with: its live coordinates, and what the last pass left behind."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.gradients.workspace import Workspace
+
+BLOCK = 128
+"""Records at a time in products whose operands are made for them, so that these stay in the caches of a processor."""
+
+
+class Operands:
+    """One weight under a mask, with the inputs and output gradients of a batch.
+
+    Args:
+        module: the layer.
+        live: mask of its weight, ``(out, in)`` bool.
+
+    Attributes:
+        mask: ``live`` in the layer's dtype.
+        index: of live coordinates in the flattened weight; ``rows`` and ``columns`` say the same.
+        full: whether every coordinate is live.
+        input: what the layer saw, ``(batch, in)``.
+        gradient: of the loss at what it gave, ``(batch, out)``.
+        space: memory that outlives a step.
+    """
+
+    def __init__(self, module: nn.Linear, live: Tensor) -> None:
+        self.module, self._live = module, live
+        self.mask = live.to(module.weight.dtype)
+        self.rows, self.columns = live.nonzero(as_tuple=True)
+        self.index = live.flatten().nonzero().squeeze(1)
+        self.full = len(self.index) == live.numel()
+        self.space = Workspace()
+        self._inputs: Tensor | None = None
+        self._aligned: Tensor | None = None
+        self.release()
+
+    def release(self) -> None:
+        """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
+        self.input = self.gradient = torch.empty(0)
+        self._inputs = self._aligned = None
+
+    def zero_records(self, bad: Tensor) -> None:
+        """Makes what these records left, ``(batch,)`` bool, exactly zero."""
+        self.input, self._inputs, self._aligned = self.input.masked_fill(bad[:, None], 0.0), None, None
+        self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
+
+    @property
+    def inputs(self) -> Tensor:
+        """The transpose of ``input``, ``(in, batch)``: records side by side, as sparse products want them."""
+        return self.turned(self.input) if self._inputs is None else self._inputs
+
+    def turned(self, input: Tensor) -> Tensor:
+        """The same of an input that is about to become that of the pass."""
+        self._inputs = self.space.fill("inputs", input.T)
+        return self._inputs
+
+    @property
+    def aligned(self) -> Tensor:
+        """``input`` where any chunk of it begins alike (see ``Workspace.rows``)."""
+        if self._aligned is None:
+            input = self.input
+            self._aligned = self.space.rows(
+                "aligned", input.shape[0], input.shape[1], input.dtype, input.device
+            ).copy_(input)
+        return self._aligned
+
+    @cached_property
+    def bags(self) -> tuple[Tensor, Tensor]:
+        """Live columns, row after row, and where each row begins."""
+        return self._bags(self._live)
+
+    @cached_property
+    def bags_of_columns(self) -> tuple[Tensor, Tensor]:
+        """Live rows, column after column, and where each column begins."""
+        return self._bags(self._live.T)
+
+    @staticmethod
+    def _bags(live: Tensor) -> tuple[Tensor, Tensor]:
+        counts = live.sum(1)
+        return live.nonzero(as_tuple=True)[1], counts.cumsum(0) - counts
+
+    @cached_property
+    def pattern(self) -> Tensor:
+        """The mask as a sparse matrix of ones."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
+            return self.mask.to_sparse_csr()
