@@ -25,8 +25,8 @@ from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
 from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
-from dpltm.gradients.choose import AUTO, check_kernel
 from dpltm.gradients.chunks import USUAL
+from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
 from dpltm.plain_training import check_lr

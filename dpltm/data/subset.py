@@ -100,6 +100,6 @@ def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: Cu
 
 def _malformed(text: str) -> DataError:
     return DataError(
-        f"`subset` {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
-        " of a named dataset such as 0:5000"
+        f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"
+        " places of a named dataset such as 0:5000"
     )

@@ -1,7 +1,7 @@
-"""Which kernel a linear layer computes with: the one that is quickest here, by trying them on made-up rows.
+"""Which of several ways to compute the same is quickest here: by timing them on made-up numbers.
 
-What is quick depends on the mask, the processor and the linear algebra library: thresholds that were found on one machine
-are wrong on the next. What was chosen for a shape is remembered for the process.
+What is quick depends on mask, processor and linear algebra library: thresholds that were found on one machine are wrong on
+the next. What was found is remembered for the process.
 """
 
 from __future__ import annotations
@@ -9,78 +9,33 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable, Hashable, Mapping
 
-import torch
+TURNS = 3
+"""How often each way is timed, after once for nothing; the least time counts."""
 
-from dpltm.errors import InputError
-from dpltm.gradients.kernels import FLOAT64, KERNELS, Kernel
-from dpltm.gradients.kernels.operands import Operands
-from dpltm.gradients.kernels.sums import weighted_sum
-
-AUTO = "auto"
-
-CHOICES = (AUTO, *KERNELS)
-
-ROWS, CHUNK, TURNS = 288, 72, 3
-"""Made-up rows, those of a chunk, and how often each kernel is timed; the least time counts."""
-
-_chosen: dict[tuple[object, ...], str] = {}
+_chosen: dict[Hashable, str] = {}
 
 
-def check_kernel(name: str) -> None:
-    """Raises InputError for a name that is no choice."""
-    if name not in CHOICES:
-        raise InputError(f"`kernels`: unknown kernel {name!r}; known: {', '.join(CHOICES)}")
-
-
-def kernel_for(operands: Operands, first: bool, asked: str = AUTO) -> str:
-    """The name of the kernel for a layer.
+def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str | None:
+    """The name of the way that took least time; None where all of them failed.
 
     Args:
-        operands: of the layer; what a pass left there is overwritten.
-        first: whether its forward pass may be ours, which it is where the input takes no gradient.
-        asked: a name to take instead. On a GPU, and for a network in float64, all is computed in float64 anyway.
+        key: what the answer depends on.
+        ways: what is timed, by name, in turn; a RuntimeError leaves one out.
     """
-    weight = operands.module.weight
-    if weight.is_cuda or weight.dtype != torch.float32 or not len(operands.index):
-        return FLOAT64
-    if asked != AUTO:
-        return asked
-    key = (tuple(weight.shape), len(operands.index), first, torch.get_num_threads())
     if key not in _chosen:
-        times = _times(operands, first)
-        _chosen[key] = min(times, key=times.__getitem__, default=FLOAT64)
+        times: dict[str, float] = {}
+        for name, way in ways.items():
+            with contextlib.suppress(RuntimeError):
+                way()
+                times[name] = math.inf
+        for _ in range(TURNS):
+            for name in times:
+                began = time.perf_counter()
+                ways[name]()
+                times[name] = min(times[name], time.perf_counter() - began)
+        if not times:
+            return None
+        _chosen[key] = min(times, key=times.__getitem__)
     return _chosen[key]
-
-
-@torch.no_grad()
-def _times(operands: Operands, first: bool) -> dict[str, float]:
-    """Seconds that each kernel takes for one batch; those that fail here are left out."""
-    module, generator = operands.module, torch.Generator().manual_seed(0)
-    input = torch.rand(ROWS, module.in_features, generator=generator)
-    gradient = torch.rand(ROWS, module.out_features, generator=generator)
-    factor = torch.rand(ROWS, generator=generator, dtype=torch.float64)
-    chunks = [slice(start, start + CHUNK) for start in range(0, ROWS, CHUNK)]
-
-    def batch(kernel: Kernel) -> None:
-        operands.release()
-        if first:
-            module.forward(input) if kernel.forward is None else kernel.forward(operands, input)
-        operands.input, operands.gradient = input, gradient
-        kernel.squared_norms(operands)
-        weighted_sum(operands, factor, chunks, kernel.add_chunk)
-
-    times: dict[str, float] = {}
-    for name, kernel in KERNELS.items():
-        if operands.full and kernel.forward is not None:
-            continue  # sparse products of what is dense
-        with contextlib.suppress(RuntimeError):
-            batch(kernel)
-            times[name] = math.inf
-    for _ in range(TURNS):
-        for name in times:
-            began = time.perf_counter()
-            batch(KERNELS[name])
-            times[name] = min(times[name], time.perf_counter() - began)
-    operands.release()
-    return times

@@ -45,7 +45,13 @@ def scale_of(bound: float) -> float:
 
 
 def scaled(gradient: Tensor, factor: Tensor, out: Tensor) -> Tensor:
-    """Factor times output gradient, rounded once, into ``out``, ``(rows, ...)``."""
+    """Factor times output gradient, rounded once.
+
+    Args:
+        gradient: ``(rows, width)``.
+        factor: ``(rows,)`` float64.
+        out: where it goes.
+    """
     return torch.mul(gradient, factor[:, None], out=out).clamp_(-HIGHEST, HIGHEST)
 
 

@@ -17,9 +17,9 @@ from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
-from dpltm.gradients.choose import AUTO, check_kernel
 from dpltm.gradients.chunks import ROUNDING, scale_of
 from dpltm.gradients.fused import check_compiler
+from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.module_state import Loss, structure
@@ -63,7 +63,7 @@ class RecordGradients:
         mask: live coordinates.
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a C++ compiler, and a while for every new shape.
-        kernels: how linear layers compute: ``auto`` times them at the first check, any other name of ``choose`` forces one.
+        kernels: how linear layers compute: ``auto`` times the ways at the first check; for others see ``kernels``.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dpltm.gradients import fused
 from dpltm.gradients.calls import Call, only_call
-from dpltm.gradients.choose import AUTO, kernel_for
 from dpltm.gradients.kernels import FLOAT64, KERNELS
+from dpltm.gradients.kernels.choice import AUTO, kernel_for
 from dpltm.gradients.kernels.operands import Operands
 from dpltm.gradients.kernels.sums import weighted_sum
 from dpltm.gradients.layer import Map
@@ -81,10 +81,7 @@ class LinearLayer:
         operands.gradient = operands.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
 
     def extremes(self) -> list[Tensor]:
-        # no magnitude is above the root of the sum of squares, which is infinite or NaN where one of them is
-        both = (self.operands.input, self.operands.gradient)
-        flat = [(rows if rows.is_contiguous() else rows.T).flatten() for rows in both]
-        return [torch.dot(values, values).sqrt() for values in flat]
+        return [norms.max() for norms in self.operands.norms]  # no magnitude is above the norm; NaN if one of them is
 
     def peak(self) -> Tensor:
         return torch.maximum(self.operands.input.abs().amax(1), self.operands.gradient.abs().amax(1))

@@ -130,7 +130,7 @@ def make_plan(
         x: records, ``(batch, ...)``.
         y: labels, ``(batch, ...)``.
         compile: whether linear layers compile element-wise filters.
-        kernels: how linear layers compute (see ``choose``).
+        kernels: how linear layers compute (see ``kernels.choice``).
 
     Raises:
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.

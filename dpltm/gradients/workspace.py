@@ -37,6 +37,13 @@ class Workspace:
         """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
 
         How a linear algebra library rounds may depend on where its operands begin; so these all begin alike.
+
+        Args:
+            name: see :meth:`take`.
+            rows: how many.
+            width: of each.
+            dtype: of the tensor.
+            device: that it lies on.
         """
         step = 64 // dtype.itemsize
         return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]

@@ -21,6 +21,8 @@ import torch
 import typer.main
 
 from dpltm.cli.main import app, run
+from dpltm.gradients import linear_layer
+from gradient_cases import always
 from transcripts import Normal, Transcript, difference, fixed_randomness, listed, marked, printed, same, shown
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))
@@ -38,6 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "400")  # no line of a help text or a table is broken
     for name in ("FORCE_COLOR", "DPLTM_DEBUG", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(linear_layer, "kernel_for", always("float64"))  # not what is quickest here today
     _write_files(work)
     return work
 

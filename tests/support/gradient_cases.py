@@ -234,5 +234,5 @@ filters = st.one_of(
 
 
 def always(kernel: str) -> Callable[..., str]:
-    """In place of ``choose.kernel_for``: one kernel, wherever something is live."""
+    """In place of ``kernel_for``: one kernel, wherever something is live."""
     return lambda operands, *_: kernel if len(operands.index) else "float64"

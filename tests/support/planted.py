@@ -98,7 +98,7 @@ def _one_draw_twice() -> AbstractContextManager[Any]:
 
     def gaussian(original: Any, source: Any, count: int) -> np.ndarray:
         drawn.append(drawn.pop() if len(drawn) % 2 else original(source, count))
-        return drawn[-1]
+        return drawn[-1].copy()  # what is made of it may take its memory
 
     return _around(training, "gaussian", gaussian)
 

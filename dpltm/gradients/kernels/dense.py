@@ -17,7 +17,8 @@ def squared_norms(operands: Operands) -> Tensor:
     """
     input, gradient = operands.input, operands.gradient
     if operands.full:
-        return torch.linalg.vector_norm(gradient, dim=1).square() * torch.linalg.vector_norm(input, dim=1).square()
+        seen, given = operands.norms
+        return seen.square() * given.square()
     if gradient.shape[1] < input.shape[1]:
         left, right, mask = input, gradient, operands.mask.T
     else:
@@ -33,8 +34,15 @@ def squared_norms(operands: Operands) -> Tensor:
 
 
 def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """One float32 product, gathered at the live coordinates."""
-    inputs = operands.aligned[rows]
+    """One float32 product, gathered at the live coordinates; of a copy that begins as any other (``Workspace.rows``).
+
+    Args:
+        operands: with what a pass left.
+        scaled: output gradients of the chunk times factors, ``(rows, out)``.
+        rows: of the chunk, in the batch.
+        total: ``(live,)`` float64, to which the sum is added.
+    """
+    inputs = operands.space.fill("chunk", operands.input[rows])
     product = operands.space.take("product", (scaled.shape[1], inputs.shape[1]), inputs.dtype, inputs.device)
     values = torch.mm(scaled.T, inputs, out=product).view(-1)
     total += values if operands.full else values.index_select(0, operands.index)

@@ -38,18 +38,19 @@ class Operands:
         self.full = len(self.index) == live.numel()
         self.space = Workspace()
         self._inputs: Tensor | None = None
-        self._aligned: Tensor | None = None
+        self._norms: tuple[Tensor, Tensor] | None = None
         self.release()
 
     def release(self) -> None:
         """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
         self.input = self.gradient = torch.empty(0)
-        self._inputs = self._aligned = None
+        self._inputs = self._norms = None
 
     def zero_records(self, bad: Tensor) -> None:
         """Makes what these records left, ``(batch,)`` bool, exactly zero."""
-        self.input, self._inputs, self._aligned = self.input.masked_fill(bad[:, None], 0.0), None, None
+        self.input = self.input.masked_fill(bad[:, None], 0.0)
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
+        self._inputs = self._norms = None
 
     @property
     def inputs(self) -> Tensor:
@@ -62,14 +63,11 @@ class Operands:
         return self._inputs
 
     @property
-    def aligned(self) -> Tensor:
-        """``input`` where any chunk of it begins alike (see ``Workspace.rows``)."""
-        if self._aligned is None:
-            input = self.input
-            self._aligned = self.space.rows(
-                "aligned", input.shape[0], input.shape[1], input.dtype, input.device
-            ).copy_(input)
-        return self._aligned
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Of each record's input and output gradient, ``(batch,)`` each, in the layer's precision."""
+        if self._norms is None:
+            self._norms = (torch.linalg.vector_norm(self.input, dim=1), torch.linalg.vector_norm(self.gradient, dim=1))
+        return self._norms
 
     @cached_property
     def bags(self) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,14 @@ def squared_norms(operands: Operands) -> Tensor:
 
 
 def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """One float32 dot product a live coordinate, of copies that begin alike."""
+    """One float32 dot product a live coordinate, of copies that begin alike.
+
+    Args:
+        operands: with what a pass left.
+        scaled: output gradients of the chunk times factors, ``(rows, out)``.
+        rows: of the chunk, in the batch.
+        total: ``(live,)`` float64, to which the sum is added.
+    """
     left = operands.space.fill("left", scaled.T)
     right = operands.space.fill("chunk", operands.inputs[:, rows])
     total += torch.sparse.sampled_addmm(operands.pattern, left, right.T, beta=0.0).values()

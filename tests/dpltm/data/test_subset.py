@@ -78,8 +78,8 @@ def test_places_that_nothing_fixes(text, hashed):
 @pytest.mark.parametrize("places", [None, 100])
 def test_malformed(text, places):
     assert refusal(text, places=places) == (
-        f"`subset` {text!r}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in places"
-        " of a named dataset such as 0:5000"
+        f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"
+        " places of a named dataset such as 0:5000"
     )
 
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, choose, linear_layer
-from dpltm.gradients.choose import CHOICES, kernel_for
 from dpltm.gradients.kernels import FLOAT64, KERNELS
+from dpltm.gradients.kernels.choice import CHOICES, kernel_for
 from dpltm.gradients.kernels.operands import Operands
 from dpltm.masks import Mask
 from gradient_cases import dot

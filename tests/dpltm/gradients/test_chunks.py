@@ -75,7 +75,7 @@ def test_the_margin_covers_what_rounding_does():
 
 
 def test_what_the_margin_is():
-    """Twice the square of the records, in units of the last place, and hardly more; PRIVACY.md says 0.12 % at 100."""
+    """Twice the square of the records, in units of the last place, and hardly more: 0.12 %."""
     exact = 2 * LIMIT**2 * 2.0**-24
     assert LIMIT == 100
     assert exact < 1 / ROUNDING - 1 < 1.03 * exact < 0.00124
