@@ -50,18 +50,20 @@ def convolution(call: Call, records: int) -> Gradients:
         return
     assert isinstance(module, _Conv)
     inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
-    gradient = gradient.reshape(records, module.groups, module.out_channels // module.groups, -1)
+    groups, channels = module.groups, module.in_channels // module.groups
+    gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
     patch = module.in_channels * math.prod(module.kernel_size)
     once = max(1, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))
-    for start in range(0, records, once):
-        rows = gradient[start : start + once].flatten(0, 1).contiguous()
-        columns = _patches(module, inputs[start : start + once])
-        if module.groups > 1:
-            columns = columns.unflatten(2, (-1, module.groups, module.in_channels // module.groups))
-            columns = columns.permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
-        yield module.weight, start, _product(rows, columns).view(-1, module.weight.numel())
+    product = _product(gradient, patch // groups)
+    start = 0
+    for columns in _patches(module, inputs, min(once, records)):
+        rows = gradient[start * groups : (start + len(columns)) * groups]
+        if groups > 1:
+            columns = columns.unflatten(2, (-1, groups, channels)).permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
+        yield module.weight, start, product(rows, columns).view(-1, module.weight.numel())
+        start += once
     if module.bias is not None:
-        yield module.bias, 0, gradient.sum(3).flatten(1)
+        yield module.bias, 0, gradient.sum(2).view(records, -1)
 
 
 def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
@@ -72,35 +74,48 @@ def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
 
-def _patches(module: _Conv, inputs: Tensor) -> Tensor:
-    """What the kernel sees at each position, ``(records, positions, patch)``, channels last within a patch.
+def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
+    """What the kernel sees at each position, ``(once, positions, patch)``, channels last within a patch, of some images.
 
-    One dimension is unfolded after the other, the last one first: what is copied then are few long runs of memory.
+    One dimension is unfolded after the other, the last one first: what is copied then are few long runs of memory. That is
+    the same for all images; what is yielded is overwritten by those of the next.
     """
-    if any(module._reversed_padding_repeated_twice):
-        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        inputs = functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
-    patches = inputs.movedim(1, -1).contiguous()
-    for size, step, apart in reversed([*zip(module.kernel_size, module.stride, module.dilation, strict=True)]):
+    padding = module._reversed_padding_repeated_twice
+    if module.padding_mode != "zeros":
+        inputs, padding = functional.pad(inputs, padding, mode=module.padding_mode), [0] * len(padding)
+    sizes = inputs.shape[2:]
+    before, after = padding[-2::-2], padding[::-2]
+    padded = [sum(each) for each in zip(before, sizes, after, strict=True)]
+    patches = inside = inputs.new_zeros(once, *padded, inputs.shape[1])
+    for axis, (first, size) in enumerate(zip(before, sizes, strict=True), 1):
+        inside = inside.narrow(axis, first, size)
+    copies = []
+    ways = [*zip(module.kernel_size, module.stride, module.dilation, strict=True)]
+    for size, step, apart in reversed(ways if max(*module.kernel_size, *module.stride) > 1 else []):
         windows = patches.unfold(-2, (size - 1) * apart + 1, step)[..., ::apart]  # (..., positions, run, size)
-        patches = windows.movedim(-3, 1).transpose(-1, -2).contiguous().flatten(-2)
-    return patches.flatten(1, -2)
+        windows = windows.movedim(-3, 1).transpose(-1, -2)
+        copies.append((torch.empty_like(windows, memory_format=torch.contiguous_format), windows))
+        patches = copies[-1][0].flatten(-2)
+    patches = patches.flatten(1, -2)
+    for some in inputs.movedim(1, -1).split(once):
+        inside[: len(some)].copy_(some)
+        for target, windows in copies:
+            target[: len(some)].copy_(windows[: len(some)])
+        yield patches[: len(some)]
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """Matrix products of two batches, by whichever library is quicker at matrices of these sizes."""
+def _product(left: Tensor, columns: int) -> _Product:
+    """Products of matrices as in ``left`` with others of so many columns: the library that is quicker at these sizes."""
     if left.device.type != "cpu" or left.dtype not in (torch.float32, torch.float64):
-        return torch.bmm(left, right)
-    out, inner, patch = left.shape[1], left.shape[2], right.shape[2]
-    count = max(
-        1, min(64, PATCHES // max(1, (out + inner) * patch))
-    )  # enough for a clock, and as many as a cache holds
+        return torch.bmm
+    rows, inner = left.shape[1:]
+    count = max(1, min(64, PATCHES // max(1, (rows + inner) * columns)))  # enough for a clock, and fits a cache
 
     def made_up(product: _Product) -> Callable[[], Tensor]:
-        return lambda: product(left.new_ones(count, out, inner), left.new_ones(count, inner, patch))
+        return lambda: product(left.new_ones(count, rows, inner), left.new_ones(count, inner, columns))
 
-    key = ("product", left.dtype, out, inner, patch, torch.get_num_threads())
-    return _PRODUCTS[fastest(key, {name: made_up(product) for name, product in _PRODUCTS.items()})](left, right)
+    key = ("product", left.dtype, rows, inner, columns, torch.get_num_threads())
+    return _PRODUCTS[fastest(key, {name: made_up(product) for name, product in _PRODUCTS.items()})]
 
 
 def _numpy_product(left: Tensor, right: Tensor) -> Tensor:
