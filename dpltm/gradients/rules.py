@@ -1,8 +1,8 @@
 """Per-record gradients of a module's parameters from what it saw and the loss's gradient at what it gave.
 
 One rule a kind of module; whatever has none goes through ``torch.func``. A rule yields a parameter, the number of a record,
-and the gradients of that record and those that follow, ``(records, *shape)``, or flat in another order (``layout``). What it
-was given for a record decides that record's rows, and nothing else does.
+and the gradients of that record and those that follow, ``(records, *shape)``, or flat in another order (``layout``); it goes
+through all records in turn. What it was given for a record decides that record's rows, and nothing else does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,6 +18,7 @@ from torch.nn import functional
 from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, recurrent
 from dpltm.gradients.calls import Call
+from dpltm.gradients.choose import fastest
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Rule = Callable[[Call, int], Gradients]
@@ -24,6 +26,7 @@ Rule = Callable[[Call, int], Gradients]
 PATCHES = 2**19
 """Most numbers in patches and gradients of the images that are taken at once: more would leave the cache before use."""
 
+_Product = Callable[[Tensor, Tensor], Tensor]
 _Conv = nn.Conv1d | nn.Conv2d
 
 
@@ -46,27 +49,21 @@ def convolution(call: Call, records: int) -> Gradients:
     if gradient is None:
         return
     assert isinstance(module, _Conv)
-    inputs = _padded(module, _batch(module, call.inputs[0], records).to(gradient.dtype))
-    inputs = inputs.movedim(1, -1).contiguous()  # channels last: a row of a patch is one run of memory
-    size, kernel, groups = gradient.shape[2:], module.kernel_size, module.groups
-    steps = inputs.stride()
-    between = [step * stride for step, stride in zip(steps[1:-1], module.stride, strict=True)]
-    within = [step * dilation for step, dilation in zip(steps[1:-1], module.dilation, strict=True)]
-    shape = (records, *size, *kernel, inputs.shape[-1])
-    patches = inputs.as_strided(shape, (steps[0], *between, *within, 1), inputs.storage_offset())
-    gradient = gradient.reshape(records, module.out_channels, -1)
-    positions, outs = gradient.shape[2], module.out_channels // groups
-    once = max(1, PATCHES // (math.prod(shape[1:]) + module.weight.numel()))
-    for start in range(0, records, once):
-        rows = gradient[start : start + once]
-        columns = patches[start : start + once].reshape(len(rows), positions, -1)
+    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
+    groups, channels = module.groups, module.in_channels // module.groups
+    gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
+    patch = module.in_channels * math.prod(module.kernel_size)
+    once = max(1, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))
+    product = _product(gradient, patch // groups)
+    start = 0
+    for columns in _patches(module, inputs, min(once, records)):
+        rows = gradient[start * groups : (start + len(columns)) * groups]
         if groups > 1:
-            columns = columns.view(len(rows), positions, -1, groups, inputs.shape[-1] // groups)
-            columns = columns.permute(0, 3, 1, 2, 4).reshape(len(rows) * groups, positions, -1)
-            rows = rows.reshape(-1, outs, positions)
-        yield module.weight, start, torch.bmm(rows, columns).view(-1, module.weight.numel())
+            columns = columns.unflatten(2, (-1, groups, channels)).permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
+        yield module.weight, start, product(rows, columns).view(-1, module.weight.numel())
+        start += once
     if module.bias is not None:
-        yield module.bias, 0, gradient.sum(2)
+        yield module.bias, 0, gradient.sum(2).view(records, -1)
 
 
 def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
@@ -77,10 +74,57 @@ def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
 
-def _padded(module: _Conv, inputs: Tensor) -> Tensor:
-    """Inputs as the kernel slides over them."""
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    return functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
+def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
+    """What the kernel sees at each position, ``(once, positions, patch)``, channels last within a patch, of some images.
+
+    One dimension is unfolded after the other, the last one first: what is copied then are few long runs of memory. That is
+    the same for all images; what is yielded is overwritten by those of the next.
+    """
+    padding = module._reversed_padding_repeated_twice
+    if module.padding_mode != "zeros":
+        inputs, padding = functional.pad(inputs, padding, mode=module.padding_mode), [0] * len(padding)
+    sizes = inputs.shape[2:]
+    before, after = padding[-2::-2], padding[::-2]
+    padded = [sum(each) for each in zip(before, sizes, after, strict=True)]
+    patches = inside = inputs.new_zeros(once, *padded, inputs.shape[1])
+    for axis, (first, size) in enumerate(zip(before, sizes, strict=True), 1):
+        inside = inside.narrow(axis, first, size)
+    copies = []
+    ways = [*zip(module.kernel_size, module.stride, module.dilation, strict=True)]
+    for size, step, apart in reversed(ways if max(*module.kernel_size, *module.stride) > 1 else []):
+        windows = patches.unfold(-2, (size - 1) * apart + 1, step)[..., ::apart]  # (..., positions, run, size)
+        windows = windows.movedim(-3, 1).transpose(-1, -2)
+        copies.append((torch.empty_like(windows, memory_format=torch.contiguous_format), windows))
+        patches = copies[-1][0].flatten(-2)
+    patches = patches.flatten(1, -2)
+    for some in inputs.movedim(1, -1).split(once):
+        inside[: len(some)].copy_(some)
+        for target, windows in copies:
+            target[: len(some)].copy_(windows[: len(some)])
+        yield patches[: len(some)]
+
+
+def _product(left: Tensor, columns: int) -> _Product:
+    """Products of matrices as in ``left`` with others of so many columns: the library that is quicker at these sizes."""
+    if left.device.type != "cpu" or left.dtype not in (torch.float32, torch.float64):
+        return torch.bmm
+    rows, inner = left.shape[1:]
+    count = max(1, min(64, PATCHES // max(1, (rows + inner) * columns)))  # enough for a clock, and fits a cache
+
+    def made_up(product: _Product) -> Callable[[], Tensor]:
+        return lambda: product(left.new_ones(count, rows, inner), left.new_ones(count, inner, columns))
+
+    key = ("product", left.dtype, rows, inner, columns, torch.get_num_threads())
+    return _PRODUCTS[fastest(key, {name: made_up(product) for name, product in _PRODUCTS.items()}) or "torch"]
+
+
+def _numpy_product(left: Tensor, right: Tensor) -> Tensor:
+    """By NumPy's library, which has kernels of its own for small matrices; one after the other."""
+    with np.errstate(all="ignore"):  # what is not finite is looked for later
+        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
+
+
+_PRODUCTS: dict[str, _Product] = {"torch": torch.bmm, "numpy": _numpy_product}
 
 
 def normalisation(call: Call, records: int) -> Gradients:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpltm.filters import Clip, Filter, Tanh
-from dpltm.gradients import RecordGradients
+from dpltm.filters import Automatic, Clip, Filter, Tanh
+from dpltm.gradients import RecordGradients, rules
 from dpltm.masks import Mask
 from gradient_cases import dot, norm
 
@@ -69,6 +69,21 @@ def test_squares_that_float32_loses_are_covered(count, as_inputs, first):
     assert norm(gradients.filtered_sum(x, y, Clip(0.5)).values) <= 0.5
     filter = Tanh(1.0, 1.0, Clip(1e-3))
     assert norm(gradients.filtered_sum(x, y, filter).values) <= filter.certified_bound(live)
+
+
+@pytest.mark.parametrize("product", ["torch", "numpy"])
+@pytest.mark.parametrize("size", [1e-25, 1.0, 2.0**58])
+def test_norms_of_gradients_that_are_written_out(monkeypatch, product, size):
+    """Their squares under- or overflow float32, or are lost beside that of the first."""
+    monkeypatch.setattr(rules, "fastest", lambda *_: product)
+    model = nn.Conv1d(1, 1, 30000, bias=False)
+    nn.init.zeros_(model.weight)
+    x = torch.full((1, 1, 30000), size * 2.0**-12.6)
+    x[0, 0, 0] = size
+    gradients = RecordGradients(model, Mask.dense(model), dot)
+    result = gradients.filtered_sum(x, torch.ones(1, 1), Automatic(1.0, 0.0))
+    assert result.skipped == 0
+    assert 1 - 1e-4 <= norm(result.values) <= 1
 
 
 def test_a_record_within_reach_is_not_skipped_and_one_beyond_is():
