@@ -68,11 +68,12 @@ def ours(
     engine = NoisyGradients(model, mask, loss, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
     engine.apply_mask()
     optimizer = torch.optim.SGD(engine.parameters, lr=0.1)
+    total = torch.zeros(engine.gradients.live, dtype=torch.float64)
     starts = range(0, len(x), USUAL)  # as coins would have it, about
     chunks = [slice(start, min(start + USUAL, len(x))) for start in starts]
 
     def step() -> None:
-        engine.release(engine.gradients.filtered_sum(x, y, filter, chunks=chunks).values)
+        engine.release(engine.gradients.filtered_sum(x, y, filter, chunks=chunks, out=total.zero_()).values)
         optimizer.step()
 
     step.gradients = engine.gradients  # type: ignore[attr-defined]

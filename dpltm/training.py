@@ -210,6 +210,7 @@ class NoisyGradients:
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
         self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
+        self._total = torch.zeros(len(self._live), dtype=torch.float64, device=like.device)
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
@@ -238,12 +239,11 @@ class NoisyGradients:
         chunks: list[int] | None = None
         if self._chunks is not None:
             index, chunks = in_chunks(self._sampling, index, self._chunks)
-        total: Tensor | None = None
+        total = self._total.zero_()
         try:
             with full_precision(), self._precision():
                 for batch in self._records.batches(index, self._rows, config.compile, chunks):
-                    part = gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present, batch.chunks).values
-                    total = part if total is None else total.add_(part)
+                    gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present, batch.chunks, total)
             failed = False
         except Exception:
             failed = True  # what it says may tell of a record: raised in here, it would be the context of our own
@@ -252,8 +252,6 @@ class NoisyGradients:
                 "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
                 " the vocabulary? What was spent is on record"
             )
-        if total is None:  # nobody was sampled
-            total = torch.zeros(len(self._live), dtype=torch.float64, device=self._flat.device)
         self.release(total)
 
     def release(self, total: Tensor) -> None:
@@ -352,6 +350,10 @@ def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | 
     gradients.clear()
 
 
+AT_ONCE = 2**16
+"""Coordinates that get their noise at a time, so that what is computed with stays in a cache."""
+
+
 def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: RandomSource) -> Tensor:
     """(total + N(0, noise_std^2)) / expected_batch: sum and noise meet in float64, the result is float32.
 
@@ -361,7 +363,10 @@ def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: Ra
         expected_batch: public divisor; never the realised batch size, which is private.
         noise: random bits.
     """
-    wide = total.to(torch.float64)
-    if noise_std > 0:
-        wide = torch.from_numpy(gaussian(noise, len(total))).to(wide.device).mul_(noise_std).add_(wide)
-    return (wide / expected_batch).to(torch.float32)
+    mean = torch.empty(len(total), dtype=torch.float32, device=total.device)
+    for some, place in zip(total.split(AT_ONCE), mean.split(AT_ONCE), strict=True):
+        wide = some.to(torch.float64)
+        if noise_std > 0:
+            wide = torch.from_numpy(gaussian(noise, len(some))).to(wide.device).mul_(noise_std).add_(wide)
+        place.copy_(wide / expected_batch)
+    return mean

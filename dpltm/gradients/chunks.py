@@ -25,8 +25,8 @@ from torch import Tensor
 LIMIT = 100
 """Most records of a chunk that is summed in float32."""
 
-USUAL = 72
-"""Records of a chunk on average: more than ``LIMIT`` is three standard deviations away."""
+USUAL = 80
+"""Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
 
 _GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)  # two more: rounding of what is multiplied
 

@@ -67,10 +67,10 @@ class EmbeddingLayer(ExplicitGradients):
         self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 
-    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
-        """See :meth:`Layer.weighted_sum`; all in float64."""
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+        """See :meth:`Layer.add_weighted_sum`; all in float64."""
         del chunks
-        return self._by_token(self.values * factor[self.record][:, None])
+        total += self._by_token(self.values * factor[self.record][:, None])
 
     def _by_token(self, values: Tensor) -> Tensor:
         table = torch.zeros(self._mask.shape, dtype=torch.float64, device=values.device)

@@ -7,8 +7,9 @@ element-wise one every live coordinate of every record, some at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,9 @@ BATCH_BYTES = 2**27
 WIDE, NARROW = 2.0**20, 1e-6
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
 over- or underflow and the norm be wrong."""
+
+
+_Apply = Callable[[list[Layer], Tensor, Tensor | None], None]
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class RecordGradients:
         filter: Filter,
         present: Tensor | None = None,
         chunks: Sequence[slice] | None = None,
+        out: Tensor | None = None,
     ) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
@@ -166,6 +171,7 @@ class RecordGradients:
             chunks: consecutive rows, at most ``chunks.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
+            out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
 
         Guarantees:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
@@ -175,16 +181,17 @@ class RecordGradients:
             algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
             factors to fewer.
         """
+        total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
-            return FilteredSum(self._zeros(x), 0)
+            return FilteredSum(total, 0)
         self.check(x, y)
         assert self._plan is not None
+        apply = partial(self._add_filtered, filter=filter, chunks=chunks, total=total)
         with full_precision():
-            return self._sum(self._plan, x, y, filter, present, chunks)
+            return FilteredSum(total, self._add(self._plan, x, y, present, apply))
 
-    def _sum(
-        self, plan: Plan, x: Tensor, y: Tensor, filter: Filter, present: Tensor | None, chunks: Sequence[slice] | None
-    ) -> FilteredSum:
+    def _add(self, plan: Plan, x: Tensor, y: Tensor, present: Tensor | None, apply: _Apply) -> int:
+        """Has the sum of a batch added; returns how many of its records were not finite."""
         layers = [layer for layer, _ in plan.layers]
         try:
             self._passes(plan, x, y)
@@ -192,16 +199,16 @@ class RecordGradients:
             skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
             out = bad if present is None else (~present if bad is None else bad | ~present)
             if out is not None and bool(out.all()):
-                return FilteredSum(self._zeros(x), skipped)
+                return skipped
             if out is not None:
                 for layer in layers:
                     layer.zero_records(out)
             with torch.autocast(x.device.type, enabled=False):
-                values = self._filtered(layers, filter, wide, None if out is None else (~out).double(), chunks)
+                apply(layers, wide, None if out is None else (~out).double())
         finally:
             for layer in layers:
                 layer.release()
-        return FilteredSum(values if self._order is None else values[self._order], skipped)
+        return skipped
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
         """One forward and one backward pass that leave every layer its gradients."""
@@ -211,25 +218,35 @@ class RecordGradients:
         with torch.autocast(x.device.type, enabled=False):
             record_batch(plan, recorder, self._model, self._loss, x, y)
 
-    def _filtered(
-        self, layers: list[Layer], filter: Filter, wide: Tensor, weight: Tensor | None, chunks: Sequence[slice] | None
-    ) -> Tensor:
+    def _add_filtered(
+        self,
+        layers: list[Layer],
+        wide: Tensor,
+        weight: Tensor | None,
+        *,
+        filter: Filter,
+        chunks: Sequence[slice] | None,
+        total: Tensor,
+    ) -> None:
         norms = _norms(layers, wide)
-        ones = torch.ones_like(norms[0]) if weight is None else weight
+        if filter.kind == "element-wise":
+            values = self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
+            total += values if self._order is None else values[self._order]
+            return
         if filter.kind == "layer-wise":
-            factors = filter.factor(norms) * ones
-        elif filter.kind == "radial":
-            factors = (filter.factor(norms.square().sum(0).sqrt()) * ones).expand(len(norms), -1)
+            factors = filter.factor(norms)
         else:
-            return self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
+            factors = filter.factor(norms.square().sum(0).sqrt()).expand(len(norms), -1)
         scale = 1.0 if chunks is None else scale_of(filter.certified_bound(self._count))
-        rounding = self._rounding * (1.0 if chunks is None else ROUNDING)
-        parts = (
-            layer.weighted_sum(factor, chunks or ())
-            for layer, factor in zip(layers, factors * (rounding / scale), strict=True)
-        )
-        values = torch.cat(list(parts))
-        return values if scale == 1 else values.mul_(scale)
+        factors = factors * (self._rounding * (1.0 if chunks is None else ROUNDING) / scale)
+        factors = factors if weight is None else factors * weight
+        at_once = scale == 1.0 and self._order is None
+        values = total if at_once else torch.zeros_like(total)
+        parts = values.split([sum(layer.sizes) for layer in layers])
+        for layer, part, factor in zip(layers, parts, factors, strict=True):
+            layer.add_weighted_sum(part, factor, chunks or ())
+        if not at_once:
+            total.add_(values if self._order is None else values[self._order], alpha=scale)
 
     def _element_wise_sum(
         self, layers: list[Layer], norm: Tensor, filter: ElementWiseFilter, weight: Tensor | None
@@ -241,9 +258,6 @@ class RecordGradients:
             after = filter.after.factor(squares.sqrt()) * self._rounding
             weight = after if weight is None else after * weight
         return torch.cat([layer.mapped_sum(before, filter.map, weight) for layer in layers])
-
-    def _zeros(self, like: Tensor) -> Tensor:
-        return torch.zeros(self.live, dtype=torch.float64, device=like.device)
 
 
 def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[Tensor | None, Tensor]:

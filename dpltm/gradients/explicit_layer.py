@@ -113,16 +113,16 @@ class ExplicitLayer(ExplicitGradients):
         self._values.masked_fill_(bad[:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 
-    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
-        """See :meth:`Layer.weighted_sum`."""
-        values, total = self._values, torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+        """See :meth:`Layer.add_weighted_sum`."""
+        values, found = self._values, torch.zeros_like(total)
         chunks = chunks if values.dtype == torch.float32 and not values.is_cuda else ()
         for rows in chunks:
-            total += factor[rows].clamp(max=HIGHEST).float() @ values[rows]
+            found += factor[rows].clamp(max=HIGHEST).float() @ values[rows]
         for rest in others(chunks, len(values)):
             for rows in self._pieces(rest):
-                total += factor[rows] @ values[rows].double()
-        return total[self._order]
+                found += factor[rows] @ values[rows].double()
+        total += found[self._order]
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         parts = [part.square_().sum(1, dtype=torch.float64) for _, part in self._mapped(factor, map)]

@@ -55,11 +55,12 @@ class Layer(Protocol):
         """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
         ...
 
-    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
-        """Sum over records of ``factor (batch,)`` times gradient, ``(live,)`` float64.
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+        """Adds the sum over records of factor times gradient.
 
         Args:
-            factor: of each record.
+            total: to which it is added, ``(live,)`` float64.
+            factor: of each record, ``(batch,)`` float64.
             chunks: rows that may be summed in float32 together (see ``chunks``); the others are not.
         """
         ...

@@ -16,7 +16,7 @@ from dpltm.gradients.calls import Call, only_call
 from dpltm.gradients.kernels import FLOAT64, KERNELS
 from dpltm.gradients.kernels.choice import AUTO, kernel_for
 from dpltm.gradients.kernels.operands import Operands
-from dpltm.gradients.kernels.sums import weighted_sum
+from dpltm.gradients.kernels.sums import add_weighted_sum
 from dpltm.gradients.layer import Map
 from dpltm.gradients.workspace import CHUNK
 
@@ -107,10 +107,12 @@ class LinearLayer:
         whole = len(self.bias_index) == squares.shape[1]
         return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
-    def weighted_sum(self, factor: Tensor, chunks: Sequence[slice] = ()) -> Tensor:
-        """See :meth:`Layer.weighted_sum`."""
-        weight, bias = weighted_sum(self.operands, factor, chunks, KERNELS[self.kernel].add_chunk)
-        return weight if self.bias_index is None else torch.cat([weight, bias[self.bias_index]])
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+        """See :meth:`Layer.add_weighted_sum`."""
+        count = len(self.operands.index)
+        bias = add_weighted_sum(self.operands, total[:count], factor, chunks, KERNELS[self.kernel].add_chunk)
+        if self.bias_index is not None:
+            total[count:] += bias.index_select(0, self.bias_index)
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)

@@ -96,7 +96,7 @@ def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
 def _one_draw_twice() -> AbstractContextManager[Any]:
     drawn: list[np.ndarray] = []
 
-    def gaussian(original: Any, source: Any, count: int) -> np.ndarray:
+    def gaussian(original: Any, source: Any, count: int, *_: Any) -> np.ndarray:
         drawn.append(drawn.pop() if len(drawn) % 2 else original(source, count))
         return drawn[-1].copy()  # what is made of it may take its memory
 
@@ -134,8 +134,8 @@ def _realised_batch() -> Iterator[None]:
         sizes.append(len(found))
         return found
 
-    def mean(original: Any, total: Any, noise_std: float, _: float, source: Any) -> Any:
-        return original(total, noise_std, max(sizes[-1], 1), source)
+    def mean(original: Any, total: Any, noise_std: float, _: float, *others: Any) -> Any:
+        return original(total, noise_std, max(sizes[-1], 1), *others)
 
     with _around(training, "poisson_sample", sample), _around(training, "noisy_mean", mean):
         yield

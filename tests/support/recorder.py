@@ -278,9 +278,9 @@ class Recorder:
         self._set(time, "time_ns", lambda: 0)
 
     def _gaussian(self, original: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        def drawn(source: Any, count: int) -> np.ndarray:
+        def drawn(source: Any, count: int, *out: Any) -> np.ndarray:
             silent = self._frames and self._frames[-1].silent
-            return np.zeros(count) if silent else original(source, count)
+            return np.zeros(count) if silent else original(source, count, *out)
 
         return drawn
 
@@ -390,9 +390,9 @@ class Recorder:
                 self._frames[-1].sample.used.append(np.array(index))
             return original(records, index, *arguments, **named)
 
-        def noisy(original: Any, total: Any, noise_std: float, expected_batch: float, source: Any) -> Any:
+        def noisy(original: Any, total: Any, noise_std: float, expected_batch: float, *others: Any) -> Any:
             with self._frame("training") as frame:
-                found = original(total, noise_std, expected_batch, source)
+                found = original(total, noise_std, expected_batch, *others)
             values = found.double().numpy() * expected_batch
             return self._released("training", frame, total, found, values, noise_std, divisor=expected_batch)
 

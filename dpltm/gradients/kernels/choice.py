@@ -11,13 +11,13 @@ from dpltm.errors import InputError
 from dpltm.gradients.choose import fastest
 from dpltm.gradients.kernels import FLOAT64, KERNELS, Kernel
 from dpltm.gradients.kernels.operands import Operands
-from dpltm.gradients.kernels.sums import weighted_sum
+from dpltm.gradients.kernels.sums import add_weighted_sum
 
 AUTO = "auto"
 
 CHOICES = (AUTO, *KERNELS)
 
-ROWS, CHUNK = 288, 72
+ROWS, CHUNK = 320, 80
 """Made-up rows that kernels are timed on, and those of a chunk."""
 
 
@@ -50,6 +50,7 @@ def _ways(operands: Operands, first: bool) -> dict[str, Callable[[], None]]:
     input = torch.rand(ROWS, module.in_features, generator=generator)
     gradient = torch.rand(ROWS, module.out_features, generator=generator)
     factor = torch.rand(ROWS, generator=generator, dtype=torch.float64)
+    total = torch.zeros(len(operands.index), dtype=torch.float64)
     chunks = [slice(start, start + CHUNK) for start in range(0, ROWS, CHUNK)]
 
     @torch.no_grad()
@@ -59,7 +60,7 @@ def _ways(operands: Operands, first: bool) -> dict[str, Callable[[], None]]:
             module.forward(input) if kernel.forward is None else kernel.forward(operands, input)
         operands.input, operands.gradient = input, gradient
         kernel.squared_norms(operands)
-        weighted_sum(operands, factor, chunks, kernel.add_chunk)
+        add_weighted_sum(operands, total, factor, chunks, kernel.add_chunk)
         operands.release()
 
     tried = {name: kernel for name, kernel in KERNELS.items() if not (operands.full and kernel.forward)}

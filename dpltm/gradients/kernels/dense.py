@@ -24,7 +24,7 @@ def squared_norms(operands: Operands) -> Tensor:
     else:
         left, right, mask = gradient, input, operands.mask
     space, totals = operands.space, []
-    for rows in blocks(slice(0, len(left))):
+    for rows in blocks(slice(0, len(left)), right.shape[1]):
         part, other = left[rows], right[rows]
         squares = space.take("squares", tuple(part.shape), part.dtype, part.device)
         product = space.take("product", tuple(other.shape), other.dtype, other.device)
@@ -48,6 +48,7 @@ def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) ->
     total += values if operands.full else values.index_select(0, operands.index)
 
 
-def blocks(rows: slice) -> Iterator[slice]:
-    """These rows, some at a time."""
-    return (slice(start, min(start + BLOCK, rows.stop)) for start in range(rows.start, rows.stop, BLOCK))
+def blocks(rows: slice, width: int) -> Iterator[slice]:
+    """These rows, some at a time, of so many numbers each."""
+    count = max(1, BLOCK // max(1, width))
+    return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from dpltm.gradients.workspace import Workspace
 
-BLOCK = 128
-"""Records at a time in products whose operands are made for them, so that these stay in the caches of a processor."""
+BLOCK = 2**17
+"""Numbers at a time in products whose operands are made for them, so that these stay in the caches of a processor."""
 
 
 class Operands:

@@ -19,7 +19,7 @@ def forward(operands: Operands, input: Tensor) -> Tensor:
     output = _times(operands.bags, operands.turned(input), values)
     if module.bias is not None:
         output += module.bias.detach()[:, None]
-    return output.T
+    return output.T.contiguous()  # what follows goes over one record after the other
 
 
 def squared_norms(operands: Operands) -> Tensor:

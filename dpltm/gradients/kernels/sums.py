@@ -14,22 +14,20 @@ from dpltm.gradients.kernels.operands import Operands
 AddChunk = Callable[[Operands, Tensor, slice, Tensor], None]
 
 
-def weighted_sum(
-    operands: Operands, factor: Tensor, chunks: Sequence[slice], add_chunk: AddChunk | None
-) -> tuple[Tensor, Tensor]:
-    """The sum of factor times gradient, of the weight at its live coordinates and of the bias, ``(out,)``, float64.
-
-    Both until the next sum.
+def add_weighted_sum(
+    operands: Operands, total: Tensor, factor: Tensor, chunks: Sequence[slice], add_chunk: AddChunk | None
+) -> Tensor:
+    """Adds the sum of factor times gradient of the weight, and returns that of the bias, ``(out,)`` float64.
 
     Args:
         operands: with what a pass left.
+        total: to which the sum at live coordinates is added, ``(live,)`` float64.
         factor: ``(batch,)`` float64.
         chunks: rows that may be summed in float32 together (see ``chunks``).
         add_chunk: of the kernel; None for no such sum.
     """
     gradient, space = operands.gradient, operands.space
     chunks = chunks if add_chunk is not None else ()
-    total = space.take("total", (len(operands.index),), torch.float64, factor.device).zero_()
     bias = torch.zeros(gradient.shape[1], dtype=torch.float64, device=factor.device)
     parts = space.rows("scaled", len(gradient), len(bias), gradient.dtype, gradient.device)
     if chunks:
@@ -40,9 +38,11 @@ def weighted_sum(
     rest = others(chunks, len(factor))
     if rest:
         product = torch.zeros(operands.mask.shape, dtype=torch.float64, device=factor.device)
-        for rows in rest if factor.is_cuda else (block for part in rest for block in blocks(part)):
+        for rows in (
+            rest if factor.is_cuda else (block for part in rest for block in blocks(part, operands.mask.shape[1]))
+        ):
             wide = gradient[rows].double().mul_(factor[rows, None])
             bias += wide.sum(0)
             product.addmm_(wide.T, operands.input[rows].double())
         total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
-    return total, bias
+    return bias
