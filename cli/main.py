@@ -1,4 +1,4 @@
-"""The Typer application and the one place that turns errors into exit codes."""
+"""The commands by name, and the one place that turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -8,95 +8,231 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.main
 
-from dpltm.cli import (
-    datasets,
-    demo,
-    evaluate,
-    generate,
-    latent,
-    privacy,
-    select,
-    tickets,
-    train,
-    tune,
-)
-from dpltm.cli import run as run_all
-from dpltm.cli.options import in_flags, register
-from dpltm.errors import DpltmError
-from dpltm.options import datasets as records
-from dpltm.options import latent as messages
-from dpltm.options import privacy as prices
-from dpltm.options import tickets as sets
-from dpltm.options.evaluate import EvaluateRequest
-from dpltm.options.generate import GenerateRequest
-from dpltm.options.predict import PredictRequest
-from dpltm.options.run import DemoRequest, RunRequest
-from dpltm.options.select import SelectRequest
-from dpltm.options.train import TrainRequest
-from dpltm.options.transfer import TransferRequest
-from dpltm.options.tune import TuneRequest
+from dpltm import __version__
+from dpltm.cli.commands import Group, Later
+from dpltm.errors import DpltmError, in_flags
+from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
-)
-register(app, "generate", GenerateRequest, generate.command)
-register(app, "select", SelectRequest, select.command)
-register(app, "train", TrainRequest, train.command)
-register(app, "run", RunRequest, run_all.command)
-register(app, "tune", TuneRequest, tune.command)
-register(app, "evaluate", EvaluateRequest, evaluate.evaluate_command)
-register(app, "predict", PredictRequest, evaluate.predict_command)
-artifacts = typer.Typer(no_args_is_help=True, help="Ticket sets: look at them, check, hand on, shrink, carry over.")
-register(artifacts, "ls", sets.ListRequest, tickets.list_command)
-register(artifacts, "show", sets.ShowRequest, tickets.show_command)
-register(artifacts, "verify", sets.VerifyRequest, tickets.verify_command)
-register(artifacts, "export", sets.ExportRequest, tickets.export_command)
-register(artifacts, "import", sets.ImportRequest, tickets.import_command)
-register(artifacts, "compact", sets.CompactRequest, tickets.compact_command)
-register(artifacts, "transfer", TransferRequest, tickets.transfer_command)
-app.add_typer(artifacts, name="tickets")
-accountant = typer.Typer(
-    no_args_is_help=True, help="The accountant on its own: what settings cost, what a ledger says."
-)
-register(accountant, "epsilon", prices.EpsilonOptions, privacy.epsilon_command)
-register(accountant, "noise", prices.NoiseOptions, privacy.noise_command)
-register(accountant, "curve", prices.CurveOptions, privacy.curve_command)
-register(accountant, "ledger", prices.LedgerOptions, privacy.ledger_command)
-register(accountant, "budget", prices.BudgetOptions, privacy.budget_command)
-app.add_typer(accountant, name="privacy")
-local = typer.Typer(no_args_is_help=True, help="Local privacy (LATENT): records randomised before they leave.")
-register(local, "epsilon", messages.EpsilonOptions, latent.epsilon_command)
-register(local, "scheme", messages.SchemeRequest, latent.scheme_command)
-register(local, "encode", messages.EncodeRequest, latent.encode_command)
-register(local, "train", messages.TrainRequest, latent.train_command)
-app.add_typer(local, name="latent")
-data = typer.Typer(no_args_is_help=True, help="What data is at hand.")
-register(data, "ls", records.ListRequest, datasets.list_command)
-register(data, "info", records.InfoRequest, datasets.info_command)
-app.add_typer(data, name="datasets")
-register(app, "demo", DemoRequest, demo.command)
+
+COMMANDS = [
+    Later(
+        "generate",
+        "Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.",
+        Deferred("dpltm.options.generate:GenerateRequest"),
+        Deferred("dpltm.cli.generate:command"),
+    ),
+    Later(
+        "select",
+        "Phase 2: draw the winning ticket on private records under differential privacy.",
+        Deferred("dpltm.options.select:SelectRequest"),
+        Deferred("dpltm.cli.select:command"),
+    ),
+    Later(
+        "train",
+        "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
+        Deferred("dpltm.options.train:TrainRequest"),
+        Deferred("dpltm.cli.train:command"),
+    ),
+    Later(
+        "run",
+        "All three stages from one TOML file, under one budget that is split between selection and training.",
+        Deferred("dpltm.options.run:RunRequest"),
+        Deferred("dpltm.cli.run:command"),
+    ),
+    Later(
+        "tune",
+        "Searches the settings of a private training on a public dataset, under the same budget and noise.",
+        Deferred("dpltm.options.tune:TuneRequest"),
+        Deferred("dpltm.cli.tune:command"),
+    ),
+    Later(
+        "evaluate",
+        "Accuracy of a run's model on the test split of a dataset.",
+        Deferred("dpltm.options.evaluate:EvaluateRequest"),
+        Deferred("dpltm.cli.evaluate:evaluate_command"),
+    ),
+    Later(
+        "predict",
+        "Class and class probabilities that a run's model gives to records without labels.",
+        Deferred("dpltm.options.predict:PredictRequest"),
+        Deferred("dpltm.cli.evaluate:predict_command"),
+    ),
+    Later(
+        "demo",
+        "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
+        Deferred("dpltm.options.run:DemoRequest"),
+        Deferred("dpltm.cli.demo:command"),
+    ),
+    Group(
+        name="tickets",
+        help="Ticket sets: look at them, check, hand on, shrink, carry over.",
+        no_args_is_help=True,
+        commands=[
+            Later(
+                "ls",
+                "The ticket sets in a folder, and those that come with dpltm.",
+                Deferred("dpltm.options.tickets:ListRequest"),
+                Deferred("dpltm.cli.tickets:list_command"),
+            ),
+            Later(
+                "show",
+                "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
+                Deferred("dpltm.options.tickets:ShowRequest"),
+                Deferred("dpltm.cli.tickets:show_command"),
+            ),
+            Later(
+                "verify",
+                "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.",  # noqa: E501
+                Deferred("dpltm.options.tickets:VerifyRequest"),
+                Deferred("dpltm.cli.tickets:verify_command"),
+            ),
+            Later(
+                "export",
+                "Writes a ticket set for somebody else, or one ticket for other tools.",
+                Deferred("dpltm.options.tickets:ExportRequest"),
+                Deferred("dpltm.cli.tickets:export_command"),
+            ),
+            Later(
+                "import",
+                "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",
+                Deferred("dpltm.options.tickets:ImportRequest"),
+                Deferred("dpltm.cli.tickets:import_command"),
+            ),
+            Later(
+                "compact",
+                "Removes for good what a mask leaves without use: a smaller network that computes the same.",
+                Deferred("dpltm.options.tickets:CompactRequest"),
+                Deferred("dpltm.cli.tickets:compact_command"),
+            ),
+            Later(
+                "transfer",
+                "Makes tickets for other records: another input width, image size, number of channels or of classes.",
+                Deferred("dpltm.options.transfer:TransferRequest"),
+                Deferred("dpltm.cli.tickets:transfer_command"),
+            ),
+        ],
+    ),
+    Group(
+        name="privacy",
+        help="The accountant on its own: what settings cost, what a ledger says.",
+        no_args_is_help=True,
+        commands=[
+            Later(
+                "epsilon",
+                "What a training costs, by every accountant.",
+                Deferred("dpltm.options.privacy:EpsilonOptions"),
+                Deferred("dpltm.cli.privacy:epsilon_command"),
+            ),
+            Later(
+                "noise",
+                "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
+                Deferred("dpltm.options.privacy:NoiseOptions"),
+                Deferred("dpltm.cli.privacy:noise_command"),
+            ),
+            Later(
+                "curve",
+                "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",
+                Deferred("dpltm.options.privacy:CurveOptions"),
+                Deferred("dpltm.cli.privacy:curve_command"),
+            ),
+            Later(
+                "ledger",
+                "Explain a ledger line by line, and recompute what it comes to from the file alone.",
+                Deferred("dpltm.options.privacy:LedgerOptions"),
+                Deferred("dpltm.cli.privacy:ledger_command"),
+            ),
+            Later(
+                "budget",
+                "Show the budgets that a ledger sets on records, or set one.",
+                Deferred("dpltm.options.privacy:BudgetOptions"),
+                Deferred("dpltm.cli.privacy:budget_command"),
+            ),
+        ],
+    ),
+    Group(
+        name="latent",
+        help="Local privacy (LATENT): records randomised before they leave.",
+        no_args_is_help=True,
+        commands=[
+            Later(
+                "epsilon",
+                "What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.",  # noqa: E501
+                Deferred("dpltm.options.latent:EpsilonOptions"),
+                Deferred("dpltm.cli.latent:epsilon_command"),
+            ),
+            Later(
+                "scheme",
+                "Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.",
+                Deferred("dpltm.options.latent:SchemeRequest"),
+                Deferred("dpltm.cli.latent:scheme_command"),
+            ),
+            Later(
+                "encode",
+                "Randomise records where they are; what is written may leave the machine.",
+                Deferred("dpltm.options.latent:EncodeRequest"),
+                Deferred("dpltm.cli.latent:encode_command"),
+            ),
+            Later(
+                "train",
+                "Train a network on messages of dpltm latent encode.",
+                Deferred("dpltm.options.latent:TrainRequest"),
+                Deferred("dpltm.cli.latent:train_command"),
+            ),
+        ],
+    ),
+    Group(
+        name="datasets",
+        help="What data is at hand.",
+        no_args_is_help=True,
+        commands=[
+            Later(
+                "ls",
+                "The datasets that are known by name, and whether their file is at hand.",
+                Deferred("dpltm.options.datasets:ListRequest"),
+                Deferred("dpltm.cli.datasets:list_command"),
+            ),
+            Later(
+                "info",
+                "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",
+                Deferred("dpltm.options.datasets:InfoRequest"),
+                Deferred("dpltm.cli.datasets:info_command"),
+            ),
+        ],
+    ),
+]
+"""In the order of the help."""
 
 
 def _version(asked: bool) -> None:
     if asked:
-        from dpltm import __version__
-
         print(f"dpltm {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+root = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    cls=Group,
+    help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
+)
+
+
+@root.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options before the command."""
+
+
+app = typer.main.get_group(root)
+for _command in COMMANDS:
+    app.add_command(_command)
 
 
 def main() -> None:
@@ -108,7 +244,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; errors become one line on standard error."""
     try:
-        code = app(arguments, prog_name="dpltm", standalone_mode=False) or 0
+        code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 import typer
+import typer.main
 
+from dpltm.cli.commands import Command
 from dpltm.errors import in_flags as in_flags
 from dpltm.options import option as option
 from dpltm.options.sections import resolve as resolve
@@ -42,13 +44,12 @@ def flag_of(item: Field[Any]) -> str:
     return item.metadata["flag"] or "--" + item.name.replace("_", "-")
 
 
-def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call], None]) -> None:
-    """Adds command ``name`` to ``app``: its options are the fields of ``cls``, and ``run(options, call)`` runs it.
+def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
+    """The command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
     The help text of the command is the docstring of ``cls``.
 
     Args:
-        app: gets the command.
         name: of the command, and of its table in a configuration file.
         cls: dataclass whose fields are options.
         run: what the command does.
@@ -64,8 +65,16 @@ def register(app: typer.Typer, name: str, cls: type[T], run: Callable[[T, Call],
     parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
-    app.command(name, help=in_flags("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)))(command)
+    app = typer.Typer(add_completion=False)
+    app.command(name, cls=Command, help=in_flags("\n\n".join(paragraphs_of(cls))))(command)
+    made = typer.main.get_command(app)
+    assert isinstance(made, Command)
+    return made
+
+
+def paragraphs_of(cls: type) -> list[str]:
+    """The docstring, each paragraph on one line."""
+    return [" ".join(paragraph.split()) for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n")]
 
 
 def _parameter(item: Field[Any]) -> inspect.Parameter:

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from typer.models import CommandInfo
+from typer.core import TyperCommand
 
 from child_processes import PATIENCE, interruptible
 from dpltm.cli import main
@@ -120,8 +120,7 @@ def broken(monkeypatch):
     def fail() -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    commands = [*main.app.registered_commands, CommandInfo("fail", callback=fail)]
-    monkeypatch.setattr(main.app, "registered_commands", commands)
+    monkeypatch.setitem(main.app.commands, "fail", TyperCommand("fail", callback=fail))
 
 
 @pytest.mark.usefixtures("broken")

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer.main
+import typer.core
 
 from dpltm.cli.main import app, run
 from dpltm.gradients import linear_layer
@@ -139,9 +139,7 @@ def test_every_command_is_recorded() -> None:
             held |= commands(command, *names, name) if inner else {(*names, name)}
         return held
 
-    root = typer.main.get_command(app)
-    assert isinstance(root, typer.core.TyperGroup)
-    every = commands(root)
+    every = commands(app)
     helped, used = set(), set()
     for path in TRANSCRIPTS:
         for step, (_, *words) in Transcript.read(path).steps():

@@ -8,7 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = ["torch", "sklearn", "scipy", "dp_accounting"]
+from dpltm.cli.commands import Later
+from dpltm.cli.main import COMMANDS
+from dpltm.cli.options import paragraphs_of
+
+LIBRARIES = ["torch", "sklearn", "scipy", "dp_accounting"]
+HEAVY = [*LIBRARIES, "numpy", "rich.markdown", "dpltm.options"]
 
 SCRIPT = f"""
 import json, sys
@@ -37,9 +42,19 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert json.loads(done.stderr.splitlines()[-1]) == {"code": 0, "heavy": []}
 
 
+def test_groups_say_what_their_commands_say() -> None:
+    """A group shows the first paragraph of each command's help without importing the command."""
+    entries = [entry for one in COMMANDS for entry in getattr(one, "commands", {"": one}).values()]
+    assert len(entries) > 20
+    for entry in entries:
+        assert isinstance(entry, Later)
+        assert entry.summary == paragraphs_of(entry.options.resolve())[0]
+        assert entry.load().name == entry.name
+
+
 def test_registries_import_nothing_heavy() -> None:
     """What help and refusals are read off: names, parameters, defaults."""
     registries = "dpltm.filters, dpltm.local.protocols, dpltm.models, dpltm.options, dpltm.pruning, dpltm.registry"
-    script = f"import sys, {registries}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    script = f"import sys, {registries}; print([name for name in {LIBRARIES!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,61 @@
+"""Commands that are imported when they are called: the help of a group costs no more than its names and sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from dpltm.cli.help import show_page
+from dpltm.errors import in_flags
+from dpltm.registry import Deferred
+
+if TYPE_CHECKING:
+    from typer import Context
+
+_COMMAND = Deferred("dpltm.cli.options:command_of")
+
+
+class Command(TyperCommand):
+    """A command with its options."""
+
+    def format_help(self, ctx: Context, formatter: Any) -> None:
+        """Prints its help, rather than leave it with the formatter, as typer does."""
+        del formatter
+        show_page(self, ctx)
+
+
+class Later(TyperCommand):
+    """A command of which only the name and a sentence are known, until it is called or its own help is asked for.
+
+    Args:
+        name: of the command, and of its table in a configuration file.
+        summary: the first paragraph of the docstring of ``options``.
+        options: the dataclass whose fields are its options.
+        run: what it does with them.
+    """
+
+    def __init__(self, name: str, summary: str, options: Deferred, run: Deferred) -> None:
+        super().__init__(name, short_help=in_flags(summary))
+        self.summary, self.options, self.run = summary, options, run
+
+    def load(self) -> Command:
+        """The command itself."""
+        command: Command = _COMMAND(self.name, self.options.resolve(), self.run.resolve())
+        return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
+    ) -> Context:
+        """See :meth:`TyperCommand.make_context`."""
+        # the context is the command's own, so that the command itself is what runs
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def format_help(self, ctx: Context, formatter: Any) -> None:
+        """As that of a command."""
+        del formatter
+        show_page(self, ctx)
