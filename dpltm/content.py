@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def pack(mask: Tensor) -> np.ndarray:

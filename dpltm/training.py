@@ -29,19 +29,12 @@ from dpltm.gradients.chunks import USUAL
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
+from dpltm.optimizers import OPTIMIZERS
 from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.sampling import Records, in_chunks, poisson_sample
 
 Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
-
-_OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr),
-    "momentum": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
-    "adam": lambda parameters, lr: torch.optim.Adam(parameters, lr=lr),
-    "adagrad": lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr),
-}
-OPTIMIZERS = tuple(_OPTIMIZERS)
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -332,14 +325,12 @@ def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | 
     Whenever ``progress`` is called, and at the end, the parameters are the average that the settings ask for.
     """
     config = gradients.config
-    optimizer = _OPTIMIZERS[config.optimizer](gradients.parameters, config.lr)
+    optimizer = OPTIMIZERS[config.optimizer](gradients.parameters)
     gradients.apply_mask()  # or the average would begin with weights that are pruned
     average = WeightAverage(config.average, gradients.parameters)
     for step in range(config.steps):
         gradients.backward()
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr * _SCHEDULES[config.schedule](step / config.steps)
-        optimizer.step()
+        optimizer.step(config.lr * _SCHEDULES[config.schedule](step / config.steps))
         average.update()
         if progress is not None:
             with average.in_place():
