@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import gzip
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -209,15 +211,31 @@ def _read(
 
 def _digits() -> tuple[RawSplit, RawSplit]:
     """The digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    x, y = bunch.images.astype(np.uint8), bunch.target
+    table = _digits_table()
+    x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     held_out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
     return (
         RawSplit(x[~held_out], y[~held_out], "digits"),
         RawSplit(x[held_out], y[held_out], "digits", "x_test", "y_test"),
     )
+
+
+def _digits_table() -> np.ndarray:
+    """The pixels and the label of each digit, ``(n, 65)``.
+
+    The file is read where it is installed: importing ``sklearn.datasets``, and much of scipy with it, takes longer than
+    training on what is in it.
+    """
+    installed = importlib.util.find_spec("sklearn")
+    if installed is not None and installed.origin is not None:
+        file = Path(installed.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            with gzip.open(file, "rt", encoding="utf-8") as rows:
+                return np.loadtxt(rows, delimiter=",")
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return np.column_stack([bunch.data, bunch.target])
 
 
 def _unknown(dataset: str, home: Path) -> DataError:

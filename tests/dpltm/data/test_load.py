@@ -46,6 +46,16 @@ def test_digits():
     assert digits.fingerprint(bytes(32)) == "318ab11ae501e5aaf293c6f32f78da91"
 
 
+def test_digits_come_from_scikit_learn_itself_where_their_file_is_elsewhere(monkeypatch):
+    from sklearn.datasets import load_digits
+
+    everything = load_digits()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    digits = load("digits")
+    assert np.array_equal(digits.test.x, everything.images[4::5])
+    assert np.array_equal(digits.test.y, everything.target[4::5])
+
+
 @pytest.mark.parametrize(
     ("name", "train", "test", "dtype"),
     [
