@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -39,7 +40,8 @@ class Later(TyperCommand):
         super().__init__(name, short_help=in_flags(summary))
         self.summary, self.options, self.run = summary, options, run
 
-    def load(self) -> Command:
+    @cached_property
+    def command(self) -> Command:
         """The command itself."""
         command: Command = _COMMAND(self.name, self.options.resolve(), self.run.resolve())
         return command
@@ -49,7 +51,7 @@ class Later(TyperCommand):
     ) -> Context:
         """See :meth:`TyperCommand.make_context`."""
         # the context is the command's own, so that the command itself is what runs
-        return self.load().make_context(info_name, args, parent, **extra)
+        return self.command.make_context(info_name, args, parent, **extra)
 
 
 class Group(TyperGroup):

@@ -49,7 +49,7 @@ def test_groups_say_what_their_commands_say() -> None:
     for entry in entries:
         assert isinstance(entry, Later)
         assert entry.summary == paragraphs_of(entry.options.resolve())[0]
-        assert entry.load().name == entry.name
+        assert entry.command.name == entry.name
 
 
 def test_registries_import_nothing_heavy() -> None:

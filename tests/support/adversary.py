@@ -21,7 +21,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import typer
 
 import neighbours
 from dpltm.cli import main
@@ -66,9 +65,6 @@ PAYS: dict[str, type[Event]] = {
     "bits": GuaranteeEvent,
     "codebook": GuaranteeEvent,
 }
-
-PARSED = typer.main.get_command(main.app)
-"""The command line."""
 
 COARSE = pld.Resolution(0.3, 1e3, 2e4, 1e5)
 """How finely losses are composed here, where no epsilon is compared with the truth: an upper bound as ever."""
@@ -224,7 +220,6 @@ def _environment() -> Iterator[None]:
     """Exceptions show, whatever they are; and hundreds of commands take no longer than they must."""
     with (
         mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1"}),
-        mock.patch.object(main, "app", PARSED),  # which is parsed anew at each call otherwise
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
     ):
