@@ -21,7 +21,7 @@ from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
-from dpltm.tickets.workbench.opening import open_dataset
+from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.results import finish, plan
 from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner

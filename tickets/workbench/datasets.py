@@ -9,7 +9,7 @@ from dpltm.data import Description, catalogue, data_home
 from dpltm.data.rating_sets import at_hand
 from dpltm.options.datasets import InfoRequest, ListRequest
 from dpltm.stages.progress import Progress
-from dpltm.tickets.workbench.opening import open_dataset
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from dpltm.stages import evaluate as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
-from dpltm.tickets.workbench.opening import open_dataset, services
+from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:

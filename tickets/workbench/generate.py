@@ -20,7 +20,8 @@ from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import copy_events, open_ledger
 from dpltm.tickets.origin import check_text
 from dpltm.tickets.ticket_set import check_size, ledger_path, private_path, save_ticket_set, ticket_rows
-from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
+from dpltm.tickets.workbench.opening import free_name, open_features, services
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def generate(

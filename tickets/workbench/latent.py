@@ -20,7 +20,8 @@ from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.published import published, recorded
 from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
-from dpltm.tickets.workbench.opening import feature_sources, open_dataset
+from dpltm.tickets.workbench.opening import feature_sources
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:

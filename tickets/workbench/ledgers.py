@@ -21,7 +21,7 @@ from dpltm.privacy.report import if_overlapping, json_figure, report
 from dpltm.stages.checks import check_delta_alone, check_epsilon
 from dpltm.stages.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.workbench.opening import open_dataset
+from dpltm.tickets.workbench.records import open_dataset
 
 MAX_FIGURES = 20
 """Up to this many different events, each is also accounted on its own."""

@@ -1,16 +1,13 @@
-"""What requests name, opened: records, runs that stand in front of networks, features from the cache."""
+"""What requests name, opened: runs that stand in front of networks, features from the cache."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dpltm.data import Dataset, DatasetCache, by_user, load
+from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
-from dpltm.errors import ArtifactError, InputError
-from dpltm.options.data import DataOptions
+from dpltm.errors import ArtifactError
 from dpltm.options.features import FeatureOptions
-from dpltm.options.parsing import parse_pair
-from dpltm.options.train import PER_USER
 from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.services import Services
@@ -18,42 +15,6 @@ from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.tickets.identity import read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
-
-
-def open_dataset(
-    request: DataOptions, for_training: bool = True, *, dataset_cache: DatasetCache | None = None
-) -> Dataset:
-    """The dataset that a request names; one record will do where nothing is learned from them.
-
-    Args:
-        request: names it.
-        for_training: whether there must be something to learn.
-        dataset_cache: holds what was read before.
-
-    Raises:
-        DpltmError: with one line about whatever is wrong.
-    """
-    if request.dataset is None:
-        raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
-    dataset = load(
-        request.dataset,
-        label=request.label,
-        bounds=None if request.bounds is None else parse_pair("bounds", request.bounds),
-        classes=request.classes,
-        records=request.records,
-        subset=request.subset,
-        test=request.test,
-        words=request.words,
-        length=request.length,
-        users=request.users,
-        items=request.items,
-        for_training=for_training,
-        dataset_cache=dataset_cache,
-    )
-    if getattr(request, "unit", "record") == "record":
-        return dataset
-    slots = getattr(request, "per_user", None)
-    return by_user(dataset, PER_USER if slots is None else slots)
 
 
 def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:

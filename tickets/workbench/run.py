@@ -14,7 +14,8 @@ from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.files import check_free, read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import feature_sources, open_dataset, services
+from dpltm.tickets.workbench.opening import feature_sources, services
+from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import train
 

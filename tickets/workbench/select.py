@@ -16,7 +16,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import find_set, is_bundled
 from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.winner import drawn_from, load_winner, save_winner
-from dpltm.tickets.workbench.opening import open_dataset, services
+from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def select(request: SelectRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:

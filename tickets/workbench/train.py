@@ -26,7 +26,8 @@ from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, is_bundled, split_round
 from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.winner import drawn_from, load_winner
-from dpltm.tickets.workbench.opening import free_name, open_dataset, open_features, services
+from dpltm.tickets.workbench.opening import free_name, open_features, services
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.winner import last_winner
-from dpltm.tickets.workbench.opening import feature_sources, open_dataset
+from dpltm.tickets.workbench.opening import feature_sources
+from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.tickets import set_facts
 
 

@@ -46,7 +46,7 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import open_dataset
+from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import train
 from dpltm.tickets.workbench.transfer import transfer

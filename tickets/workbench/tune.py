@@ -23,7 +23,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.published import recorded
 from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import folder_of, ledger_path
-from dpltm.tickets.workbench.opening import open_dataset, open_features, services
+from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.workbench.records import open_dataset
 
 
 def tune(
