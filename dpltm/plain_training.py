@@ -67,7 +67,8 @@ def train_plain(
         progress: called with the steps done, every 25 and at the end.
     """
     parameters = list(model.parameters())
-    pruned = [(p, mask[name]) for name, p in model.named_parameters() if not bool(mask[name].all())]
+    # as numbers: a product with booleans converts them first, which takes longer than the product
+    pruned = [(p, mask[name].to(p.dtype)) for name, p in model.named_parameters() if not bool(mask[name].all())]
     for step in range(steps):
         index = next(batches)
         loss = functional.cross_entropy(model(x[index]), y[index])
