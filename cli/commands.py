@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -11,16 +11,13 @@ from dpltm.cli.help import show_page
 from dpltm.errors import in_flags
 from dpltm.registry import Deferred
 
-if TYPE_CHECKING:
-    from typer import Context
-
 _COMMAND = Deferred("dpltm.cli.options:command_of")
 
 
 class Command(TyperCommand):
     """A command with its options."""
 
-    def format_help(self, ctx: Context, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints its help, rather than leave it with the formatter, as typer does."""
         del formatter
         show_page(self, ctx)
@@ -46,9 +43,7 @@ class Later(TyperCommand):
         command: Command = _COMMAND(self.name, self.options.resolve(), self.run.resolve())
         return command
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
-    ) -> Context:
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
         # the context is the command's own, so that the command itself is what runs
         return self.command.make_context(info_name, args, parent, **extra)
@@ -57,7 +52,7 @@ class Later(TyperCommand):
 class Group(TyperGroup):
     """Commands under one name."""
 
-    def format_help(self, ctx: Context, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """As that of a command."""
         del formatter
         show_page(self, ctx)

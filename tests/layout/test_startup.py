@@ -58,3 +58,23 @@ def test_registries_import_nothing_heavy() -> None:
     script = f"import sys, {registries}; print([name for name in {LIBRARIES!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_what_computes_no_gradient_imports_no_torch() -> None:
+    """The accountant, ledgers and the list of datasets."""
+    modules = ", ".join(f"dpltm.tickets.workbench.{name}" for name in ("accountant", "datasets", "ledgers", "records"))
+    script = f"import sys, {modules}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_training_imports_no_more_than_it_needs(tmp_path: Path) -> None:
+    """No compiler, no library that only tests need, and nothing of scipy but its special functions."""
+    unneeded = ["torch._dynamo", "sklearn", "dp_accounting", "scipy.optimize", "scipy.stats", "scipy.signal"]
+    script = (
+        "import sys; from dpltm.cli.main import run;"
+        "code = run('train --dataset digits --dense --epochs 1 --epsilon 3 --out run --quiet'.split());"
+        f"print(code, [name for name in {unneeded!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n", done.stderr
