@@ -5,12 +5,13 @@ PYTHON = python3
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test test-elsewhere papers check clean distclean
+.PHONY: help demo test test-elsewhere bench papers check clean distclean
 
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
 	@echo 'make test            every test                          (ARGS=... goes to pytest)'
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
+	@echo 'make bench           every promise about speed beside its goal, in one table (six minutes; nothing else should run; DPLTM_DATA)'
 	@echo 'make papers          the quick version of every recipe of a paper (minutes; the test suite runs some)'
 	@echo 'make check           lint, formatting and types          (ruff; mypy on the installed package)'
 	@echo 'make clean           remove what building and testing left behind'
@@ -28,6 +29,10 @@ test:
 test-elsewhere:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	@sh scripts/other_processors.sh $(ARGS)
+
+bench:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
+	.venv/bin/python benchmarks/table.py
 
 papers:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test

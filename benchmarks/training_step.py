@@ -168,10 +168,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=400)
     parser.add_argument("--repeat", type=int, default=40)
     parser.add_argument("--peers", action="store_true", help="Opacus too, which must be installed")
+    parser.add_argument("--without", nargs="*", default=[], metavar="STEP", help="steps to leave out, by name")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus's
     torch.manual_seed(0)
     steps = steps_of(given.network, given.density, given.batch, given.peers, given.ticket)
+    steps = {name: step for name, step in steps.items() if name not in given.without}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(given.repeat + 3):
         for name, step in steps.items():

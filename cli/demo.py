@@ -1,4 +1,4 @@
-"""``dpltm demo``: the three stages on the digits inside scikit-learn, in about a minute."""
+"""``dpltm demo``: the three stages on the digits inside scikit-learn, in seconds."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class EmbeddingLayer(ExplicitGradients):
         self._squares = self._squares.masked_fill(bad, 0.0)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
-        """See :meth:`Layer.add_weighted_sum`; all in float64."""
-        del chunks
+        """See :meth:`Layer.add_weighted_sum`."""
+        del chunks  # all in float64
         total += self._by_token(self.values * factor[self.record][:, None])
 
     def _by_token(self, values: Tensor) -> Tensor:

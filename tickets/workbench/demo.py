@@ -1,4 +1,4 @@
-"""The three stages on the digits inside scikit-learn, in about a minute."""
+"""The three stages on the digits inside scikit-learn, in seconds."""
 
 from __future__ import annotations
 
