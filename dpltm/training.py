@@ -26,6 +26,7 @@ from dpltm.filters.trial import check_filter_bound
 from dpltm.full_precision import full_precision
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.chunks import USUAL
+from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
@@ -62,7 +63,8 @@ class TrainingConfig:
         optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
         physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
             what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
-        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once.
+        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
+            compiler at hand, neither.
         precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
@@ -186,6 +188,7 @@ class NoisyGradients:
         sampling: RandomSource,
         noise: RandomSource,
     ) -> None:
+        self._compiled = config.compile and compiler_at_hand()
         self.gradients = RecordGradients(model, mask, loss, config.compile, config.kernels)
         if len(records):
             x, y = _first(records)
@@ -193,7 +196,7 @@ class NoisyGradients:
         most = config.physical_batch or self.gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
-        self._rows = min(most, usual) if config.compile else most
+        self._rows = min(most, usual) if self._compiled else most
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = None if element_wise else math.ceil(config.expected_batch / USUAL)
         self.noise_std = config.noise_std
@@ -207,12 +210,12 @@ class NoisyGradients:
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
-        if (config.compile or config.precision == "bfloat16") and len(records):
+        if (self._compiled or config.precision == "bfloat16") and len(records):
             self._try(x, y)
 
     def _try(self, x: Tensor, y: Tensor) -> None:
         """One sum over made-up rows like these, as in training: what does not compile, or work in bfloat16, fails now."""
-        rows = self._rows if self.config.compile else 2
+        rows = self._rows if self._compiled else 2
         x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
         present = torch.ones(rows, dtype=torch.bool, device=x.device)
         try:
@@ -221,7 +224,7 @@ class NoisyGradients:
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
-            option = "`compile`" if self.config.compile else "`precision`: bfloat16"
+            option = "`compile`" if self._compiled else "`precision`: bfloat16"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
 
     def backward(self) -> None:
@@ -235,7 +238,7 @@ class NoisyGradients:
         total = self._total.zero_()
         try:
             with full_precision(), self._precision():
-                for batch in self._records.batches(index, self._rows, config.compile, chunks):
+                for batch in self._records.batches(index, self._rows, self._compiled, chunks):
                     gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present, batch.chunks, total)
             failed = False
         except Exception:

@@ -19,7 +19,7 @@ from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.chunks import ROUNDING, scale_of
-from dpltm.gradients.fused import check_compiler
+from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer
@@ -66,7 +66,8 @@ class RecordGradients:
             RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
         mask: live coordinates.
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
-        compile: have ``torch.compile`` fuse element-wise filters; takes a C++ compiler, and a while for every new shape.
+        compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
+            Where no C++ compiler is at hand, nothing is compiled.
         kernels: how linear layers compute: ``auto`` times the ways at the first check; for others see ``kernels``.
 
     Raises:
@@ -77,9 +78,8 @@ class RecordGradients:
         check_model(model)
         check_kernel(kernels)
         mask.check_fits(model)
-        if compile:
-            check_compiler()
-        self._model, self._loss, self._compile, self._kernels = model, loss, compile, kernels
+        self._model, self._loss, self._kernels = model, loss, kernels
+        self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
             for name, value in model.named_parameters()

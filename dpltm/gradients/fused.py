@@ -10,17 +10,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from dpltm.errors import InputError
 from dpltm.gradients.layer import Map
 
 Fused = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-def check_compiler() -> None:
-    """Raises InputError where there is no C++ compiler for torch to call."""
+def compiler_at_hand() -> bool:
+    """Whether there is a C++ compiler for torch to call."""
     named = os.environ.get("CXX")
-    if not any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++"))):
-        raise InputError("`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out")
+    return any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++")))
 
 
 @lru_cache(maxsize=16)

@@ -16,6 +16,7 @@ import torch
 from dpltm.data import Augmentation
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.features.centre import release_mean
+from dpltm.gradients.fused import compiler_at_hand
 from dpltm.noise import FastSource, RandomSource, SecureSource, two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
@@ -59,7 +60,7 @@ def train(plan: TrainingPlan, services: Services) -> Run:
     """
     ledger = plan.ledger
     plan.before.check(ledger)
-    if plan.options.compile:
+    if plan.options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
     gradients = _prepare(plan, services)
     ledger.enter((*plan.lineage, plan.event), plan.before.events)

@@ -8,7 +8,6 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
-from dpltm.gradients.fused import check_compiler
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.accountants import check_certifies
 from dpltm.registry import changed
@@ -83,8 +82,6 @@ def _check_centre(options: TrainOptions) -> None:
 
 
 def check_device(options: TrainOptions) -> None:
-    """Raises InputError for a device, or a compiler, that is not there."""
-    if options.compile:
-        check_compiler()
+    """Raises InputError for a device that is not there."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise InputError("`device`: cuda is not there (no such device, or torch was built without it); use cpu")

@@ -11,6 +11,7 @@ from dpltm.data import Augmentation, Dataset, by_user, copies_of, held_out_users
 from dpltm.data.notes import public_input_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.filters import Filter
+from dpltm.gradients.fused import compiler_at_hand
 from dpltm.masks import Mask
 from dpltm.models import for_inputs
 from dpltm.options.sections import check_choices
@@ -123,6 +124,8 @@ def plan(
     records = entered_on(dataset, draft.adjacency, ledger.registry)
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
+    if options.compile and not compiler_at_hand():
+        notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
     if options.eval_private is None:
         check_test_apart(dataset, (*held_by(ledger, start.tickets), *lineage), ledger.registry)
     check_not_public(before, records, ledger.registry)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import dpltm
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.masks import Mask
-from dpltm.training import cross_entropy
-from refusals import refused
+from dpltm.noise import FastSource
+from dpltm.sampling import Records
+from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
@@ -48,9 +51,29 @@ def test_equals_what_is_not_compiled(monkeypatch, filter):
     assert some.skipped == 0
 
 
-def test_without_a_compiler_it_is_refused(monkeypatch):
+def test_without_a_compiler_nothing_is_compiled(monkeypatch):
+    """Neither by the engine nor by a training, which then fills up no batch; and the report says so."""
     model, mask = network()
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert refused(RecordGradients, model, mask, cross_entropy, compile=True) == (
-        "`compile`: no C++ compiler is at hand (g++ or clang++); install one, or leave `compile` out"
+    monkeypatch.setattr(torch, "compile", None)
+    x, y = torch.rand(21, 30), torch.arange(21) % 5
+    filter = Tanh(1.0, 0.1, Clip(0.5))
+    values = RecordGradients(model, mask, cross_entropy, compile=True).filtered_sum(x, y, filter).values
+    assert torch.equal(values, RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, filter).values)
+    config = TrainingConfig(filter, 1.0, 1, 21.0, 0.0, 1.0, compile=True)
+    sources = {"sampling": FastSource(0), "noise": FastSource(0)}
+    NoisyGradients(model, mask, cross_entropy, Records(x, y), config, **sources).backward()
+    run = dpltm.train(
+        "mlp:5",
+        torch.rand(99, 4).numpy(),
+        np.arange(99) % 2,
+        bounds=(0, 1),
+        classes=2,
+        records=99,
+        filter="tanh",
+        compile=True,
+        noise_multiplier=1.0,
+        steps=2,
+        batch_size=50,
     )
+    assert any("no C++ compiler is at hand" in note for note in run.privacy.notes)
