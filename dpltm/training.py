@@ -249,6 +249,7 @@ class NoisyGradients:
                 " the vocabulary? What was spent is on record"
             )
         self.release(total)
+        total.zero_()  # nobody needs it any more
 
     def release(self, total: Tensor) -> None:
         """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``."""

@@ -22,6 +22,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dpltm.errors import InputError
+
 LIMIT = 100
 """Most records of a chunk that is summed in float32."""
 
@@ -34,8 +36,9 @@ ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
 """What contributions are scaled by."""
 
 HIGHEST = 2.0**60
-"""Scaled output gradients are cut off here. Only a record whose inputs are far below one in magnitude gets there, and
-cutting off makes what it contributes smaller; above, products of float32 numbers could overflow."""
+"""Scaled output gradients, and factors of written-out gradients, are cut off here: above, products of float32 numbers could
+overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is far
+below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
 
 
 def scale_of(bound: float) -> float:
@@ -53,6 +56,18 @@ def scaled(gradient: Tensor, factor: Tensor, out: Tensor) -> Tensor:
         out: where it goes.
     """
     return torch.mul(gradient, factor[:, None], out=out).clamp_(-HIGHEST, HIGHEST)
+
+
+def check_chunks(chunks: Sequence[slice], records: int) -> None:
+    """Raises InputError for chunks that are not rows of a batch one after the other, at most ``LIMIT`` each."""
+    stop = 0
+    for rows in chunks:
+        if not stop <= rows.start <= rows.stop <= records or rows.stop - rows.start > LIMIT:
+            raise InputError(
+                f"`chunks`: rows {rows.start} to {rows.stop} of {records} are no chunk; give them in order, apart, and at"
+                f" most {LIMIT} together"
+            )
+        stop = rows.stop
 
 
 def others(chunks: Sequence[slice], records: int) -> list[slice]:

@@ -18,7 +18,7 @@ from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
-from dpltm.gradients.chunks import ROUNDING, scale_of
+from dpltm.gradients.chunks import ROUNDING, check_chunks, scale_of
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.gradients.layer import Layer
@@ -173,6 +173,9 @@ class RecordGradients:
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
             out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
 
+        Raises:
+            InputError: chunks that overlap, are out of order or too large; or see :meth:`check`.
+
         Guarantees:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
             record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
@@ -181,6 +184,7 @@ class RecordGradients:
             algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
             factors to fewer.
         """
+        check_chunks(chunks or (), len(x))
         total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
             return FilteredSum(total, 0)
@@ -228,7 +232,7 @@ class RecordGradients:
         chunks: Sequence[slice] | None,
         total: Tensor,
     ) -> None:
-        norms = _norms(layers, wide)
+        norms = _norms(layers, wide, each=filter.kind == "layer-wise")
         if filter.kind == "element-wise":
             values = self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
             total += values if self._order is None else values[self._order]
@@ -270,13 +274,19 @@ def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[
     return None if bool(good.all()) else ~good, good & (peak > WIDE)
 
 
-def _norms(layers: list[Layer], wide: Tensor) -> Tensor:
+def _norms(layers: list[Layer], wide: Tensor, each: bool) -> Tensor:
     """Norm of each record's gradient in each layer, ``(layers, batch)`` float64.
 
     The precision of one record must not depend on another record.
+
+    Args:
+        layers: after a pass.
+        wide: records whose squares float32 may not hold, ``(batch,)`` bool.
+        each: whether the norm of a layer counts by itself, and not only what all of them come to.
     """
     squares = torch.stack([layer.squared_norms().double() for layer in layers])
-    again = wide | (squares.sum(0) < NARROW**2)
+    small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
+    again = wide | (small.any(0) if each else squares.sum(0) < NARROW**2)
     if bool(again.any()):
         squares[:, again] = torch.stack([layer.wide_squared_norms(again) for layer in layers])
     return squares.sqrt()

@@ -117,8 +117,9 @@ class ExplicitLayer(ExplicitGradients):
         """See :meth:`Layer.add_weighted_sum`."""
         values, found = self._values, torch.zeros_like(total)
         chunks = chunks if values.dtype == torch.float32 and not values.is_cuda else ()
+        factor = factor.clamp(max=HIGHEST)  # in a chunk or not: what a record contributes may not depend on that
         for rows in chunks:
-            found += factor[rows].clamp(max=HIGHEST).float() @ values[rows]
+            found += factor[rows].float() @ values[rows]
         for rest in others(chunks, len(values)):
             for rows in self._pieces(rest):
                 found += factor[rows] @ values[rows].double()

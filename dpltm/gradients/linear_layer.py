@@ -60,7 +60,8 @@ class LinearLayer:
         Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
         """
         module, forward = self.module, KERNELS[self.kernel].forward
-        plain = input.dtype == module.weight.dtype and input.ndim == 2 and not input.requires_grad
+        plain = input.dtype == module.weight.dtype and not input.requires_grad
+        plain = plain and input.ndim == 2 and input.shape[1] == module.in_features
         narrow = torch.is_autocast_enabled(input.device.type)
         if forward is None or not plain or narrow or not torch.is_grad_enabled():
             return type(module).forward(module, input)
@@ -84,7 +85,9 @@ class LinearLayer:
         return [norms.max() for norms in self.operands.norms]  # no magnitude is above the norm; NaN if one of them is
 
     def peak(self) -> Tensor:
-        return torch.maximum(self.operands.input.abs().amax(1), self.operands.gradient.abs().amax(1))
+        both = (self.operands.input, self.operands.gradient)
+        largest = [rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(len(rows)) for rows in both]
+        return torch.maximum(largest[0], largest[1])
 
     def zero_records(self, bad: Tensor) -> None:
         self.operands.zero_records(bad)
@@ -109,8 +112,8 @@ class LinearLayer:
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
         """See :meth:`Layer.add_weighted_sum`."""
-        count = len(self.operands.index)
-        bias = add_weighted_sum(self.operands, total[:count], factor, chunks, KERNELS[self.kernel].add_chunk)
+        count, kernel = len(self.operands.index), KERNELS[self.kernel]
+        bias = add_weighted_sum(self.operands, total[:count], factor, chunks, kernel.add_chunk, kernel.add_rest)
         if self.bias_index is not None:
             total[count:] += bias.index_select(0, self.bias_index)
 

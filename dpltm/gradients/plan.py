@@ -19,6 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, rules
 from dpltm.gradients.calls import Call, Recorder
+from dpltm.gradients.chunks import LIMIT
 from dpltm.gradients.embedding_layer import EmbeddingLayer
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.kernels import KERNELS
@@ -145,9 +146,10 @@ def make_plan(
             refusal: InputError | None = None
             try:
                 plan = _assign(probe, units, live_mask, compile, draws)
-                if plan is not None and _right(probe, plan, live_mask):
+                if plan is not None:
                     _choose(plan, kernels)
-                    return plan
+                    if _right(probe, plan, live_mask):
+                        return plan
             except InputError as error:
                 refusal = error
             whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
@@ -288,7 +290,7 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for layer, _ in plan.layers:
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64, device=x.device)
-        layer.add_weighted_sum(total, ones)
+        layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else ())
         layer_sums = dict(zip(layer.names, total.split(list(layer.sizes)), strict=True))
         layer.release()
         for name, values in layer_sums.items():

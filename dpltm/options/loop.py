@@ -27,6 +27,6 @@ class LoopOptions:
     kernels: str = option(
         "auto",
         "How linear layers compute; auto times the ways.",
-        choices=("auto", "float64", "dense", "mixed", "sparse"),
+        choices=("auto", "float64", "dense", "mixed", "sparse", "sparse-float64"),
     )
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))

@@ -144,7 +144,7 @@ class ComputeOptions:
     kernels: str = option(
         "auto",
         "How linear layers compute; auto times the ways before the first step. The bound is the same.",
-        choices=("auto", "float64", "dense", "mixed", "sparse"),
+        choices=("auto", "float64", "dense", "mixed", "sparse", "sparse-float64"),
     )
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"

@@ -60,7 +60,7 @@ def _ways(operands: Operands, first: bool) -> dict[str, Callable[[], None]]:
             module.forward(input) if kernel.forward is None else kernel.forward(operands, input)
         operands.input, operands.gradient = input, gradient
         kernel.squared_norms(operands)
-        add_weighted_sum(operands, total, factor, chunks, kernel.add_chunk)
+        add_weighted_sum(operands, total, factor, chunks, kernel.add_chunk, kernel.add_rest)
         operands.release()
 
     tried = {name: kernel for name, kernel in KERNELS.items() if not (operands.full and kernel.forward)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dpltm.gradients.chunks import HIGHEST
 from dpltm.gradients.kernels.operands import BLOCK, Operands
 
 
@@ -46,6 +47,26 @@ def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) ->
     product = operands.space.take("product", (scaled.shape[1], inputs.shape[1]), inputs.dtype, inputs.device)
     values = torch.mm(scaled.T, inputs, out=product).view(-1)
     total += values if operands.full else values.index_select(0, operands.index)
+
+
+def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor) -> Tensor:
+    """The float64 sum of rows that are in no chunk is added; returns that of the bias.
+
+    Args:
+        operands: with what a pass left.
+        factor: of all records, ``(batch,)`` float64.
+        rows: of the batch.
+        total: ``(live,)`` float64.
+    """
+    shape = operands.mask.shape
+    product = torch.zeros(shape, dtype=torch.float64, device=factor.device)
+    bias = torch.zeros(shape[0], dtype=torch.float64, device=factor.device)
+    for some in [rows] if factor.is_cuda else blocks(rows, shape[1]):
+        wide = operands.gradient[some].double().mul_(factor[some, None]).clamp_(-HIGHEST, HIGHEST)
+        bias += wide.sum(0)
+        product.addmm_(wide.T, operands.input[some].double())
+    total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
+    return bias
 
 
 def blocks(rows: slice, width: int) -> Iterator[slice]:

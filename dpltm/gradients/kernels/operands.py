@@ -90,3 +90,8 @@ class Operands:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
             return self.mask.to_sparse_csr()
+
+    @cached_property
+    def wide_pattern(self) -> Tensor:
+        """The same in float64."""
+        return self.pattern.double()

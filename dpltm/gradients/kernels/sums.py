@@ -8,14 +8,19 @@ import torch
 from torch import Tensor
 
 from dpltm.gradients.chunks import others, scaled
-from dpltm.gradients.kernels.dense import blocks
 from dpltm.gradients.kernels.operands import Operands
 
 AddChunk = Callable[[Operands, Tensor, slice, Tensor], None]
+AddRest = Callable[[Operands, Tensor, slice, Tensor], Tensor]
 
 
 def add_weighted_sum(
-    operands: Operands, total: Tensor, factor: Tensor, chunks: Sequence[slice], add_chunk: AddChunk | None
+    operands: Operands,
+    total: Tensor,
+    factor: Tensor,
+    chunks: Sequence[slice],
+    add_chunk: AddChunk | None,
+    add_rest: AddRest,
 ) -> Tensor:
     """Adds the sum of factor times gradient of the weight, and returns that of the bias, ``(out,)`` float64.
 
@@ -25,6 +30,7 @@ def add_weighted_sum(
         factor: ``(batch,)`` float64.
         chunks: rows that may be summed in float32 together (see ``chunks``).
         add_chunk: of the kernel; None for no such sum.
+        add_rest: of the kernel, for all other rows.
     """
     gradient, space = operands.gradient, operands.space
     chunks = chunks if add_chunk is not None else ()
@@ -35,14 +41,6 @@ def add_weighted_sum(
     for rows in chunks:
         bias += parts[rows].sum(0, dtype=torch.float64)
         add_chunk(operands, parts[rows], rows, total)  # type: ignore[misc]
-    rest = others(chunks, len(factor))
-    if rest:
-        product = torch.zeros(operands.mask.shape, dtype=torch.float64, device=factor.device)
-        for rows in (
-            rest if factor.is_cuda else (block for part in rest for block in blocks(part, operands.mask.shape[1]))
-        ):
-            wide = gradient[rows].double().mul_(factor[rows, None])
-            bias += wide.sum(0)
-            product.addmm_(wide.T, operands.input[rows].double())
-        total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
+    for rows in others(chunks, len(factor)):
+        bias += add_rest(operands, factor, rows, total)
     return bias

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh
-from dpltm.gradients import RecordGradients, chunks
+from dpltm.gradients import RecordGradients, chunks, linear_layer
 from dpltm.gradients.chunks import LIMIT, ROUNDING, others, scale_of
 from dpltm.gradients.kernels import KERNELS
 from dpltm.gradients.kernels.operands import Operands
@@ -19,8 +19,9 @@ from dpltm.gradients.kernels.sums import add_weighted_sum
 from dpltm.masks import Mask
 from dpltm.noise import FastSource
 from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig
-from gradient_cases import dot, norm, random_mask
+from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy
+from gradient_cases import always, dot, norm, random_mask
+from refusals import refused
 
 RADIAL = (Clip(1.0), PerLayerClip(1.0), RadialTanh(1.0, 0.5), Automatic(1.0, 0.0), Clip(1e-6), Clip(1e6))
 
@@ -104,7 +105,7 @@ def test_sums_are_those_in_float64_times_the_margin():
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (7, 3), (16, 16), (300, 33)])
-@pytest.mark.parametrize("name", ["dense", "mixed", "sparse"])
+@pytest.mark.parametrize("name", ["dense", "mixed", "sparse"])  # the others sum in float64
 def test_a_chunk_has_the_same_bits_wherever_it_lies(name, inputs, outputs):
     generator = torch.Generator().manual_seed(2)
     module = nn.Linear(inputs, outputs)
@@ -119,7 +120,7 @@ def test_a_chunk_has_the_same_bits_wherever_it_lies(name, inputs, outputs):
         whole = slice(before, before + len(x))
         total = torch.zeros(int(live.sum()), dtype=torch.float64)
         groups = [slice(0, before), whole][before == 0 :]
-        bias = add_weighted_sum(operands, total, weights, groups, KERNELS[name].add_chunk)
+        bias = add_weighted_sum(operands, total, weights, groups, KERNELS[name].add_chunk, KERNELS[name].add_rest)
         found.append(torch.cat([total, bias]))
     assert all(torch.equal(each, found[0]) for each in found[1:])
 
@@ -188,3 +189,94 @@ def test_a_chunk_that_came_out_large_is_summed_in_float64(monkeypatch):
         assert seen[-1] == ([] if count == LIMIT else [slice(0, LIMIT + 1)])
         expected = torch.full((count,), engine.gradients.rounding * ROUNDING / 60)
         torch.testing.assert_close(model[0].weight.grad[0, :count], expected, rtol=1e-6, atol=0.0)
+
+
+TINY = {
+    "norm": lambda: (nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 3)), 1.0),
+    "conv": lambda: (nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(12, 3)), 1.0),
+    "linear": lambda: (nn.Sequential(nn.Linear(8, 3, bias=False)), 1e-20),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_who_is_in_a_chunk_that_came_out_large_contributes_as_before(name):
+    """Gradients so small that a filter which normalises takes them to the edge of float32: one more record in the chunk,
+    and all of them are summed in float64."""
+    torch.manual_seed(0)
+    (model, size), y = TINY[name](), torch.zeros(LIMIT + 1, dtype=torch.long)
+    if model[-1].bias is not None:
+        model[-1].bias.data.copy_(
+            torch.tensor([50.0, 0.0, 0.0])
+        )  # sure of the label: the loss has next to no gradient
+    x, sums = size * torch.rand(LIMIT + 1, 8), []
+    x = x[:, None] if name == "conv" else x
+    for count in (LIMIT, LIMIT + 1):
+        config = TrainingConfig(Automatic(1.0, 0.0), 1.0, 1, 60.0, 0.0, 1.0)
+        records, sources = Records(x[:count], y[:count]), {"sampling": FastSource(0), "noise": FastSource(0)}
+        engine = NoisyGradients(model, Mask.dense(model), cross_entropy, records, config, **sources)
+        engine.backward()
+        sums.append(60 * torch.cat([value.grad.flatten() for value in model.parameters()]).double())
+    assert norm(sums[1] - sums[0]) <= 1 + 1e-5
+
+
+class EachLayerAlone:
+    """A filter that divides by the norm of every layer."""
+
+    kind, nominal_bound = "layer-wise", None
+
+    def certified_bound(self, _: int) -> float:
+        return math.sqrt(2)
+
+    def factor(self, norms: Tensor) -> Tensor:
+        return torch.where(norms > 0, 1 / norms, 0.0)
+
+
+def test_the_norm_of_a_small_layer_beside_a_large_one_is_exact():
+    """Nearly all of its squares are lost in float32, and one is not."""
+    model = nn.Sequential(nn.Linear(1, 4096, bias=False), nn.Linear(4096, 1, bias=False))
+    model[0].weight.data.fill_(1.0)
+    model[1].weight.data.fill_(2.6e-23)
+    model[1].weight.data[0, 0] = 3.8e-23
+    gradients = RecordGradients(model, Mask.dense(model), dot)
+    assert norm(gradients.filtered_sum(torch.ones(1, 1), torch.ones(1, 1), EachLayerAlone()).values) <= math.sqrt(2)
+
+
+def test_wider_rows_in_mid_run_are_refused_by_every_kernel():
+    model = nn.Sequential(nn.Linear(20, 6), nn.ReLU(), nn.Linear(6, 3))
+    mask = random_mask(model, 0.4, torch.Generator().manual_seed(0))
+    for name in KERNELS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(linear_layer, "kernel_for", always(name))
+            gradients = RecordGradients(model, mask, dot)
+            gradients.filtered_sum(torch.ones(2, 20), torch.ones(2, 3), Clip(1.0))
+            with pytest.raises(RuntimeError, match="shapes"):
+                gradients.filtered_sum(torch.ones(2, 24), torch.ones(2, 3), Clip(1.0), chunks=[slice(0, 2)])
+
+
+@pytest.mark.parametrize(
+    "rows", [[slice(0, 101)], [slice(0, 6), slice(3, 10)], [slice(5, 9), slice(0, 5)], [slice(90, 200)]]
+)
+def test_chunks_that_are_none(rows):
+    x = torch.ones(120, 3)
+    assert refused(linear(3, 2).filtered_sum, x, torch.ones(120, 2), Clip(1.0), chunks=rows).startswith(
+        "`chunks`: rows "
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_record_that_is_not_finite_beside_a_layer_of_no_size():
+    model = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 0)])
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([part(x) for part in self.parts], 1)
+
+    both = Both()
+    x = torch.tensor([[1.0, 2.0, 3.0], [math.nan, 0.0, 0.0], [1e30, 0.0, 0.0]])
+    result = RecordGradients(both, Mask.dense(both), dot).filtered_sum(x, torch.ones(3, 2), Clip(1.0))
+    assert result.skipped == 2
+    assert 0.9 < norm(result.values) <= 1
