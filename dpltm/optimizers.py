@@ -1,4 +1,5 @@
-"""Optimizers of a training: SGD, with momentum or without, Adam and Adagrad, the same bits as those of ``torch.optim``.
+"""Optimizers of a training: SGD, with momentum or without, Adam and Adagrad, the same bits as those of ``torch.optim``
+where every parameter has a gradient at every step.
 
 Those of ``torch.optim`` import torch's compiler (``torch._dynamo``) when the first one is made, which takes more than half
 as long as torch itself, and is of no use to them.

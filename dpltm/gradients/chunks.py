@@ -37,8 +37,8 @@ ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
 
 HIGHEST = 2.0**60
 """Scaled output gradients, and factors of written-out gradients, are cut off here: above, products of float32 numbers could
-overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is far
-below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
+overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is
+far below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
 
 
 def scale_of(bound: float) -> float:

@@ -67,7 +67,7 @@ class EmbeddingLayer(ExplicitGradients):
         self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 
-    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """See :meth:`Layer.add_weighted_sum`."""
         del chunks  # all in float64
         total += self._by_token(self.values * factor[self.record][:, None])

@@ -64,7 +64,7 @@ class RecordGradients:
     Args:
         model: takes a batch, dimension 0 the records, and keeps them apart. Linear, Conv1d, Conv2d, Embedding, LayerNorm,
             RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
-        mask: live coordinates.
+        mask: live coordinates. Weights that are not must be zero: some kernels take them for zero.
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
             Where no C++ compiler is at hand, nothing is compiled.
@@ -248,7 +248,7 @@ class RecordGradients:
         values = total if at_once else torch.zeros_like(total)
         parts = values.split([sum(layer.sizes) for layer in layers])
         for layer, part, factor in zip(layers, parts, factors, strict=True):
-            layer.add_weighted_sum(part, factor, chunks or ())
+            layer.add_weighted_sum(part, factor, chunks)
         if not at_once:
             total.add_(values if self._order is None else values[self._order], alpha=scale)
 

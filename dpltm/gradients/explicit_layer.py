@@ -113,11 +113,12 @@ class ExplicitLayer(ExplicitGradients):
         self._values.masked_fill_(bad[:, None], 0.0)
         self._squares = self._squares.masked_fill(bad, 0.0)
 
-    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """See :meth:`Layer.add_weighted_sum`."""
         values, found = self._values, torch.zeros_like(total)
-        chunks = chunks if values.dtype == torch.float32 and not values.is_cuda else ()
-        factor = factor.clamp(max=HIGHEST)  # in a chunk or not: what a record contributes may not depend on that
+        if chunks is not None:
+            factor = factor.clamp(max=HIGHEST)  # in a chunk or not: what a record contributes may not depend on that
+        chunks = chunks if chunks is not None and values.dtype == torch.float32 and not values.is_cuda else ()
         for rows in chunks:
             found += factor[rows].float() @ values[rows]
         for rest in others(chunks, len(values)):

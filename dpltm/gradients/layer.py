@@ -55,13 +55,13 @@ class Layer(Protocol):
         """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
         ...
 
-    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """Adds the sum over records of factor times gradient.
 
         Args:
             total: to which it is added, ``(live,)`` float64.
             factor: of each record, ``(batch,)`` float64.
-            chunks: rows that may be summed in float32 together (see ``chunks``); the others are not.
+            chunks: rows that may be summed in float32 together (see ``chunks``); None for a sum in float64.
         """
         ...
 

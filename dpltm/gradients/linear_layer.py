@@ -110,7 +110,7 @@ class LinearLayer:
         whole = len(self.bias_index) == squares.shape[1]
         return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
-    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] = ()) -> None:
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """See :meth:`Layer.add_weighted_sum`."""
         count, kernel = len(self.operands.index), KERNELS[self.kernel]
         bias = add_weighted_sum(self.operands, total[:count], factor, chunks, kernel.add_chunk, kernel.add_rest)

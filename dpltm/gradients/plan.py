@@ -290,7 +290,7 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for layer, _ in plan.layers:
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64, device=x.device)
-        layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else ())
+        layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else None)
         layer_sums = dict(zip(layer.names, total.split(list(layer.sizes)), strict=True))
         layer.release()
         for name, values in layer_sums.items():

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dpltm.gradients.chunks import HIGHEST
 from dpltm.gradients.kernels.operands import BLOCK, Operands
 
 
@@ -49,7 +48,7 @@ def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) ->
     total += values if operands.full else values.index_select(0, operands.index)
 
 
-def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor) -> Tensor:
+def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor, most: float) -> Tensor:
     """The float64 sum of rows that are in no chunk is added; returns that of the bias.
 
     Args:
@@ -57,12 +56,13 @@ def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor) -> 
         factor: of all records, ``(batch,)`` float64.
         rows: of the batch.
         total: ``(live,)`` float64.
+        most: that scaled output gradients are cut off at.
     """
     shape = operands.mask.shape
     product = torch.zeros(shape, dtype=torch.float64, device=factor.device)
     bias = torch.zeros(shape[0], dtype=torch.float64, device=factor.device)
     for some in [rows] if factor.is_cuda else blocks(rows, shape[1]):
-        wide = operands.gradient[some].double().mul_(factor[some, None]).clamp_(-HIGHEST, HIGHEST)
+        wide = operands.gradient[some].double().mul_(factor[some, None]).clamp_(-most, most)
         bias += wide.sum(0)
         product.addmm_(wide.T, operands.input[some].double())
     total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpltm.gradients.chunks import HIGHEST
 from dpltm.gradients.kernels.operands import Operands
 
 
@@ -49,7 +48,7 @@ def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) ->
     total += torch.sparse.sampled_addmm(operands.pattern, left, right.T, beta=0.0).values()
 
 
-def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor) -> Tensor:
+def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor, most: float) -> Tensor:
     """The float64 sum of rows that are in no chunk is added; returns that of the bias.
 
     Args:
@@ -57,10 +56,11 @@ def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor) -> 
         factor: of all records, ``(batch,)`` float64.
         rows: of the batch.
         total: ``(live,)`` float64.
+        most: that scaled output gradients are cut off at.
     """
     count, space = rows.stop - rows.start, operands.space
     left = space.take("wide left", (operands.gradient.shape[1], count), torch.float64, factor.device)
-    torch.mul(operands.gradient[rows].T, factor[rows], out=left).clamp_(-HIGHEST, HIGHEST)
+    torch.mul(operands.gradient[rows].T, factor[rows], out=left).clamp_(-most, most)
     right = space.fill("wide right", operands.inputs[:, rows], torch.float64)
     total += torch.sparse.sampled_addmm(operands.wide_pattern, left, right.T, beta=0.0).values()
     return left.sum(1)
