@@ -7,6 +7,7 @@ processors may take bfloat16 in the same way. A gradient would then be off by 1e
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -30,6 +31,11 @@ _FLAGS = (
 """Of matrix products on CUDA: partial sums in the narrow type of the operands."""
 
 
+_lock = threading.Lock()
+_inside: list[_Settings] = []
+"""Of all blocks that are entered, in this thread or another, what the first of them found: the last to leave restores it."""
+
+
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits.
@@ -39,12 +45,17 @@ def full_precision() -> Iterator[None]:
         and oneDNN, and so are reduced-precision reductions of narrow types. The settings are those of the process: what
         other threads compute meanwhile is as exact. A model that sets them itself has its way.
     """
-    before = _Settings()
-    before.turn_off()
+    with _lock:
+        settings = _Settings()
+        settings.turn_off()
+        _inside.append(_inside[0] if _inside else settings)
     try:
         yield
     finally:
-        before.restore()
+        with _lock:
+            first = _inside.pop()
+            if not _inside:
+                first.restore()
 
 
 class _Settings:

@@ -139,3 +139,14 @@ def test_on_cuda_a_convolution_has_the_bits_of_float32():
     wide = model.double()
     double = RecordGradients(wide, Mask.dense(wide), cross_entropy).filtered_sum(x.double(), y, Clip(1.0)).values
     assert float((single - double).norm() / double.norm()) < 5e-5  # TF32 keeps 10 bits of each factor, 5e-4 of it
+
+
+def test_blocks_of_two_threads_leave_the_switches_as_they_were(loose):
+    """The first to enter is the first to leave: until the other does, all stays off."""
+    first, other = full_precision(), full_precision()
+    first.__enter__()
+    other.__enter__()
+    first.__exit__(None, None, None)
+    assert exact(settings())
+    other.__exit__(None, None, None)
+    assert settings() == loose
