@@ -75,10 +75,6 @@ def uniform(source: RandomSource, count: int) -> np.ndarray:
     return values
 
 
-BLOCK = 2**15
-"""Pairs of normal values that are made at a time, so that what they are made from stays in a cache."""
-
-
 def gaussian(source: RandomSource, count: int) -> np.ndarray:
     """``count`` independent standard normal float64 values, by Box and Muller (1958).
 
@@ -87,17 +83,13 @@ def gaussian(source: RandomSource, count: int) -> np.ndarray:
     """
     import torch  # its cosine and sine are vectorised in float64, which numpy's are not
 
-    values = np.empty(count)
     half = (count + 1) // 2
-    for start in range(0, half, BLOCK):
-        stop = min(start + BLOCK, half)
-        first, second = uniform(source, stop - start), uniform(source, stop - start)
-        radius = np.log(first, out=first)
-        radius *= -2.0
-        np.sqrt(radius, out=radius)
-        second *= 2.0 * math.pi
-        angle = torch.from_numpy(second)
-        np.multiply(radius, torch.cos(angle).numpy(), out=values[start:stop])
-        sines = torch.sin(angle).numpy()[: count - half - start]  # one less where count is odd
-        np.multiply(radius[: len(sines)], sines, out=values[half + start : half + stop][: len(sines)])
+    radius, angle = uniform(source, half), torch.from_numpy(uniform(source, half))
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle *= 2.0 * math.pi
+    values = np.empty(count)
+    np.multiply(radius, torch.cos(angle).numpy(), out=values[:half])
+    np.multiply(radius[: count - half], torch.sin(angle).numpy()[: count - half], out=values[half:])
     return values

@@ -126,6 +126,20 @@ def test_codewords_are_public_numbers():
     assert (codewords(78, 50, 10)[0] != directions).any()
 
 
+@pytest.mark.parametrize("values", [50, 700])
+def test_codewords_are_those_of_the_format(values):
+    """As docs/formats.md says: messages written by another version rely on it, however many values a record has."""
+    generator, count = np.random.Generator(np.random.SFC64(77)), PAIRS * values
+    words = np.frombuffer(generator.bytes(8 * count), dtype=np.uint64) >> np.uint64(12)
+    radius, turn = np.split((words + 0.5) * 2.0**-52, 2)
+    radius = np.sqrt(-2 * np.log(radius))
+    normal = np.concatenate([radius * np.cos(2 * np.pi * turn), radius * np.sin(2 * np.pi * turn)])
+    directions, signs = codewords(77, values, 10)
+    np.testing.assert_allclose(directions.ravel(), normal, rtol=1e-6, atol=1e-12)
+    lowest = np.frombuffer(generator.bytes(PAIRS * 10), dtype=np.uint8) & 1
+    np.testing.assert_array_equal(signs.ravel(), np.where(lowest, 1, -1))
+
+
 @pytest.mark.parametrize("kind", ["u1", "i1", "i4"])
 def test_labels_of_any_whole_kind_mean_the_same(kind):
     """256 candidates a class: indices of the last class do not fit into what labels come in."""
