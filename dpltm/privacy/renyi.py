@@ -71,48 +71,81 @@ def _log_ratio(offset: np.ndarray, sigma: float, q: float, distance: float) -> n
 
 def pure(epsilon: float, order: float) -> float:
     """D_alpha of randomised response, which dominates every epsilon-DP mechanism (Bun, Steinke 2016, Lemma B.2)."""
-    likely = -math.log1p(math.exp(-epsilon))
-    rare = likely - epsilon
-    both = np.logaddexp(order * likely + (1 - order) * rare, order * rare + (1 - order) * likely)
-    return min(epsilon, (max(float(both), 0.0) + _SLACK) / (order - 1))
+    return randomized_response(epsilon, 2, order)
 
 
 def bounded_range(epsilon: float, order: float) -> float:
     """D_alpha of an epsilon-bounded-range mechanism: the largest over its two-outcome pairs.
 
     Losses t and t - epsilon, the first with chance q(t) = (e^-t - e^-epsilon) / (1 - e^-epsilon) under Q, so that
-    e^((alpha-1) D) = e^(alpha t) (q (1 - e^(-alpha epsilon)) + e^(-alpha epsilon)): its derivative in t vanishes once
+    e^((alpha-1) D) = q e^(alpha t) + (1-q) e^(alpha (t - epsilon)): its derivative in t vanishes once
     (Dong, Durfee, Rogers 2019).
     """
     best = epsilon + math.log((order - 1) / order)
     best += math.log(-math.expm1(-order * epsilon)) - math.log(-math.expm1(-(order - 1) * epsilon))
     t = min(max(best, 0.0), epsilon)
-    chance = (math.exp(-t) - math.exp(-epsilon)) / -math.expm1(-epsilon)
-    log = order * t + math.log(chance * -math.expm1(-order * epsilon) + math.exp(-order * epsilon))
-    return min(epsilon, (max(log, 0.0) + _SLACK) / (order - 1))
+    chance = math.exp(-t) * math.expm1(t - epsilon) / math.expm1(-epsilon)
+    if order * epsilon > _LARGE:
+        log = order * t + math.log(chance * -math.expm1(-order * epsilon) + math.exp(-order * epsilon))
+        return _divergence(log, epsilon, order)
+    other = math.expm1(-t) / math.expm1(-epsilon)  # 1 - q; and q (e^t - 1) + (1-q) (e^(t-epsilon) - 1) = 0
+    excess = chance * _bend(t, order) + other * _bend(t - epsilon, order)
+    return _divergence(math.log1p(excess), epsilon, order)
 
 
 def laplace(epsilon: float, order: float) -> float:
     """D_alpha of Laplace noise whose scale is the sensitivity over ``epsilon`` (Mironov 2017, Proposition 6)."""
-    grow = math.log(order / (2 * order - 1)) + (order - 1) * epsilon
-    fall = math.log((order - 1) / (2 * order - 1)) - order * epsilon
-    return min(epsilon, (max(float(np.logaddexp(grow, fall)), 0.0) + _SLACK) / (order - 1))
+    grow, fall = (order - 1) * epsilon, -order * epsilon
+    if grow > _LARGE:
+        log = np.logaddexp(math.log(order / (2 * order - 1)) + grow, math.log((order - 1) / (2 * order - 1)) + fall)
+        return _divergence(float(log), epsilon, order)
+    # The linear parts of both exponentials cancel: alpha (alpha-1) epsilon - (alpha-1) alpha epsilon.
+    excess = (order * _above_line(grow) + (order - 1) * _above_line(fall)) / (2 * order - 1)
+    return _divergence(math.log1p(excess), epsilon, order)
 
 
 def randomized_response(epsilon: float, categories: int, order: float) -> float:
     """D_alpha of k-ary randomised response under replace-one: the true answer is e^epsilon as likely as any other.
+
+    With q = 1 / (e^epsilon + k - 1), e^((alpha-1) D) = q (e^(alpha epsilon) + e^((1-alpha) epsilon) + k - 2), which is
+    1 + 4 q e^(epsilon/2) sinh(alpha epsilon / 2) sinh((alpha-1) epsilon / 2).
 
     Args:
         epsilon: of the mechanism, above 0.
         categories: k, 2 or more.
         order: alpha, above 1.
     """
-    rare = -np.logaddexp(epsilon, math.log(categories - 1))
-    likely = rare + epsilon
-    terms = [order * likely + (1 - order) * rare, order * rare + (1 - order) * likely]
-    if categories > 2:
-        terms.append(math.log(categories - 2) + rare)
-    return min(epsilon, (max(float(logsumexp(terms)), 0.0) + _SLACK) / (order - 1))
+    log_excess = epsilon / 2 - float(np.logaddexp(epsilon, math.log(categories - 1)))
+    for x in (order * epsilon, (order - 1) * epsilon):
+        log_excess += x / 2 + math.log(-math.expm1(-x))  # ln(2 sinh(x / 2))
+    return _divergence(float(np.logaddexp(0.0, log_excess)), epsilon, order)
+
+
+_LARGE = 30.0
+"""Exponents above which sums of exponentials are added as logarithms: nothing cancels there, and nothing overflows."""
+
+_RELATIVE = 1e-11
+"""Relative rounding error of a logarithm without cancellation, at most, for orders from ``MIN_ORDER`` on."""
+
+
+def _divergence(log: float, epsilon: float, order: float) -> float:
+    """D_alpha from ln of e^((alpha-1) D), rounded up; never above epsilon, the divergence of order infinity."""
+    return min(epsilon, log * (1 + _RELATIVE) / (order - 1))
+
+
+def _above_line(x: float) -> float:
+    """e^x - 1 - x, to rounding: above its tangent at 0, by x^2 / 2 where x is small."""
+    if abs(x) > 0.5:
+        return math.expm1(x) - x
+    total = 0.0
+    for k in range(16, 1, -1):  # x^k / k!, from the smallest on: the first left out is 1e-19 of the sum
+        total = (1.0 + total) * x / k
+    return total * x
+
+
+def _bend(x: float, order: float) -> float:
+    """e^(alpha x) - 1 - alpha (e^x - 1): by how much y^alpha exceeds its tangent at y = 1, for y = e^x."""
+    return _above_line(order * x) - order * _above_line(x)
 
 
 def modern_epsilon(divergence: float, order: float, delta: float) -> float:

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
@@ -160,14 +160,48 @@ def test_bounded_range_is_the_worst_of_its_pairs(epsilon, order):
 def test_pure_kinds_at_all_sizes(log_epsilon, log_excess):
     """Finite, and in their order: bounded range below pure, Laplace below pure, many answers below two."""
     epsilon, order = 10**log_epsilon, 1 + 10**log_excess
-    pure, slack = renyi.pure(epsilon, order), 1e-12 / (order - 1)
+    pure = renyi.pure(epsilon, order)
     assert 0 < pure <= epsilon
     for other in (
         renyi.bounded_range(epsilon, order),
         renyi.laplace(epsilon, order),
         renyi.randomized_response(epsilon, 7, order),
     ):
-        assert 0 < other <= pure * (1 + 1e-9) + slack
+        assert 0 < other <= pure * (1 + 1e-9)
+
+
+def exact_pure_kinds(epsilon, order):
+    """The four divergences by their plain formulas, in 80 digits."""
+    from mpmath import exp, log, mp, mpf
+
+    with mp.workdps(80):
+        e, a = mpf(epsilon), mpf(order)
+        loss = e + log((a - 1) / a) + log(1 - exp(-a * e)) - log(1 - exp(-(a - 1) * e))
+        chance = (exp(-loss) - exp(-e)) / (1 - exp(-e))
+
+        def answers(k):
+            rare = 1 / (exp(e) + k - 1)
+            likely = rare * exp(e)
+            return likely**a * rare ** (1 - a) + rare**a * likely ** (1 - a) + (k - 2) * rare
+
+        sums = {
+            "pure": answers(2),
+            "randomized_response": answers(7),
+            "laplace": (a * exp((a - 1) * e) + (a - 1) * exp(-a * e)) / (2 * a - 1),
+            "bounded_range": chance * exp(a * loss) + (1 - chance) * exp(a * (loss - e)),
+        }
+        return {name: float(log(total) / (a - 1)) for name, total in sums.items()}
+
+
+@settings(max_examples=200, deadline=None)
+@given(log_epsilon=st.floats(-7, 2.69), log_excess=st.floats(-4, 5))
+@example(log_epsilon=-7, log_excess=5)  # logarithms of 7e4 whose difference is 5e-5
+@example(log_epsilon=-7, log_excess=-4)
+def test_pure_kinds_are_never_rounded_below_the_true_divergence(log_epsilon, log_excess):
+    epsilon, order = 10**log_epsilon, 1 + 10**log_excess
+    for name, exact in exact_pure_kinds(epsilon, order).items():
+        more = (7,) if name == "randomized_response" else ()
+        assert exact <= getattr(renyi, name)(epsilon, *more, order) <= exact * (1 + 1e-10)
 
 
 # Conversions.
