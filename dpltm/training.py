@@ -235,7 +235,7 @@ class NoisyGradients:
         chunks: list[int] | None = None
         if self._chunks is not None:
             index, chunks = in_chunks(self._sampling, index, self._chunks)
-        total = self._total.zero_()
+        total = self._total.zero_()  # of a step that was interrupted, too
         try:
             with full_precision(), self._precision():
                 for batch in self._records.batches(index, self._rows, self._compiled, chunks):
@@ -249,7 +249,7 @@ class NoisyGradients:
                 " the vocabulary? What was spent is on record"
             )
         self.release(total)
-        total.zero_()  # nobody needs it any more
+        total.zero_()  # a sum without noise is kept nowhere
 
     def release(self, total: Tensor) -> None:
         """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``."""

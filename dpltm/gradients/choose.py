@@ -17,16 +17,17 @@ TURNS = 3
 _chosen: dict[Hashable, str] = {}
 
 
-def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str | None:
+def fastest(key: Hashable, ways: Callable[[], Mapping[str, Callable[[], object]]]) -> str | None:
     """The name of the way that took least time; None where all of them failed.
 
     Args:
         key: what the answer depends on.
-        ways: what is timed, by name, in turn; a RuntimeError leaves one out.
+        ways: gives what is timed, by name, in turn; not asked where the answer is known. A RuntimeError leaves one out.
     """
     if key not in _chosen:
         times: dict[str, float] = {}
-        for name, way in ways.items():
+        timed = ways()
+        for name, way in timed.items():
             with contextlib.suppress(RuntimeError):
                 way()
                 times[name] = math.inf
@@ -34,7 +35,7 @@ def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str | No
             for name in list(times):
                 began = time.perf_counter()
                 try:
-                    ways[name]()
+                    timed[name]()
                 except RuntimeError:
                     del times[name]
                 else:

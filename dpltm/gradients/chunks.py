@@ -19,9 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from dpltm.errors import InputError
 
 LIMIT = 100
@@ -45,17 +42,6 @@ def scale_of(bound: float) -> float:
     """The power of two next above a bound, by which factors are divided and sums multiplied, exactly: what float32 cannot
     hold is then negligible beside the bound, however small that is."""
     return 2.0 ** math.ceil(math.log2(bound)) if 0 < bound < math.inf else 1.0
-
-
-def scaled(gradient: Tensor, factor: Tensor, out: Tensor) -> Tensor:
-    """Factor times output gradient, rounded once.
-
-    Args:
-        gradient: ``(rows, width)``.
-        factor: ``(rows,)`` float64.
-        out: where it goes.
-    """
-    return torch.mul(gradient, factor[:, None], out=out).clamp_(-HIGHEST, HIGHEST)
 
 
 def check_chunks(chunks: Sequence[slice], records: int) -> None:

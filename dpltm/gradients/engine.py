@@ -7,9 +7,8 @@ element-wise one every live coordinate of every record, some at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +36,6 @@ BATCH_BYTES = 2**27
 WIDE, NARROW = 2.0**20, 1e-6
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
 over- or underflow and the norm be wrong."""
-
-
-_Apply = Callable[[list[Layer], Tensor, Tensor | None], None]
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,9 @@ class RecordGradients:
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
         self._parameters = list(model.parameters())
-        self._order: Tensor | None = (
-            None  # of live coordinates as layers give them; None if in the order of parameters
-        )
-        widest = max(
-            (max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0
-        )
+        self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
+        linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        widest = max((max(module.weight.shape) for module in linear), default=0)
         self._rounding = 1 - 2.0**-23 * (widest + 64)
 
     @property
@@ -190,29 +183,24 @@ class RecordGradients:
             return FilteredSum(total, 0)
         self.check(x, y)
         assert self._plan is not None
-        apply = partial(self._add_filtered, filter=filter, chunks=chunks, total=total)
-        with full_precision():
-            return FilteredSum(total, self._add(self._plan, x, y, present, apply))
-
-    def _add(self, plan: Plan, x: Tensor, y: Tensor, present: Tensor | None, apply: _Apply) -> int:
-        """Has the sum of a batch added; returns how many of its records were not finite."""
-        layers = [layer for layer, _ in plan.layers]
+        layers = [layer for layer, _ in self._plan.layers]
         try:
-            self._passes(plan, x, y)
-            bad, wide = _unusable(layers, len(x), x.device)
-            skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
-            out = bad if present is None else (~present if bad is None else bad | ~present)
-            if out is not None and bool(out.all()):
-                return skipped
-            if out is not None:
-                for layer in layers:
-                    layer.zero_records(out)
-            with torch.autocast(x.device.type, enabled=False):
-                apply(layers, wide, None if out is None else (~out).double())
+            with full_precision():
+                self._passes(self._plan, x, y)
+                bad, wide = _unusable(layers, len(x), x.device)
+                skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
+                out = bad if present is None else (~present if bad is None else bad | ~present)
+                if out is not None:
+                    for layer in layers:
+                        layer.zero_records(out)
+                if out is None or not bool(out.all()):
+                    weight = None if out is None else (~out).double()
+                    with torch.autocast(x.device.type, enabled=False):
+                        self._add_filtered(layers, wide, weight, filter, chunks, total)
         finally:
             for layer in layers:
                 layer.release()
-        return skipped
+        return FilteredSum(total, skipped)
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
         """One forward and one backward pass that leave every layer its gradients."""
@@ -227,7 +215,6 @@ class RecordGradients:
         layers: list[Layer],
         wide: Tensor,
         weight: Tensor | None,
-        *,
         filter: Filter,
         chunks: Sequence[slice] | None,
         total: Tensor,

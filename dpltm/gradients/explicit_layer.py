@@ -51,9 +51,7 @@ class ExplicitLayer(ExplicitGradients):
         self._columns = {
             name: slice(stop - size, stop) for name, size, stop in zip(self.names, self.sizes, stops, strict=True)
         }
-        self._index: dict[
-            str, Tensor
-        ] = {}  # which coordinates values are of, in the order of a first rule's gradients
+        self._index: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
         for module in modules.values():
             for value in module.parameters():

@@ -112,8 +112,8 @@ class LinearLayer:
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """See :meth:`Layer.add_weighted_sum`."""
-        count, kernel = len(self.operands.index), KERNELS[self.kernel]
-        bias = add_weighted_sum(self.operands, total[:count], factor, chunks, kernel.add_chunk, kernel.add_rest)
+        count = len(self.operands.index)
+        bias = add_weighted_sum(KERNELS[self.kernel], self.operands, total[:count], factor, chunks)
         if self.bias_index is not None:
             total[count:] += bias.index_select(0, self.bias_index)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -111,11 +112,11 @@ def _product(left: Tensor, columns: int) -> _Product:
     rows, inner = left.shape[1:]
     count = max(1, min(64, PATCHES // max(1, (rows + inner) * columns)))  # enough for a clock, and fits a cache
 
-    def made_up(product: _Product) -> Callable[[], Tensor]:
-        return lambda: product(left.new_ones(count, rows, inner), left.new_ones(count, inner, columns))
+    def ways() -> dict[str, Callable[[], Tensor]]:
+        made_up = left.new_ones(count, rows, inner), left.new_ones(count, inner, columns)
+        return {name: partial(product, *made_up) for name, product in _PRODUCTS.items()}
 
-    key = ("product", left.dtype, rows, inner, columns, torch.get_num_threads())
-    return _PRODUCTS[fastest(key, {name: made_up(product) for name, product in _PRODUCTS.items()}) or "torch"]
+    return _PRODUCTS[fastest(("product", left.dtype, rows, inner, columns, torch.get_num_threads()), ways) or "torch"]
 
 
 def _numpy_product(left: Tensor, right: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
+from dpltm.options.train import KERNELS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,6 @@ class LoopOptions:
     kernels: str = option(
         "auto",
         "How linear layers compute; auto times the ways.",
-        choices=("auto", "float64", "dense", "mixed", "sparse", "sparse-float64"),
+        choices=KERNELS,
     )
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))

@@ -125,6 +125,10 @@ class ProtectionOptions:
     )
 
 
+KERNELS = ("auto", "float64", "dense", "mixed", "sparse", "sparse-float64")
+"""Ways to compute with a linear layer (``gradients.kernels``, which imports torch)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComputeOptions:
     """Where the noise comes from, and how the sums are computed."""
@@ -144,7 +148,7 @@ class ComputeOptions:
     kernels: str = option(
         "auto",
         "How linear layers compute; auto times the ways before the first step. The bound is the same.",
-        choices=("auto", "float64", "dense", "mixed", "sparse", "sparse-float64"),
+        choices=KERNELS,
     )
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"

@@ -132,6 +132,11 @@ def train_cases() -> Iterator[Case]:
             command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
             command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
             yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+    full = ("train", "--dense", *TABLE[:2], "--records", "80", *TABLE[4:], "--model", "mlp:4", "--steps", "3")
+    full = (*full, "--batch-size", "80", *NOISE, "--json", "--out", "r")  # all are sampled, into one chunk
+    for name in ("clip", "per-layer", "normalize"):
+        command = (*full, "--filter", name, *FILTERS[name])
+        yield Case(f"train {name} from a full chunk to one too large", (command,), "chunk")
     fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
     yield Case("train --centre --noise fast", (fast,))
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")

@@ -8,7 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["table", "csv", "images", "tokens", "ratings", "users"]
+from dpltm.gradients.chunks import LIMIT
+
+Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users"]
 Adjacency = Literal["add-remove", "replace-one"]
 
 CLASSES, RECORDS, FEATURES, SIDE = 3, 24, 6, 8
@@ -24,7 +26,15 @@ LOUD, FLAT, TWIN, WILD = "loud", "flat", "twin", "wild"
 LABELLED = ("loud 0", "loud 1", "loud 2")
 """The first of these, with every label."""
 
-NAMES = {"table": "d.npz", "csv": "d.csv", "images": "d.npz", "tokens": "d.npz", "ratings": "d.dat", "users": "d.dat"}
+NAMES = {
+    "table": "d.npz",
+    "chunk": "d.npz",
+    "csv": "d.csv",
+    "images": "d.npz",
+    "tokens": "d.npz",
+    "ratings": "d.dat",
+    "users": "d.dat",
+}
 
 
 @dataclass(frozen=True)
@@ -35,9 +45,9 @@ class Records:
     y: np.ndarray
 
 
-def common(kind: Kind, count: int = RECORDS) -> Records:
+def common(kind: Kind) -> Records:
     """The records that both neighbours have."""
-    draws = np.random.default_rng(7)
+    draws, count = np.random.default_rng(7), LIMIT if kind == "chunk" else RECORDS
     y = np.arange(count) % CLASSES
     if kind == "csv":
         return Records(draws.random((count, FEATURES)).round(6), y)
@@ -76,7 +86,7 @@ def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
         record, label = odd(kind, which, base)
     x, y = np.insert(base.x, PLACE, record, axis=0), np.insert(base.y, PLACE, label)
     if adjacency == "replace-one":  # as many records as are declared
-        x, y = np.delete(x, RECORDS, axis=0), np.delete(y, RECORDS)
+        x, y = np.delete(x, len(base.x), axis=0), np.delete(y, len(base.x))
     return Records(x, y)
 
 

@@ -1,7 +1,6 @@
 """Ways to compute with one linear layer: each is right everywhere, and which is quickest depends on mask and machine.
 
-A kernel has a forward pass (None: the module's own), the squared norms of per-record gradients, and the float32 sum of one
-chunk of records (None: every sum is taken in float64). ``choose`` times them.
+A kernel has a forward pass, the squared norms of per-record gradients, and weighted sums of these. ``choice`` times them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from dpltm.gradients.kernels import dense, sparse
 from dpltm.gradients.kernels.operands import Operands
-from dpltm.gradients.kernels.sums import AddChunk, AddRest
 
 
 @dataclass(frozen=True)
@@ -21,24 +19,26 @@ class Kernel:
     """One way.
 
     Attributes:
-        forward: weight times input, ``(batch, out)``; may keep in the operands what norms and sum go on from.
+        forward: weight times input, ``(batch, out)``; may keep in the operands what norms and sum go on from. None for the
+            module's own.
         squared_norms: of each record's gradient of the weight, ``(batch,)``, in the layer's precision.
-        add_chunk: adds to ``(live,)`` float64 the float32 sum of scaled gradients ``(rows, out)`` times inputs of these.
-        add_rest: adds the float64 sum of other rows, and returns that of the bias.
+        add: adds to ``(live,)`` float64 the sum over some rows of scaled output gradient times input, in the precision of
+            the scaled gradients.
+        in_chunks: whether chunks are summed in float32; else every sum is taken in float64.
     """
 
     forward: Callable[[Operands, Tensor], Tensor] | None
     squared_norms: Callable[[Operands], Tensor]
-    add_chunk: AddChunk | None
-    add_rest: AddRest
+    add: Callable[[Operands, Tensor, slice, Tensor], None]
+    in_chunks: bool = True
 
 
 FLOAT64 = "float64"
 
 KERNELS = {
-    FLOAT64: Kernel(None, dense.squared_norms, None, dense.add_rest),
-    "dense": Kernel(None, dense.squared_norms, dense.add_chunk, dense.add_rest),
-    "mixed": Kernel(sparse.forward, sparse.squared_norms, dense.add_chunk, dense.add_rest),
-    "sparse": Kernel(sparse.forward, sparse.squared_norms, sparse.add_chunk, sparse.add_rest),
-    "sparse-float64": Kernel(sparse.forward, sparse.squared_norms, None, sparse.add_rest),
+    FLOAT64: Kernel(None, dense.squared_norms, dense.add, in_chunks=False),
+    "dense": Kernel(None, dense.squared_norms, dense.add),
+    "mixed": Kernel(sparse.forward, sparse.squared_norms, dense.add),
+    "sparse": Kernel(sparse.forward, sparse.squared_norms, sparse.add),
+    "sparse-float64": Kernel(sparse.forward, sparse.squared_norms, sparse.add, in_chunks=False),
 }

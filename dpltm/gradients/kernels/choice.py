@@ -41,7 +41,7 @@ def kernel_for(operands: Operands, first: bool, asked: str = AUTO) -> str:
     if asked != AUTO:
         return asked
     key = ("linear", tuple(weight.shape), len(operands.index), first, torch.get_num_threads())
-    return fastest(key, _ways(operands, first)) or FLOAT64
+    return fastest(key, partial(_ways, operands, first)) or FLOAT64
 
 
 def _ways(operands: Operands, first: bool) -> dict[str, Callable[[], None]]:
@@ -60,7 +60,7 @@ def _ways(operands: Operands, first: bool) -> dict[str, Callable[[], None]]:
             module.forward(input) if kernel.forward is None else kernel.forward(operands, input)
         operands.input, operands.gradient = input, gradient
         kernel.squared_norms(operands)
-        add_weighted_sum(operands, total, factor, chunks, kernel.add_chunk, kernel.add_rest)
+        add_weighted_sum(kernel, operands, total, factor, chunks)
         operands.release()
 
     tried = {name: kernel for name, kernel in KERNELS.items() if not (operands.full and kernel.forward)}

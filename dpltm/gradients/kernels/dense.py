@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dpltm.gradients.chunks import LIMIT
 from dpltm.gradients.kernels.operands import BLOCK, Operands
 
 
@@ -33,43 +34,24 @@ def squared_norms(operands: Operands) -> Tensor:
     return torch.cat(totals) if totals else gradient.new_zeros(0)
 
 
-def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """One float32 product, gathered at the live coordinates; of a copy that begins as any other (``Workspace.rows``).
+def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
+    """One product, gathered at the live coordinates; of copies that begin as any other (``Workspace``).
 
     Args:
         operands: with what a pass left.
-        scaled: output gradients of the chunk times factors, ``(rows, out)``.
-        rows: of the chunk, in the batch.
+        scaled: output gradients times factors, ``(rows, out)``, one row or more, in the precision of the sum.
+        rows: that these are of the batch.
         total: ``(live,)`` float64, to which the sum is added.
     """
-    inputs = operands.space.fill("chunk", operands.input[rows])
-    product = operands.space.take("product", (scaled.shape[1], inputs.shape[1]), inputs.dtype, inputs.device)
-    values = torch.mm(scaled.T, inputs, out=product).view(-1)
-    total += values if operands.full else values.index_select(0, operands.index)
-
-
-def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor, most: float) -> Tensor:
-    """The float64 sum of rows that are in no chunk is added; returns that of the bias.
-
-    Args:
-        operands: with what a pass left.
-        factor: of all records, ``(batch,)`` float64.
-        rows: of the batch.
-        total: ``(live,)`` float64.
-        most: that scaled output gradients are cut off at.
-    """
-    shape = operands.mask.shape
-    product = torch.zeros(shape, dtype=torch.float64, device=factor.device)
-    bias = torch.zeros(shape[0], dtype=torch.float64, device=factor.device)
-    for some in [rows] if factor.is_cuda else blocks(rows, shape[1]):
-        wide = operands.gradient[some].double().mul_(factor[some, None]).clamp_(-most, most)
-        bias += wide.sum(0)
-        product.addmm_(wide.T, operands.input[some].double())
+    space, inputs = operands.space, operands.input[rows]
+    product = space.take("product", tuple(operands.mask.shape), scaled.dtype, scaled.device)
+    for some in blocks(slice(0, len(scaled)), inputs.shape[1] if scaled.device.type == "cpu" else 0):
+        right = space.fill("chunk", inputs[some], scaled.dtype)
+        product.addmm_(scaled[some].T, right, beta=float(some.start > 0))
     total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
-    return bias
 
 
 def blocks(rows: slice, width: int) -> Iterator[slice]:
-    """These rows, some at a time, of so many numbers each."""
-    count = max(1, BLOCK // max(1, width))
+    """These rows, some at a time, of so many numbers each; never fewer than a chunk."""
+    count = max(LIMIT, BLOCK // width if width else rows.stop - rows.start)
     return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))

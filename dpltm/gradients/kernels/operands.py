@@ -37,6 +37,7 @@ class Operands:
         self.index = live.flatten().nonzero().squeeze(1)
         self.full = len(self.index) == live.numel()
         self.space = Workspace()
+        self._patterns: dict[torch.dtype, Tensor] = {}
         self._inputs: Tensor | None = None
         self._norms: tuple[Tensor, Tensor] | None = None
         self.release()
@@ -84,14 +85,12 @@ class Operands:
         counts = live.sum(1)
         return live.nonzero(as_tuple=True)[1], counts.cumsum(0) - counts
 
-    @cached_property
-    def pattern(self) -> Tensor:
+    def pattern(self, dtype: torch.dtype) -> Tensor:
         """The mask as a sparse matrix of ones."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch calls the layout beta; what is used is tested here
-            return self.mask.to_sparse_csr()
-
-    @cached_property
-    def wide_pattern(self) -> Tensor:
-        """The same in float64."""
-        return self.pattern.double()
+        if dtype not in self._patterns:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", UserWarning
+                )  # torch calls the layout beta; what is used is tested here
+                self._patterns[dtype] = self.mask.to(dtype).to_sparse_csr()
+        return self._patterns[dtype]

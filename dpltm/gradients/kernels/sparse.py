@@ -34,36 +34,12 @@ def squared_norms(operands: Operands) -> Tensor:
     return _times(bags, torch.mul(left, left, out=squares)).mul_(right).mul_(right).sum(0)
 
 
-def add_chunk(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """One float32 dot product a live coordinate, of copies that begin alike.
-
-    Args:
-        operands: with what a pass left.
-        scaled: output gradients of the chunk times factors, ``(rows, out)``.
-        rows: of the chunk, in the batch.
-        total: ``(live,)`` float64, to which the sum is added.
-    """
+def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
+    """See :meth:`dense.add`."""
     left = operands.space.fill("left", scaled.T)
-    right = operands.space.fill("chunk", operands.inputs[:, rows])
-    total += torch.sparse.sampled_addmm(operands.pattern, left, right.T, beta=0.0).values()
-
-
-def add_rest(operands: Operands, factor: Tensor, rows: slice, total: Tensor, most: float) -> Tensor:
-    """The float64 sum of rows that are in no chunk is added; returns that of the bias.
-
-    Args:
-        operands: with what a pass left.
-        factor: of all records, ``(batch,)`` float64.
-        rows: of the batch.
-        total: ``(live,)`` float64.
-        most: that scaled output gradients are cut off at.
-    """
-    count, space = rows.stop - rows.start, operands.space
-    left = space.take("wide left", (operands.gradient.shape[1], count), torch.float64, factor.device)
-    torch.mul(operands.gradient[rows].T, factor[rows], out=left).clamp_(-most, most)
-    right = space.fill("wide right", operands.inputs[:, rows], torch.float64)
-    total += torch.sparse.sampled_addmm(operands.wide_pattern, left, right.T, beta=0.0).values()
-    return left.sum(1)
+    right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
+    # one dot product a live coordinate
+    total += torch.sparse.sampled_addmm(operands.pattern(scaled.dtype), left, right.T, beta=0.0).values()
 
 
 def _times(bags: tuple[Tensor, Tensor], dense: Tensor, values: Tensor | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from dpltm.gradients.kernels import FLOAT64, KERNELS
 from dpltm.gradients.kernels.choice import CHOICES, kernel_for
 from dpltm.gradients.kernels.operands import Operands
 from dpltm.masks import Mask
+from dpltm.options import train as options
 from gradient_cases import dot
 from refusals import refused
 
@@ -95,6 +96,10 @@ def test_a_name_overrides_and_the_engine_says_what_it_took(monkeypatch, asked):
     gradients.filtered_sum(torch.ones(4, 3), torch.ones(4, 2), Clip(1.0))
     assert gradients.kernels == {"0.weight": asked, "2.weight": asked}
     assert calls == []
+
+
+def test_the_options_offer_every_kernel():
+    assert options.KERNELS == CHOICES
 
 
 def test_bad_name():

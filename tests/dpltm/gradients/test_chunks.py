@@ -120,7 +120,7 @@ def test_a_chunk_has_the_same_bits_wherever_it_lies(name, inputs, outputs):
         whole = slice(before, before + len(x))
         total = torch.zeros(int(live.sum()), dtype=torch.float64)
         groups = [slice(0, before), whole][before == 0 :]
-        bias = add_weighted_sum(operands, total, weights, groups, KERNELS[name].add_chunk, KERNELS[name].add_rest)
+        bias = add_weighted_sum(KERNELS[name], operands, total, weights, groups)
         found.append(torch.cat([total, bias]))
     assert all(torch.equal(each, found[0]) for each in found[1:])
 
