@@ -19,6 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from dpltm.errors import InputError
 
 LIMIT = 100
@@ -27,13 +31,15 @@ LIMIT = 100
 USUAL = 80
 """Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
 
-_GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)  # two more: rounding of what is multiplied
+_GAMMA = (
+    (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
+)  # less one for the sum; factor and two products are rounded
 
 ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
 """What contributions are scaled by."""
 
 HIGHEST = 2.0**60
-"""Scaled output gradients, and factors of written-out gradients, are cut off here: above, products of float32 numbers could
+"""Factors, and linear layers' output gradients times these, are cut off here: above, products of float32 numbers could
 overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is
 far below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
 
@@ -42,6 +48,16 @@ def scale_of(bound: float) -> float:
     """The power of two next above a bound, by which factors are divided and sums multiplied, exactly: what float32 cannot
     hold is then negligible beside the bound, however small that is."""
     return 2.0 ** math.ceil(math.log2(bound)) if 0 < bound < math.inf else 1.0
+
+
+def held_in_float32(factor: Tensor) -> Tensor:
+    """Factors that float32 rounds by no more than 2^-24: above ``HIGHEST`` they are cut off, below its normal numbers (of
+    records with gradients beyond 2^125) made zero. Both make contributions smaller.
+
+    Args:
+        factor: ``(batch,)`` float64.
+    """
+    return functional.hardshrink(factor.clamp(-HIGHEST, HIGHEST), torch.finfo(torch.float32).tiny)
 
 
 def check_chunks(chunks: Sequence[slice], records: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dpltm.gradients import rules
 from dpltm.gradients.calls import Call
-from dpltm.gradients.chunks import HIGHEST, others
+from dpltm.gradients.chunks import held_in_float32, others
 from dpltm.gradients.layer import ExplicitGradients, Map
 from dpltm.gradients.workspace import CHUNK, Workspace
 
@@ -115,7 +115,7 @@ class ExplicitLayer(ExplicitGradients):
         """See :meth:`Layer.add_weighted_sum`."""
         values, found = self._values, torch.zeros_like(total)
         if chunks is not None:
-            factor = factor.clamp(max=HIGHEST)  # in a chunk or not: what a record contributes may not depend on that
+            factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
         chunks = chunks if chunks is not None and values.dtype == torch.float32 and not values.is_cuda else ()
         for rows in chunks:
             found += factor[rows].float() @ values[rows]

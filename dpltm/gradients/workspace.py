@@ -48,6 +48,17 @@ class Workspace:
         step = 64 // dtype.itemsize
         return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
 
+    def turn(self, name: str, values: Tensor) -> Tensor:
+        """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads.
+
+        Args:
+            name: see :meth:`take`.
+            values: what is copied.
+        """
+        turned = self.take(name, (values.shape[1], values.shape[0]), values.dtype, values.device)
+        turned.T.copy_(values)
+        return turned
+
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """A contiguous copy of ``values``.
 

@@ -60,7 +60,7 @@ class Operands:
 
     def turned(self, input: Tensor) -> Tensor:
         """The same of an input that is about to become that of the pass."""
-        self._inputs = self.space.fill("inputs", input.T)
+        self._inputs = self.space.turn("inputs", input)
         return self._inputs
 
     @property
@@ -86,7 +86,7 @@ class Operands:
         return live.nonzero(as_tuple=True)[1], counts.cumsum(0) - counts
 
     def pattern(self, dtype: torch.dtype) -> Tensor:
-        """The mask as a sparse matrix of ones."""
+        """The mask as a sparse matrix, whose values are anybody's to overwrite."""
         if dtype not in self._patterns:
             with warnings.catch_warnings():
                 warnings.simplefilter(

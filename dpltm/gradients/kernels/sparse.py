@@ -25,7 +25,7 @@ def forward(operands: Operands, input: Tensor) -> Tensor:
 def squared_norms(operands: Operands) -> Tensor:
     """See ``dense.squared_norms``; records side by side."""
     inputs, gradient, space = operands.inputs, operands.gradient, operands.space
-    gradients = space.fill("gradients", gradient.T)
+    gradients = space.turn("gradients", gradient)
     if len(gradients) < len(inputs):
         left, right, bags = inputs, gradients, operands.bags
     else:
@@ -36,10 +36,12 @@ def squared_norms(operands: Operands) -> Tensor:
 
 def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
     """See :meth:`dense.add`."""
-    left = operands.space.fill("left", scaled.T)
+    left = operands.space.turn("left", scaled)
     right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
-    # one dot product a live coordinate
-    total += torch.sparse.sampled_addmm(operands.pattern(scaled.dtype), left, right.T, beta=0.0).values()
+    pattern = operands.pattern(scaled.dtype)
+    found = pattern.values().zero_()  # one dot product each; what is there would be multiplied by beta
+    torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0, out=pattern)
+    total += found
 
 
 def _times(bags: tuple[Tensor, Tensor], dense: Tensor, values: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dpltm.gradients.chunks import HIGHEST, others
+from dpltm.gradients.chunks import HIGHEST, held_in_float32, others
 from dpltm.gradients.kernels import Kernel
 from dpltm.gradients.kernels.operands import Operands
 
@@ -25,15 +25,15 @@ def add_weighted_sum(
         factor: ``(batch,)`` float64.
         chunks: rows that may be summed in float32 together (see ``chunks``); None for float64, with nothing cut off.
     """
-    gradient = operands.gradient
-    bias = torch.zeros(gradient.shape[1], dtype=torch.float64, device=factor.device)
-    most = math.inf if chunks is None else HIGHEST
+    gradient = scaled = operands.gradient
+    most = math.inf
+    if chunks is not None:
+        most, factor = HIGHEST, held_in_float32(factor)
     narrow = [rows for rows in chunks or () if kernel.in_chunks and rows.start < rows.stop]
     for dtype, parts in ((gradient.dtype, narrow), (torch.float64, others(narrow, len(factor)))):
         if parts:
-            scaled = operands.space.rows("scaled", len(gradient), len(bias), dtype, gradient.device)
-            torch.mul(gradient, factor[:, None], out=scaled).clamp_(-most, most)  # rounded once
+            scaled = operands.space.rows("scaled", *gradient.shape, dtype, gradient.device)
+            torch.mul(gradient, factor.to(dtype)[:, None], out=scaled).clamp_(-most, most)
             for rows in parts:
-                bias += scaled[rows].sum(0, dtype=torch.float64)
                 kernel.add(operands, scaled[rows], rows, total)
-    return bias
+    return scaled.sum(0, dtype=torch.float64)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, Filter, Tanh
 from dpltm.gradients import RecordGradients, rules
+from dpltm.gradients.engine import NARROW
 from dpltm.masks import Mask
-from gradient_cases import dot, norm
+from gradient_cases import dot, norm, random_mask
 
 
 @functools.cache
@@ -84,6 +85,25 @@ def test_norms_of_gradients_that_are_written_out(monkeypatch, product, size):
     result = gradients.filtered_sum(x, torch.ones(1, 1), Automatic(1.0, 0.0))
     assert result.skipped == 0
     assert 1 - 1e-4 <= norm(result.values) <= 1
+
+
+@pytest.mark.parametrize("density", [0.3, 2.0])
+@pytest.mark.parametrize("least", [NARROW * 0.99, NARROW * 1.01, 1e-8])
+@pytest.mark.parametrize("x_size", [2.0**19.9, 1.0, 2.0**-10, 2.0**-29])
+def test_small_norms_of_which_squares_underflow(x_size, least, density):
+    """A norm at the edge of what float32 computes, from factors as far apart as may be: a filter that normalises shows it."""
+    inputs, outputs = 40, 30
+    model = nn.Sequential(nn.Linear(inputs, outputs, bias=False))
+    mask = random_mask(model, density, torch.Generator().manual_seed(0))
+    gradients = RecordGradients(model, mask, dot)
+    generator = torch.Generator().manual_seed(1)
+    x = x_size / math.sqrt(inputs) * torch.rand(3, inputs, generator=generator)
+    y = 2.0 ** torch.linspace(0.0, -40.0, outputs) * torch.rand(3, outputs, generator=generator)
+    live = mask["0.weight"].double()
+    for row in range(3):
+        y[row] *= least / norm(torch.outer(y[row].double(), x[row].double()) * live)
+        found = norm(gradients.filtered_sum(x[row : row + 1], y[row : row + 1], Automatic(1.0, 0.0)).values)
+        assert 1 - 1e-4 <= found <= 1
 
 
 def test_a_record_within_reach_is_not_skipped_and_one_beyond_is():
