@@ -102,10 +102,8 @@ class LinearLayer:
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
         operands = self.operands
         squares, seen = (part[rows].double().square() for part in (operands.gradient, operands.input))
-        if operands.full:
-            total = squares.sum(1) * seen.sum(1)
-        else:
-            total = ((squares @ operands.mask.double()) * seen).sum(1)
+        whole = operands.full
+        total = squares.sum(1) * seen.sum(1) if whole else (squares @ operands.mask.double() * seen).sum(1)
         return total if self.bias_index is None else total + self._of_bias(squares)
 
     def _of_bias(self, squares: Tensor) -> Tensor:

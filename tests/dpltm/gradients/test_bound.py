@@ -91,7 +91,7 @@ def test_norms_of_gradients_that_are_written_out(monkeypatch, product, size):
 @pytest.mark.parametrize("least", [NARROW * 0.99, NARROW * 1.01, 1e-8])
 @pytest.mark.parametrize("x_size", [2.0**19.9, 1.0, 2.0**-10, 2.0**-29])
 def test_small_norms_of_which_squares_underflow(x_size, least, density):
-    """A norm at the edge of what float32 computes, from factors as far apart as may be: a filter that normalises shows it."""
+    """Norms at the edge of what float32 computes, of factors as far apart as may be: a filter that normalises shows it."""
     inputs, outputs = 40, 30
     model = nn.Sequential(nn.Linear(inputs, outputs, bias=False))
     mask = random_mask(model, density, torch.Generator().manual_seed(0))
