@@ -138,6 +138,11 @@ class Parameter:
     low: float = float("-inf")
     high: float = float("inf")
 
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers; else decimals."""
+        return type(self.default) is int
+
     def check(self, value: float) -> None:
         """Raises InputError unless the value lies within the range."""
         if not self.low <= value <= self.high:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data.scaling import scale
+from dpltm.data.scaling import scale, unit_range
 from dpltm.errors import InputError
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import (
@@ -92,7 +92,7 @@ class FeatureMap:
 
     @property
     def text(self) -> str:
-        """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``network``."""
+        """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K``, ``fourier:D,GAMMA`` or ``network``."""
         return self.base.text
 
     @property
@@ -189,7 +189,13 @@ class FeatureMap:
     @torch.no_grad()
     def transformed(self, x: np.ndarray) -> Tensor:
         """Records scaled and transformed, before normalisation: ``(n, channels, height, width)`` or ``(n, features)``."""
-        return self._transform(torch.from_numpy(scale(x, self.bounds)).view(len(x), *self.shape))
+        return self._transform(torch.from_numpy(self._scaled(x)).view(len(x), *self.shape))
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        """Records in the unit range, or from -1 to 1 for a transform that takes them so, ``(n, values)``."""
+        values = scale(x, self.bounds)
+        symmetric = isinstance(self.base, MapChoice) and self.base.kind.symmetric
+        return values * 2 - 1 if symmetric and unit_range(self.bounds)[0] == 0 else values
 
     @torch.no_grad()
     def _normalised(self, x: np.ndarray) -> Tensor:

@@ -6,6 +6,7 @@ one is made. A new kind is one :class:`MapKind`, and one call of ``MAPS.register
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -46,13 +47,14 @@ class MapKind:
 
     Attributes:
         name: as ``features`` has it.
-        parameters: whole numbers, in the order of the option; ``metavar`` stands for each in it.
+        parameters: numbers, in the order of the option; ``metavar`` stands for each in it.
         takes: what a record has to be.
         help: one sentence.
         source: where it is from.
         ranges: what parameters out of range are told, with the range of each at its ``{METAVAR}``.
         transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
             that it cannot take.
+        symmetric: whether it takes values from -1 to 1, whatever the unit range is.
     """
 
     name: str
@@ -62,10 +64,11 @@ class MapKind:
     source: str
     ranges: str
     transform: Callable[..., Transform]
+    symmetric: bool = False
 
-    def choice(self, *values: int) -> MapChoice:
+    def choice(self, *values: float) -> MapChoice:
         """This kind with these parameters, and defaults for those that are left out."""
-        return MapChoice(self, values + tuple(int(parameter.default) for parameter in self.parameters[len(values) :]))
+        return MapChoice(self, values + tuple(parameter.default for parameter in self.parameters[len(values) :]))
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -89,7 +92,7 @@ class MapChoice:
     """
 
     kind: MapKind
-    values: tuple[int, ...]
+    values: tuple[float, ...]
 
     def __post_init__(self) -> None:
         parameters = self.kind.parameters
@@ -106,8 +109,9 @@ class MapChoice:
 
     @property
     def text(self) -> str:
-        """As options, artifacts and ids have it, as in ``scatter:2,8``."""
-        return ":".join(filter(None, (self.kind.name, ",".join(map(str, self.values)))))
+        """As options, artifacts and ids have it, as in ``scatter:2,8``; each number in one way, whoever wrote it."""
+        given = (f"{value!r}".removesuffix(".0") for value in self.values)
+        return ":".join(filter(None, (self.kind.name, ",".join(given))))
 
     @property
     def takes(self) -> Takes:
@@ -151,11 +155,26 @@ def parse(text: str) -> MapChoice | NetworkRun | None:
     if name == "network" and rest:
         return NetworkRun(rest)
     numbers = rest.split(",") if ":" in text else []
-    numeric = all(number.isascii() and number.isdecimal() and len(number) < 4 for number in numbers)
-    if numeric and name in MAPS and len(numbers) <= len(MAPS[name].parameters):
-        return MAPS[name].choice(*map(int, numbers))
+    kind = MAPS.get(name)
+    if kind is not None and len(numbers) <= len(kind.parameters):
+        values = [_number(*each) for each in zip(kind.parameters, numbers, strict=False)]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            return kind.choice(*known)
     forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
     raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN")
+
+
+_WHOLE = re.compile("[0-9]{1,9}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
+"""What is no number that a parameter can have is one all the same: its range says why it is refused."""
+
+
+def _number(parameter: Parameter, text: str) -> float | None:
+    """The value of a parameter; None if that is no number of its kind."""
+    if parameter.whole:
+        return int(text) if _WHOLE.fullmatch(text) else None
+    return float(text) if _DECIMAL.fullmatch(text) else None
 
 
 def metavar() -> str:
@@ -212,6 +231,19 @@ MAPS = Registry(
             "none: centring and scaling within a record",
             "averages {K} neighbouring values",
             Deferred("dpltm.features.neighbours:NeighbourAverage"),
+        ),
+        MapKind(
+            "fourier",
+            (
+                Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
+                Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
+            ),
+            "any",
+            "D random Fourier features of a Gaussian kernel between records, which are centred and put on a sphere first.",
+            "Rahimi, Recht 2007",
+            "D must be {D}, and GAMMA positive, {GAMMA}",
+            Deferred("dpltm.features.fourier:FourierFeatures"),
+            symmetric=True,
         ),
     ),
 )

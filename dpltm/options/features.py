@@ -14,8 +14,8 @@ class FeatureOptions:
 
     features: str | None = option(
         None,
-        "In front of the network, at no cost: scatter or conv for images, wavelets for signals, unit for any records (K"
-        " neighbours averaged), or network:RUN.",
+        "In front of the network, at no cost: scatter or conv for images, wavelets for signals, unit (K neighbours averaged)"
+        " or fourier (random features of a Gaussian kernel) for any records, or network:RUN.",
         metavar=metavar(),
         shown="none; a ticket set remembers its own",
     )

@@ -137,6 +137,49 @@ def test_sets_made_from_a_set_keep_its_map(cli):
         assert cli("tickets", "verify", name, "--json").json["ok"]
 
 
+def test_random_fourier_features_from_training_to_predictions(cli, events):
+    """Whoever writes its numbers in whatever way; behind it, the network is what numpy makes of the same features."""
+    options = (*DENSE[:6], "--features", "fourier:256,.50", "--centre", "0.1", "--clip-norm", "0.2")
+    budget = ("--epsilon", "3", "--steps", "20", "--batch-size", "600", "--lr", "8", "--optimizer", "momentum")
+    body = cli(*options, *budget, "--subset", "0.5:1.0", "--out", "r", "--json").json
+    assert body["features"] == "fourier:256,0.5"
+    assert 2.5 < certified(body) <= 3
+    assert body["accuracy"] > 0.7, "a linear network on features of a few hundred digits"
+    assert [event["kind"] for event in events("r/ledger.jsonl")] == ["provenance", "gaussian", "training"]
+    assert cli("evaluate", "r", "--dataset", "digits", "--json").json["accuracy"] == body["accuracy"]
+    digits = load("digits")
+    np.savez("new.npz", x=digits.test.x)
+    cli("predict", "r", "--input", "new.npz", "--out", "p.npz", "--quiet")
+    centre, weights = load_file("r/features.safetensors")["centre"], load_file("r/model.safetensors")
+    values = make_feature_map("fourier:256,0.50", (8, 8), (0.0, 16.0))(digits.test.x).numpy() - centre
+    values *= 8 / np.linalg.norm(values, axis=1, keepdims=True)
+    outputs = values @ weights["fc1.weight"].T + weights["fc1.bias"]
+    assert np.mean(outputs.argmax(1) == np.load("p.npz")["label"]) > 0.99
+
+
+def test_random_fourier_features_wherever_features_go(cli, turned_away):
+    """Tickets, a search, and principal components of public records."""
+    cli("generate", *A, *LINEAR, "--provenance", "public", "--features", "fourier:64", "--out", "t", "--quiet")
+    assert json.loads(Path("t/tickets.json").read_text())["feature_map"]["text"] == "fourier:64,2"
+    body = cli("train", "t@1", *B, "--epsilon", "2", "--steps", "2", "--out", "r", "--json").json
+    assert (body["features"], certified(body) <= 2) == ("fourier:64,2", True)
+    private = ("--for-records", "700", "--epsilon", "1", "--epochs", "1", "--batch-size", "70")
+    cli("tune", *A, "--model", "mlp", "--features", "fourier:64,1.0", *private, "--out", "b.toml", "--quiet")
+    trained = cli("train", *B, "--config", "b.toml", "--ledger", "l.jsonl", "--out", "s", "--json").json
+    assert trained["features"] == "fourier:64,1"
+    Path("l.jsonl").unlink()
+    x, y = np.random.default_rng(0).integers(0, 17, (40, 8, 8), dtype=np.uint8), np.arange(40) % 10
+    np.savez("theirs.npz", x_train=x, y_train=y)
+    components = ("--public", "theirs.npz", "--components", "5", "--noise-multiplier", "2")
+    projected = cli(*DENSE[:-2], *components, "--features", "fourier:64", "--out", "c", "--json").json
+    config = json.loads(Path("c/config.json").read_text())
+    assert (projected["features"], config["features"], config["feature_map"]["components"]) == ("fourier:64,2", 5, 5)
+    refusal = turned_away(*DENSE[:-2], "--noise-multiplier", "2", "--features", "fourier:64,0", "--out", "d")
+    assert refusal == (
+        "--features: fourier:64,0: D must be 2 to 4096, and GAMMA positive, 0.001 to 1000; the usual is fourier:1024,2"
+    )
+
+
 # Networks in front
 
 

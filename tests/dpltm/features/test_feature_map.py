@@ -54,6 +54,7 @@ CASES = {
     "signals": plain((40, 3), "wavelets"),
     "values": plain((9, 8), "unit"),
     "averaged values": plain((20,), "unit:3"),
+    "random directions": plain((20,), "fourier:64,0.5"),
     "network": of_network(),
     "convolutions": of_network(ModelSpec("cnn:14x15x1", 210, 4), (14, 15)),
 }

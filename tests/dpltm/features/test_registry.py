@@ -23,6 +23,8 @@ from refusals import refused
         ("scatter", MAPS["scatter"].choice(2, 8)),
         ("scatter:3", MAPS["scatter"].choice(3, 8)),
         ("scatter:1,5", MAPS["scatter"].choice(1, 5)),
+        ("fourier", MAPS["fourier"].choice(1024, 2.0)),
+        ("fourier:512", MAPS["fourier"].choice(512, 2.0)),
         ("network:a.run", NetworkRun("a.run")),
         ("network:C:/a:b", NetworkRun("C:/a:b")),
     ],
@@ -35,15 +37,81 @@ def test_what_the_option_takes(text: str, expected: object):
     "text",
     [
         *("", "None", "Scatter", "scatter2", "scatter:x", "scatter:2,8,1", "scatter:2,", "scatter:,8", "scatter:-1"),
-        *("scatter:2.0", "scatter: 2", "scatter:1e2", "scatter:2222", "scatter:²", "network", "network:", "none:1"),
+        *(
+            "scatter:2.0",
+            "scatter: 2",
+            "scatter:1e2",
+            "scatter:2222222222",
+            "scatter:²",
+            "network",
+            "network:",
+            "none:1",
+        ),
+        *(
+            "fourier:512,",
+            "fourier:,1",
+            "fourier:512.0",
+            "fourier:512,x",
+            "fourier:512,1_0",
+            "fourier:512, 1",
+            "fourier:8,1,1",
+        ),
+        *("fourier:512,.", "fourier:512,1e", "fourier:512,²", "fourier:512,0x1"),
         "x" * 200,
     ],
 )
 def test_what_it_does_not_take(text: str):
     assert refused(parse, text) == (
-        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K"
-        " or network:RUN"
+        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K,"
+        " fourier, fourier:D,GAMMA or network:RUN"
     )
+
+
+@pytest.mark.parametrize("text", ["0.50", ".5", "+0.5", "5e-1", "0.5", "00.5", "50E-2"])
+def test_a_decimal_is_written_in_one_way(text: str):
+    choice = parse(f"fourier:1024,{text}")
+    assert choice == MAPS["fourier"].choice(1024, 0.5)
+    assert choice.text == "fourier:1024,0.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1", "1"), ("2.", "2"), ("1e3", "1000"), ("0.001", "0.001"), ("0.0625", "0.0625"), ("1.1", "1.1")],
+)
+def test_whole_decimals_have_no_point_and_texts_are_read_back(text: str, shown: str):
+    choice = parse(f"fourier:64,{text}")
+    assert choice.text == f"fourier:64,{shown}"
+    assert parse(choice.text) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *(("nan", "nan"), ("inf", "inf"), ("-inf", "-inf"), ("1e999", "inf"), ("0", "0"), ("-0", "-0"), ("-1", "-1")),
+        *(("1e-999", "0"), ("1e-4", "0.0001"), ("1000.1", "1000.1")),
+    ],
+)
+def test_decimals_out_of_range(text: str, shown: str):
+    assert refused(parse, f"fourier:64,{text}") == (
+        f"`features`: fourier:64,{shown}: D must be 2 to 4096, and GAMMA positive, 0.001 to 1000; the usual is"
+        " fourier:1024,2"
+    )
+
+
+def test_maps_are_what_they_were_before_there_were_decimals():
+    """Their ids are in artifacts."""
+    for text, shape, bounds, canonical, expected in (
+        ("scatter", (8, 8), (0.0, 16.0), "scatter:2,8", "22b402302e54d3a7"),
+        ("scatter:1,5", (9, 8, 3), (0.0, 255.0), "scatter:1,5", "857b97ca4ed70920"),
+        ("conv", (8, 8), (0.0, 16.0), "conv:0", "249c2149c3cdad09"),
+        ("conv:7", (28, 28), (0.0, 255.0), "conv:7", "c8cc5f3a86556d71"),
+        ("wavelets", (128, 9), (-2.0, 2.0), "wavelets:5,2", "cba19d450c3dca6f"),
+        ("wavelets:3,1", (40, 3), (0.0, 1.0), "wavelets:3,1", "107423bd4088e5aa"),
+        ("unit", (617,), (-1.0, 1.0), "unit:1", "12d37685b367584c"),
+        ("unit:2", (16,), (0.0, 15.0), "unit:2", "dae55354760505e2"),
+    ):  # fmt: skip
+        found = make_feature_map(text, shape, bounds)
+        assert (found.text, found.id[:16]) == (canonical, expected)
 
 
 @pytest.mark.parametrize("kind", MAPS.values(), ids=list(MAPS))
@@ -53,15 +121,16 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
     usual = kind.choice()
     assert parse(kind.name) == parse(usual.text) == usual
     for place, parameter in enumerate(kind.parameters):
-        values = [int(other.default) for other in kind.parameters]
+        values = [other.default for other in kind.parameters]
         for value in (parameter.low, parameter.high):
             values[place] = value
             assert kind.choice(*values).values == tuple(values)
         for value in (parameter.low - 1, parameter.high + 1):
             values[place] = value
             message = refused(kind.choice, *values)
-            assert message.startswith(f"`features`: {kind.name}:{','.join(map(str, values))}: ")
-            assert f"{parameter.low} to {parameter.high}" in message
+            written = ",".join(str(each).removesuffix(".0") for each in values)
+            assert message.startswith(f"`features`: {kind.name}:{written}: ")
+            assert f"{parameter.low:g} to {parameter.high:g}" in message
             assert message.endswith(f"; the usual is {usual.text}")
 
 
@@ -95,8 +164,8 @@ def test_a_new_kind_is_one_object(request):
     x = np.random.default_rng(0).random((5, 4, 3))
     means = torch.from_numpy(x.reshape(5, 2, 2, 3).mean(2).reshape(5, 6)).float()
     torch.testing.assert_close(feature_map(x), 8 * means / means.norm(dim=1, keepdim=True))
-    assert metavar().endswith("|unit[:K]|stripes[:R]|network:RUN")
-    assert "unit:K, stripes, stripes:R or network:RUN" in refused(parse, "stripes:x")
+    assert metavar().endswith("|unit[:K]|fourier[:D,GAMMA]|stripes[:R]|network:RUN")
+    assert "fourier:D,GAMMA, stripes, stripes:R or network:RUN" in refused(parse, "stripes:x")
     assert refused(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
     assert names_taking("image") == ("scatter", "conv", "stripes")
     assert refused(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"
