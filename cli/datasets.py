@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_pairs
+from dpltm.cli.show import show_noted
 from dpltm.registry import Deferred
 
 
@@ -22,7 +22,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
     """The facts about one."""
-    show_pairs(rich, body["name"], body)
+    show_noted(rich, body["name"], body)
 
 
 list_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)

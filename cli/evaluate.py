@@ -7,19 +7,18 @@ from typing import Any
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs
+from dpltm.cli.show import show_noted
 from dpltm.registry import Deferred
 
 
 def show_evaluation(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Accuracy, and what could not be checked."""
-    show_pairs(rich, "evaluated", {key: value for key, value in body.items() if key != "notes"})
-    show_notes(rich, body)
+    """Accuracy, and what was assumed or could not be checked."""
+    show_noted(rich, "evaluated", body)
 
 
 def show_predictions(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Where the predictions are."""
-    show_pairs(rich, "predicted", body)
+    """Where the predictions are, and what was assumed."""
+    show_noted(rich, "predicted", body)
 
 
 evaluate_command = answering(Deferred("dpltm.tickets.workbench.evaluate:evaluate"), show_evaluation)

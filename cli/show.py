@@ -63,6 +63,18 @@ def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(f"- {note}", style="dim")
 
 
+def show_noted(rich: RichConsole, title: str, body: dict[str, Any]) -> None:
+    """Names and values, and then the notes.
+
+    Args:
+        rich: where they are printed.
+        title: above them.
+        body: values by name, and ``notes``.
+    """
+    show_pairs(rich, title, {name: value for name, value in body.items() if name != "notes"})
+    show_notes(rich, body)
+
+
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     """The three stages in one table: what each made, and the certified epsilon after it."""
     made, drawn, trained = body["generate"], body["select"], body["train"]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Origin = Literal["described", "declared", "counted"]
 """Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""
 
+BoundsOrigin = Literal["described", "declared", "type", "assumed"]
+"""Where bounds come from: the same, the type of truth values, or (to be noted) what a byte can hold."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -56,7 +59,7 @@ class Dataset:
         bounds: public ``(low, high)`` of every feature; values outside saturate.
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
             was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
-        classes_origin, records_origin: where those public inputs come from.
+        classes_origin, records_origin, bounds_origin: where those public inputs come from.
         part: how it is cut out of the full training split.
         rows: the records of the *full* training split, whatever the part, for what identifies them.
         test_rows: the same of the test split, so that private records can be recognised where they pass for one.
@@ -67,6 +70,7 @@ class Dataset:
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
         unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.by_user``).
+        public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
     name: str
@@ -86,6 +90,8 @@ class Dataset:
     tables: tuple[int, ...] = ()
     tables_origin: Origin = "declared"
     unit: Unit = "record"
+    bounds_origin: BoundsOrigin = "declared"
+    public_notes: tuple[str, ...] = ()
 
     @property
     def features(self) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpltm.data.dataset import Dataset
+
+if TYPE_CHECKING:
+    from dpltm.run import Run
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -11,9 +16,36 @@ SEVERAL_ROWS = (
 """Said of every guarantee for single records of a file of the user's own (group privacy)."""
 
 
+def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
+    """A sentence on records of bytes whose bounds nobody gave; which values they have is not looked at.
+
+    Args:
+        dataset: the records; None for none.
+        fix: what to do about it.
+    """
+    if dataset is None:
+        return []
+    assumed = [_assumed(dataset.name, dataset.bounds, fix)] if dataset.bounds_origin == "assumed" else []
+    return [*assumed, *dataset.public_notes]
+
+
+def run_bounds_notes(run: Run) -> list[str]:
+    """The same of the records that a run was trained on, whose bounds scale whatever its network is given."""
+    if run.config.get("bounds_origin") != "assumed":
+        return []
+    return [_assumed(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
+
+
+def _assumed(records: str, bounds: tuple[float, float], fix: str) -> str:
+    return (
+        f"nobody gave the bounds of {records}, so {bounds[0]:g} to {bounds[1]:g} is assumed, all that a byte can hold; if"
+        f" their values have another range, {fix}"
+    )
+
+
 def public_input_notes(dataset: Dataset) -> list[str]:
-    """Sentences about public inputs that were only counted on the private data (privacy-model.md 1.4)."""
-    notes = []
+    """Sentences about public inputs that were assumed, or only counted on the private data (privacy-model.md 1.4)."""
+    notes = bounds_notes(dataset)
     if dataset.records_origin == "counted":
         notes.append(
             f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure"

@@ -14,7 +14,7 @@ import numpy as np
 from dpltm.data import checks
 from dpltm.data.catalogue import Description
 from dpltm.data.checks import EMPTY
-from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.dataset import BoundsOrigin, Dataset, Origin, Split
 from dpltm.data.files import RawSplit
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
@@ -99,7 +99,7 @@ def settle(
     bounds, classes = declared
     published = description is not None and description.records == len(train.x)
     x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
-    settled_bounds = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
+    settled_bounds, bounds_origin = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
     taken = y != EMPTY
     settled_classes, classes_origin = _classes(classes, description, y[taken], train)
     checks.check_range(y, settled_classes, train)
@@ -125,6 +125,7 @@ def settle(
         published=published,
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
+        bounds_origin=bounds_origin,
     )
 
 
@@ -231,32 +232,40 @@ def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
     return Split(x, y)
 
 
-def _positions(declared: tuple[float, float] | None, tables: tuple[int, ...]) -> tuple[float, float]:
+_BY_TYPE: dict[str, tuple[tuple[float, float], BoundsOrigin]] = {
+    "uint8": ((0.0, 255.0), "assumed"),
+    "bool": ((0.0, 1.0), "type"),
+}
+"""Bounds that nobody gave: what a byte can hold, which its values need not use, and what truth values are."""
+
+
+def _positions(
+    declared: tuple[float, float] | None, tables: tuple[int, ...]
+) -> tuple[tuple[float, float], BoundsOrigin]:
     if declared is not None:
         raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
-    return 0.0, float(tables[0] - 1)
+    return (0.0, float(tables[0] - 1)), "declared"
 
 
 def _bounds(
     declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
-) -> tuple[float, float]:
+) -> tuple[tuple[float, float], BoundsOrigin]:
     if declared is not None:
-        return float(declared[0]), float(declared[1])
+        return (float(declared[0]), float(declared[1])), "declared"
     if description is not None and description.bounds is not None:
-        return description.bounds
+        return description.bounds, "described"
     dtype = train.x.dtype
     if test is not None and test.x.dtype != dtype:
         raise DataError(
             f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
             "store both alike or pass `bounds` LO,HI"
         )
-    by_dtype = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}
-    if dtype.name not in by_dtype:
+    if dtype.name not in _BY_TYPE:
         raise DataError(
             f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
             "since scaling by the data's own minimum and maximum would leak them"
         )
-    return by_dtype[dtype.name]
+    return _BY_TYPE[dtype.name]
 
 
 def _classes(

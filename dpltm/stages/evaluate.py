@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.data import Dataset, by_user, count_shared
+from dpltm.data.notes import bounds_notes, run_bounds_notes
 from dpltm.data.registry import registry_of
 from dpltm.errors import ArtifactError, InputError
 from dpltm.evaluation import accuracy, root_mean_squared_error
@@ -30,7 +31,7 @@ class Evaluation:
         records: how many.
         accuracy: fraction right.
         rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
-        notes: what could not be checked.
+        notes: what was assumed, or could not be checked.
     """
 
     dataset: str
@@ -41,7 +42,7 @@ class Evaluation:
 
 
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger | None = None) -> tuple[Dataset, tuple[str, ...]]:
-    """The records as the network takes them, and what could not be checked of them.
+    """The records as the network takes them, and what was assumed or could not be checked of them.
 
     Args:
         run: with its network.
@@ -56,7 +57,10 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger | None = None) ->
     if run.config.get("unit") == "user":
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     _check_fits(run, dataset)
-    notes = check_held_out(run, dataset, ledger or run.ledger or Ledger())
+    notes = [
+        *(run_bounds_notes(run) or bounds_notes(dataset)),
+        *check_held_out(run, dataset, ledger or run.ledger or Ledger()),
+    ]
     if dataset.bounds != run.bounds:
         raise InputError(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, catalogue, copies_of, load
+from dpltm.data.notes import bounds_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features import MAPS, MapChoice, NetworkRun, Takes, names_taking, parse
@@ -96,6 +97,7 @@ def with_feature_map(
         public = sources.public(options.public)
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
         feature_map = replace(feature_map, source=sources.registry.reference(public, public=True))
+        dataset = replace(dataset, public_notes=tuple(bounds_notes(public, "rescale them to that")))
     return replace(dataset, feature_map=feature_map)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpltm.data import Dataset
-from dpltm.data.notes import unit_notes
+from dpltm.data.notes import bounds_notes, unit_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features import parse
@@ -261,7 +261,11 @@ def _front_events(scheme: Scheme, records: DatasetRef) -> tuple[Event, ...]:
 
 
 def _encoding_notes(scheme: Scheme, dataset: Dataset, *, counts_front: bool) -> list[str]:
-    notes = ["the number of messages shows how many records there are", *unit_notes(dataset)]
+    notes = [
+        *bounds_notes(dataset),
+        "the number of messages shows how many records there are",
+        *unit_notes(dataset),
+    ]
     if isinstance(scheme.answer, BitStrings):
         notes.append(
             "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dpltm.data import Dataset, Split
+from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError
 from dpltm.evaluation import accuracy
 from dpltm.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
@@ -46,6 +47,7 @@ class LearningPlan:
         config: how it is trained, and pruned.
         options: as they were given.
         test: public records, for accuracy.
+        test_notes: what was assumed of them.
     """
 
     scheme: Scheme
@@ -54,6 +56,7 @@ class LearningPlan:
     config: GenerationConfig
     options: ServerOptions
     test: Split | None
+    test_notes: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -122,7 +125,8 @@ def plan_learning(
         raise InputError("`messages`: two files hold the same messages; every message counts once")
     config = _config(options, sum(map(len, files)), codebook=isinstance(scheme.answer, Codebook))
     split = None if test is None else _test_split(scheme, test, test_label or test.name)
-    return LearningPlan(scheme, tuple(files), _spec(scheme, options), config, options, split)
+    assumed = tuple(bounds_notes(test, "agree on a scheme with others"))
+    return LearningPlan(scheme, tuple(files), _spec(scheme, options), config, options, split, assumed)
 
 
 def learn(plan: LearningPlan, progress: Progress = SILENT) -> Learned:
@@ -138,7 +142,8 @@ def learn(plan: LearningPlan, progress: Progress = SILENT) -> Learned:
         raise InputError(f"`lr`: training diverged at {plan.options.lr:g}; take a smaller one")
     inputs = None if plan.test is None else _test_inputs(plan.scheme, plan.test, progress)
     scores = tuple(_scores(ticket, plan.spec, inputs) for ticket in tickets)
-    return Learned(plan.spec, tickets, scores, seconds, (*scheme_notes(plan.scheme), *_notes(plan.scheme)))
+    notes = (*plan.test_notes, *scheme_notes(plan.scheme), *_notes(plan.scheme))
+    return Learned(plan.spec, tickets, scores, seconds, notes)
 
 
 def check_options(options: ServerOptions) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpltm.data import Layout, count_outside, prepare
+from dpltm.data.notes import run_bounds_notes
 from dpltm.errors import InputError
 from dpltm.run import Run
 from dpltm.stages.progress import SILENT, Progress
@@ -26,10 +27,12 @@ class Predictions:
     Attributes:
         probabilities: ``(n, classes)`` float32.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
+        notes: what was assumed.
     """
 
     probabilities: np.ndarray
     saturated: int
+    notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> np.ndarray:
@@ -61,7 +64,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
     elif saturated:
         progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
-    return Predictions(_probabilities(rows, run, source, progress), saturated)
+    return Predictions(_probabilities(rows, run, source, progress), saturated, tuple(run_bounds_notes(run)))
 
 
 def _bounds(run: Run) -> tuple[float, float]:

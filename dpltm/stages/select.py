@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpltm.data import Dataset
-from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.notes import bounds_notes, public_input_notes, unit_notes
 from dpltm.data.registry import SESSION
 from dpltm.errors import DpltmError, InputError
 from dpltm.evaluation import count_correct
@@ -175,7 +175,8 @@ def planned_report(plan: DrawPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
     held = (*plan.before.events, *plan.origins, plan.event)
     events = touching((*plan.before.events, *plan.planned), plan.records)
-    return report(events, plan.options.delta, plan.event.mechanism.adjacency, unit_notes(plan.dataset), held=held)
+    notes = [*bounds_notes(plan.dataset), *unit_notes(plan.dataset)]
+    return report(events, plan.options.delta, plan.event.mechanism.adjacency, notes, held=held)
 
 
 def select_public(tickets: TicketSet, options: SelectOptions, earlier: tuple[Draw, ...] = ()) -> Winner:

@@ -158,6 +158,7 @@ def _config(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "features": spec.features,
         "classes": spec.classes,
         "bounds": list(plan.dataset.bounds),
+        "bounds_origin": plan.dataset.bounds_origin,
         "records": ref_to_json(plan.records),
         "unit": plan.event.mechanism.unit,
         "ticket_set_id": None if tickets is None else tickets.id,

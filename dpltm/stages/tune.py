@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.data import Dataset
+from dpltm.data.notes import bounds_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.evaluation import accuracy
@@ -374,4 +375,4 @@ def _notes(plan: SearchPlan) -> list[str]:
     ]
     if plan.tickets is not None and plan.tickets.source is not None and plan.tickets.source.name == plan.dataset.name:
         notes.append(f"the tickets were made from {plan.tickets.source.name} as well, which flatters them here")
-    return notes
+    return [*notes, *bounds_notes(plan.dataset)]

@@ -151,4 +151,5 @@ def test_datasets(cli, monkeypatch, tmp_path):
     assert cli("datasets", "info", *PRIVATE[1:], "--json").json == {
         **{"name": "digits", "records": 719, "records_origin": "described", "test_records": 359, "shape": "8x8"},
         **{"features": 64, "classes": 10, "classes_origin": "described", "bounds": [0.0, 16.0], "tables": None},
+        **{"bounds_origin": "described", "notes": []},
     }

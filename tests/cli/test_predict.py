@@ -59,7 +59,8 @@ def test_csv_and_npz(cli, run, x, tree):
     expected, before = by_hand(run, X), tree()
     kept = {path.name: path.read_bytes() for path in run.iterdir()}
     body = cli("predict", run, "--input", x, "-o", "new/folder/p.csv", "--json").json
-    assert body == {"run": str(run), "input": x, "records": 37, "output": "new/folder/p.csv", "saturated": 0}
+    facts = {"run": str(run), "input": x, "records": 37, "output": "new/folder/p.csv", "saturated": 0, "notes": []}
+    assert body == facts
     header, labels, probabilities = read_csv("new/folder/p.csv")
     assert header == "label,p0,p1,p2,p3,p4,p5,p6,p7,p8,p9"
     assert labels == [str(label) for label in expected.argmax(1)]

@@ -36,6 +36,26 @@ def arrays(seed: int):
     return records(seed).train.x, records(seed).train.y
 
 
+def test_bounds_that_nobody_gave_are_named_in_every_stage():
+    """As at the terminal, with the argument of Python in the place of the flag."""
+    (x, y), given = arrays(0), {"bounds": (0, 255)}
+    network = {"model": "mlp", "rounds": 1, "iterations": 2, "batch_size": 50, "provenance": "public"}
+    made = [dpltm.generate(*arrays(1), **network, **facts, classes=CLASSES) for facts in ({}, given)]
+    drawn = [dpltm.select(made[1], x, y, eps1=1.0, **facts, classes=CLASSES) for facts in ({}, given)]
+    trained = [dpltm.train("mlp", x, y, noise_multiplier=9.0, **facts, **FEW) for facts in ({}, given)]
+    tuned = [dpltm.tune("mlp", x, y, lr=[1.0], **facts, **SEARCH) for facts in ({}, given)]
+    for assumed, declared in (made, drawn, trained, tuned):
+        said = [[note for note in one.privacy.notes if "nobody gave" in note] for one in (assumed, declared)]
+        assert said == [
+            [
+                "nobody gave the bounds of records, so 0 to 255 is assumed, all that a byte can hold; if their values have"
+                " another range, declare them with `bounds` LO,HI"
+            ],
+            [],
+        ]
+    assert [run.config["bounds_origin"] for run in trained] == ["assumed", "declared"]
+
+
 def test_a_network_on_records_in_whatever_form():
     x, y = arrays(0)
     run = dpltm.train("mlp:4", x, y, epsilon=1.0, test=arrays(5), **FEW)

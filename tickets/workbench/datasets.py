@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.data import Description, catalogue, data_home
+from dpltm.data.notes import bounds_notes
 from dpltm.data.rating_sets import at_hand
+from dpltm.errors import as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest
 from dpltm.stages.progress import Progress
 from dpltm.tickets.workbench.records import open_dataset
@@ -22,7 +24,7 @@ def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:
         for name, one in known.items()
         if one.refusal is None
     ]
-    own = "a file of yours; needs --bounds unless it holds bytes"
+    own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
     rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(known))]
     return {"home": str(home), "datasets": rows}
 
@@ -39,7 +41,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
     """The public facts about a dataset."""
     del progress
     dataset = open_dataset(request)
-    return {
+    body = {
         "name": dataset.name,
         "records": dataset.records,
         "records_origin": dataset.records_origin,
@@ -49,5 +51,8 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "classes": dataset.classes,
         "classes_origin": dataset.classes_origin,
         "bounds": None if dataset.tables else list(dataset.bounds),
+        "bounds_origin": None if dataset.tables else dataset.bounds_origin,
         "tables": list(dataset.tables) or None,
+        "notes": bounds_notes(dataset),
     }
+    return as_flags(body)

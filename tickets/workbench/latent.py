@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.data import DatasetCache, catalogue
+from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
@@ -68,10 +69,11 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     # statistics of the map are of the public records as they are known, whatever is said of them here
     plain = DataOptions(dataset=request.public)
     sources = replace(sources, public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
-    scheme = make_scheme(open_dataset(named, dataset_cache=dataset_cache), request, sources, progress)
+    public = open_dataset(named, dataset_cache=dataset_cache)
+    scheme = make_scheme(public, request, sources, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {request.out}")
-    return as_flags({"scheme": request.out, **_facts(scheme), "notes": scheme_notes(scheme)})
+    return as_flags({"scheme": request.out, **_facts(scheme), "notes": [*bounds_notes(public), *scheme_notes(scheme)]})
 
 
 def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.data import load_records
-from dpltm.errors import InputError
+from dpltm.errors import InputError, as_flags
 from dpltm.options.predict import PredictRequest
 from dpltm.stages import predict as stage
 from dpltm.stages.progress import Progress
@@ -27,13 +27,16 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     x = load_records(source, request.label, stage.text_layout(run))
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions)
-    return {
-        "run": run.label,
-        "input": request.input,
-        "records": len(x),
-        "output": str(out),
-        "saturated": predictions.saturated,
-    }
+    return as_flags(
+        {
+            "run": run.label,
+            "input": request.input,
+            "records": len(x),
+            "output": str(out),
+            "saturated": predictions.saturated,
+            "notes": list(predictions.notes),
+        }
+    )
 
 
 def _write(out: Path, predictions: stage.Predictions) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.data import DatasetCache
+from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tickets import CompactRequest, ImportRequest
 from dpltm.options.transfer import TransferRequest
@@ -73,6 +74,7 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     dataset, notes = stage.front_of_import(
         open_dataset(request), origin, request, feature_sources(registry), file=file.name, progress=progress
     )
+    notes = [*bounds_notes(dataset), *notes]
     body = import_torch_prune(file, model_spec(request.model, dataset))
     saved = save_ticket_set(out, stage.imported_set(body, dataset, origin, request, registry, file=str(file)))
     return as_flags({**set_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes})

@@ -34,7 +34,7 @@ UNKNOWN = (
 
 def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "mine", **facts: Any) -> Dataset:
     held_out = None if test is None else (X[slice(*test)], Y[slice(*test)])
-    return from_arrays(X[start:stop], Y[start:stop], test=held_out, name=name, **facts)
+    return from_arrays(X[start:stop], Y[start:stop], **{"test": held_out, "name": name, "bounds": (0, 255), **facts})
 
 
 TRAINED = digits(0, 600, (600, 700))
@@ -75,6 +75,22 @@ def test_accuracy_is_that_of_the_network_on_a_dataset_or_arrays(run: Run) -> Non
     assert done.accuracy == by_hand(run, X[700:900], Y[700:900])
     assert dpltm.evaluate(run, TRAINED).records == 100
     assert refused(dpltm.evaluate, run, X[700:900]).startswith("`y` is missing")
+
+
+def test_bounds_that_nobody_gave(run: Run) -> None:
+    """Of arrays they are those of the run."""
+    assert evaluate(run, digits(0, 600, (600, 700), bounds=None)).notes == (
+        "nobody gave the bounds of mine, so 0 to 255 is assumed, all that a byte can hold; if their values have another"
+        " range, declare them with `bounds` LO,HI",
+    )
+    trained = replace(run, config={**run.config, "bounds_origin": "assumed"})
+    theirs = (
+        "nobody gave the bounds of the records that the run was trained on, so 0 to 255 is assumed, all that a byte can"
+        " hold; if their values have another range, train with `bounds` LO,HI",
+    )
+    assert dpltm.evaluate(trained, X[700:900], Y[700:900]).notes == theirs
+    assert dpltm.predict(trained, X[700:900]).notes == theirs
+    assert dpltm.predict(run, X[700:900]).notes == ()
 
 
 @pytest.mark.parametrize("start", [0, 590])
