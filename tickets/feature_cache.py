@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -47,13 +48,18 @@ class FeatureCache:
             progress: told of them as they are made, if they are.
 
         Raises:
-            ArtifactError: the cache cannot be written, or what lies there is not what its name says.
+            ArtifactError: the cache cannot be written.
         """
         path, copies = cache_path(dataset, split, feature_map, augment), copies_of(split.x[:1], augment).shape[1]
-        if not path.exists():
+        values = _opened(path, split, feature_map, copies, augment) if path.exists() else None
+        if values is None:
+            if path.exists():
+                progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             with progress.progress(features_title(dataset, split), len(split)) as step:
                 _make(path, split, feature_map, copies, augment, step)
-        values = _opened(path, split, feature_map, copies, augment)
+            values = _opened(path, split, feature_map, copies, augment)
+        if values is None:
+            raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return values if augment == "none" else values.reshape(len(split), copies, feature_map.features)
 
 
@@ -103,16 +109,16 @@ def _make(
             Path(staging).unlink(missing_ok=True)
 
 
-def _opened(path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation) -> np.ndarray:
-    wrong = f"{path}: does not hold what its name says (cut short, or written by another version); delete it"
+def _opened(
+    path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation
+) -> np.ndarray | None:
+    """What lies there; None where it is not what its name says."""
     try:
         values = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError):
-        raise ArtifactError(wrong) from None
+    except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
+        return None
     if values.shape != (len(split), copies * feature_map.features) or values.dtype != np.dtype("<f2"):
-        raise ArtifactError(wrong)
+        return None
     tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
     expected = features_of_copies(split.x[tried], feature_map, augment).numpy()
-    if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
-        raise ArtifactError(wrong)
-    return values
+    return values if np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4) else None

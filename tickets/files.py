@@ -281,8 +281,8 @@ def read_section(path: Path, name: str) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"`config` {path}: cannot be read: {error.strerror}") from None
+        return tomllib.loads(read_bytes(path, MAX_JSON, links=True).decode("utf-8"))
+    except ArtifactError as error:
+        raise InputError(f"`config` {error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"`config` {path}: not valid TOML: {error}") from None

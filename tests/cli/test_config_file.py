@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -59,3 +61,8 @@ def test_bad_keys_and_values(refused, config, text, message):
 def test_not_toml(refused, cwd, data):
     (cwd / "c.toml").write_bytes(data)
     assert refused(*TRAIN).startswith("--config c.toml: not valid TOML: ")
+
+
+def test_a_pipe_is_no_file_and_nobody_waits_for_it(refused, cwd):
+    os.mkfifo(cwd / "c.toml")
+    assert refused(*TRAIN) == "--config c.toml: is not a plain file"

@@ -15,7 +15,7 @@ import pytest
 from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.stages.progress import Silent
-from dpltm.tickets.feature_cache import FeatureCache, cache_path
+from dpltm.tickets.feature_cache import FeatureCache, _opened, cache_path
 from refusals import told
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
@@ -47,8 +47,12 @@ class Watcher(Silent):
 
     def __init__(self, step: Callable[[int], None] | None = None) -> None:
         self.done: list[int] = []
+        self.said: list[str] = []
         self.titles: list[tuple[str, int]] = []
         self.step = step or self.done.append
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def progress(self, title: str, total: int):
         self.titles.append((title, total))
@@ -153,9 +157,27 @@ DAMAGE = {
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_not_what_its_name_says(digits, damage):
-    """The first and the last record are tried, whatever else is."""
-    features(digits)
+    """The first and the last record are tried, whatever else is. It is said, and features are computed anew."""
+    first = np.array(features(digits))
     path = cache_path(digits, digits.train, FOUND)
     DAMAGE[damage](path)
-    why = "does not hold what its name says (cut short, or written by another version); delete it"
-    assert told(features, digits) == f"{path}: {why}"
+    watcher = Watcher()
+    assert np.array_equal(features(digits, progress=watcher), first)
+    assert watcher.said == [f"{path}: is damaged, or of another version; features are computed anew"]
+    assert len(watcher.titles) == 1
+    again = Watcher()
+    assert np.array_equal(features(digits, progress=again), first)
+    assert (again.said, again.titles) == ([], [])
+
+
+@pytest.mark.usefixtures("home")
+def test_any_byte_of_the_header_may_change(digits):
+    """NumPy reads a header as Python's literals, and has many ways to fail."""
+    first = np.array(features(digits))
+    path = cache_path(digits, digits.train, FOUND)
+    body = path.read_bytes()
+    for place in range(0, 128, 3):
+        for byte in (0, 40, 255):
+            path.write_bytes(body[:place] + bytes([byte]) + body[place + 1 :])
+            found = _opened(path, digits.train, FOUND, 1, "none")
+            assert found is None or np.array_equal(found, first)
