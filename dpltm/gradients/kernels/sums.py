@@ -25,15 +25,17 @@ def add_weighted_sum(
         factor: ``(batch,)`` float64.
         chunks: rows that may be summed in float32 together (see ``chunks``); None for float64, with nothing cut off.
     """
-    gradient = scaled = operands.gradient
+    gradient = operands.gradient
+    bias = torch.zeros(gradient.shape[1], dtype=torch.float64, device=factor.device)
     most = math.inf
     if chunks is not None:
         most, factor = HIGHEST, held_in_float32(factor)
     narrow = [rows for rows in chunks or () if kernel.in_chunks and rows.start < rows.stop]
     for dtype, parts in ((gradient.dtype, narrow), (torch.float64, others(narrow, len(factor)))):
         if parts:
-            scaled = operands.space.rows("scaled", *gradient.shape, dtype, gradient.device)
+            scaled = operands.space.rows("scaled", len(gradient), gradient.shape[1], dtype, gradient.device)
             torch.mul(gradient, factor.to(dtype)[:, None], out=scaled).clamp_(-most, most)
-            for rows in parts:
+            for rows in parts:  # each in its own precision, whatever that of the others is
+                bias += scaled[rows].sum(0, dtype=torch.float64)
                 kernel.add(operands, scaled[rows], rows, total)
-    return scaled.sum(0, dtype=torch.float64)
+    return bias

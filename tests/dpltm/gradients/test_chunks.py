@@ -125,6 +125,23 @@ def test_a_chunk_has_the_same_bits_wherever_it_lies(name, inputs, outputs):
     assert all(torch.equal(each, found[0]) for each in found[1:])
 
 
+@pytest.mark.parametrize("features", [0.0, 1.0])
+def test_another_chunk_that_came_out_large_changes_nothing_for_a_record(features):
+    """Weights and biases of many like records, whose roundings all go one way: only the chunk with the extra record may
+    change, whether it is summed in float32 or not."""
+    size, others = LIMIT, 2000
+    gradients = linear(2, 2)
+    generator = torch.Generator().manual_seed(7)
+    y = torch.rand(1, 2, generator=generator).expand(size * (others + 1) + 1, -1)
+    x, sums = torch.full((len(y), 2), features), []
+    for last in (size, size + 1):
+        count = size * others + last
+        small = [slice(start, start + size) for start in range(0, size * others, size)]
+        whole = [*small, slice(size * others, count)] if last <= LIMIT else small
+        sums.append(gradients.filtered_sum(x[:count], y[:count], Clip(0.1), chunks=whole).values)
+    assert norm(sums[1] - sums[0]) <= 0.1
+
+
 def test_no_product_overflows_however_small_the_inputs():
     """A filter that normalises would scale output gradients beyond float32."""
     gradients = linear(2, 2)
