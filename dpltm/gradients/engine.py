@@ -35,8 +35,9 @@ BATCH_BYTES = 2**27
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
-over- or underflow and the norm be wrong. Between these, each of W squares loses at most 2^-150 before it is multiplied by at
-most 2^40: W 2^-50 of the least squared norm, less than half of ``rounding`` for layers of up to 2^25 by 2^25."""
+over- or underflow and the norm be wrong. Between these, each of the squares of a w by w layer loses at most 2^-150 before it
+is multiplied by at most 2^40: w^2 2^-50 of the least squared norm, less than half of ``rounding`` up to w = 2^25. (Small
+numbers are not flushed to zero, unless torch is asked to.)"""
 
 
 @dataclass(frozen=True)
