@@ -1,15 +1,16 @@
 """Local privacy that learns: MNIST from one message a record, label included, at local epsilon 0.5 to 8.
 
-    DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2]
+    DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2] [--features scatter | drawings] [--without-bits]
 
 Prints one JSON object a line. Records are projected onto d principal components of the scattering features of public
-Kuzushiji characters; d and the scale J are chosen for each epsilon on those characters alone: class means of one half of
-them, blurred by the noise that 60,000 messages will have, classify the other half. Then all training records of MNIST send
-one message each, with cryptographic coins, five times over, and the nearest estimated class mean labels the test split: the
-mean with its 95 % interval (Student's t over coins). ``clean`` is the same with true class means. ``pruned`` is the mean
-accuracy with the smallest weights of the classifier dropped, by the fraction kept, which costs nothing. ``bits`` is what
-splitting the budget does: signs of 2 to 16 components by RAPPOR for half of it and the label by randomised response for
-the other, a linear network trained on what arrives.
+Kuzushiji characters, or onto d directions of the encoder of drawings. d, and the scale J of scattering, are chosen
+for each epsilon on those characters alone: class means of one half of them, blurred by the noise that 60,000 messages
+will have, classify the other half. Then all training records of MNIST send one message each, with cryptographic
+coins, five times over, and the nearest estimated class mean labels the test split: the mean with its 95 % interval
+(Student's t over coins). ``clean`` is the same with true class means. ``pruned`` is the mean accuracy with the
+smallest weights of the classifier dropped, by the fraction kept, which costs nothing. ``bits`` is what splitting the
+budget does: signs of 2 to 16 components by RAPPOR for half of it and the label by randomised response for the other,
+a linear network trained on what arrives.
 """
 
 from __future__ import annotations
@@ -123,18 +124,25 @@ def interval(values: list[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--features", choices=("scatter", "drawings"), default="scatter")
+    parser.add_argument("--without-bits", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     public, private = load("kmnist-7k"), load("mnist")
     assert private.test is not None
-    inputs, rows = {scale: projected(scale, public, private) for scale in SCALES}, []
+    rows: list[dict[str, Any]] = []
+    if options.features == "scatter":
+        inputs = {f"scatter:{scale}": projected(scale, public, private) for scale in SCALES}
+    else:
+        found = make_feature_map(f"drawings:{max(DIMENSIONS)}", (28, 28), public.bounds)
+        inputs = {"drawings": [found(x).numpy() for x in (public.train.x, private.train.x, private.test.x)]}
     labels, test_labels = private.train.y, private.test.y
     for epsilon in EPSILONS:
         tried = {
             (scale, values): public_score(
                 unit(inputs[scale][0], values), public.train.y, best_codebook(values, CLASSES, epsilon)
             )
-            for scale in SCALES
+            for scale in inputs
             for values in DIMENSIONS
         }
         scale, values = max(tried, key=lambda pair: tried[pair])
@@ -150,7 +158,7 @@ def main() -> None:
             {
                 "epsilon": epsilon,
                 "certified": book.certified,
-                "scale": scale,
+                "features": scale,
                 "values": values,
                 "labels": book.labels,
                 "near": book.near,
@@ -168,7 +176,7 @@ def main() -> None:
                             for seed in range(SEEDS)
                         ]
                     )
-                    for signs in SIGNS
+                    for signs in (() if options.without_bits else SIGNS)
                 },
             }
         )

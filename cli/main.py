@@ -185,6 +185,19 @@ COMMANDS = [
         ],
     ),
     Group(
+        name="features",
+        help="Feature maps that come with dpltm.",
+        no_args_is_help=True,
+        commands=[
+            Later(
+                "make",
+                "Makes a bundled encoder again: from a formula and a seed, and no data. Under an hour on one core.",
+                Deferred("dpltm.options.features:MakeRequest"),
+                Deferred("dpltm.cli.features:make_command"),
+            ),
+        ],
+    ),
+    Group(
         name="datasets",
         help="What data is at hand.",
         no_args_is_help=True,

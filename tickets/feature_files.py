@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.features import MapChoice, parse
+from dpltm.features import Choice, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
@@ -29,6 +29,9 @@ _MALFORMED = (DpltmError, KeyError, TypeError, ValueError, AttributeError, Overf
 _KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
 _MAX_SIDE = 10_000
 
+ENCODER = "encoder"
+"""Key of the digest of a bundled file that a map computes with; there only where it has one."""
+
 RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
 """What a network in front may have been trained by."""
 
@@ -45,7 +48,7 @@ class Front:
     """
 
     id: str
-    base: MapChoice | ModelSpec
+    base: Choice | ModelSpec
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: bool
@@ -57,12 +60,12 @@ class Front:
     @property
     def text(self) -> str:
         """What the map is called, as in ``scatter:2,8``."""
-        return self.base.text if isinstance(self.base, MapChoice) else "network"
+        return self.base.text if isinstance(self.base, Choice) else "network"
 
     @property
     def network(self) -> ModelSpec | None:
         """The network in front, if it is one."""
-        return None if isinstance(self.base, MapChoice) else self.base
+        return None if isinstance(self.base, Choice) else self.base
 
     @property
     def has_tensors(self) -> bool:
@@ -88,6 +91,7 @@ class Front:
             "network": None
             if network is None
             else {"model": network.text, "features": network.features, "classes": network.classes},
+            **({ENCODER: self.base.digest} if isinstance(self.base, Choice) and self.base.digest else {}),
         }
 
     @classmethod
@@ -95,7 +99,7 @@ class Front:
         """Of a map."""
         base, projection = feature_map.base, feature_map.projection
         return cls(
-            feature_map.id, base if isinstance(base, MapChoice) else base.spec, feature_map.shape, feature_map.bounds,
+            feature_map.id, base if isinstance(base, Choice) else base.spec, feature_map.shape, feature_map.bounds,
             feature_map.statistics is not None, None if projection is None else len(projection.components),
             feature_map.centre is not None, feature_map.source, feature_map.events,
         )  # fmt: skip
@@ -123,7 +127,7 @@ class Front:
         What it was made from, and what that cost, is what is said here, and what ``named`` says beside that.
         """
         try:
-            if named is None and isinstance(self.base, MapChoice) and not self.has_tensors:
+            if named is None and isinstance(self.base, Choice) and not self.has_tensors:
                 named = FeatureMap(self.base, self.shape, self.bounds)
             made = None if named is None else named.for_records(self.shape, self.bounds)
         except DpltmError:
@@ -181,7 +185,7 @@ def _check_none(folder: Path, where: Path) -> None:
 
 
 def _description(body: Any) -> Front:
-    if set(body) != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds", "events")):
+    if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds", "events")):
         raise ValueError("keys")
     shape = tuple(body["shape"])
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
@@ -190,6 +194,12 @@ def _description(body: Any) -> Front:
     if not -math.inf < low < high < math.inf or not isinstance(body["text"], str):
         raise ValueError("bounds")
     base = _choice(body["text"]) if body["network"] is None else ModelSpec(**_network(body["network"]))
+    digest = base.digest if isinstance(base, Choice) else ""
+    if body.get(ENCODER, "") != digest:
+        raise ArtifactError(
+            f"{body['text']!r:.80} was made with another encoder than this version of dpltm has (SHA-256"
+            f" {str(body.get(ENCODER))[:12]}, here {digest[:12]}); install the version that made it"
+        )
     events = tuple(read_event(event) for event in body["events"])
     if not all(isinstance(event, RELEASES) for event in events):
         raise ValueError("events")
@@ -200,7 +210,7 @@ def _description(body: Any) -> Front:
     network = isinstance(base, ModelSpec)
     if not (type(statistics) is type(centred) is bool) or network != (body["text"] == "network"):
         raise ValueError("kind")
-    if statistics and (isinstance(base, ModelSpec) or base.takes != "image"):
+    if statistics and (isinstance(base, ModelSpec) or not base.channels):
         raise ValueError("statistics")
     if components is not None and network:
         raise ValueError("components")
@@ -209,9 +219,9 @@ def _description(body: Any) -> Front:
     return Front(body["id"], base, shape, (low, high), statistics, components, centred, source, events)
 
 
-def _choice(text: str) -> MapChoice:
+def _choice(text: str) -> Choice:
     choice = parse(text)
-    if not isinstance(choice, MapChoice) or choice.text != text:  # an id is of one way to say it
+    if not isinstance(choice, Choice) or choice.text != text:  # an id is of one way to say it
         raise ValueError("text")
     return choice
 
@@ -232,7 +242,7 @@ def _read(folder: Path, body: Any) -> FeatureMap:
         raise ValueError("tensors")
     return FeatureMap(
         said.base
-        if isinstance(said.base, MapChoice)
+        if isinstance(said.base, Choice)
         else FrozenNetwork(said.base, {name: values[name] for name in said.base.shapes()}),
         said.shape,
         said.bounds,
@@ -246,7 +256,7 @@ def _read(folder: Path, body: Any) -> FeatureMap:
 
 def _plain_shape(said: Front) -> tuple[int, ...]:
     """Shape of the features before they are projected, which tensors have to fit."""
-    if isinstance(said.base, MapChoice):
+    if isinstance(said.base, Choice):
         return said.base.on(said.shape).feature_shape
     weights = {name: value.detach() for name, value in build(said.base).named_parameters()}
     return FrozenNetwork(said.base, weights).on(said.shape).feature_shape

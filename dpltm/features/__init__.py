@@ -6,24 +6,28 @@ What kinds there are, and what options say of them, is here and light to import;
 
 from dpltm.features.registry import (
     MAPS,
+    Choice,
+    JoinedChoice,
     MapChoice,
     MapKind,
     NetworkRun,
     Takes,
     Transform,
     metavar,
-    names_taking,
+    names_with_channels,
     parse,
 )
 
 __all__ = [
     "MAPS",
+    "Choice",
+    "JoinedChoice",
     "MapChoice",
     "MapKind",
     "NetworkRun",
     "Takes",
     "Transform",
     "metavar",
-    "names_taking",
+    "names_with_channels",
     "parse",
 ]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data.scaling import scale, unit_range
+from dpltm.data.scaling import scale
 from dpltm.errors import InputError
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import (
@@ -28,7 +28,7 @@ from dpltm.features.normalisation import (
     fixed_norm,
     pixels_first,
 )
-from dpltm.features.registry import MapChoice, Takes, Transform, parse
+from dpltm.features.registry import Choice, NetworkRun, Takes, Transform, parse
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import FEATURES, DatasetRef, Event
 
@@ -65,7 +65,7 @@ class FeatureMap:
         InputError: records of this shape cannot be taken.
     """
 
-    base: MapChoice | FrozenNetwork
+    base: Choice | FrozenNetwork
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: ChannelStatistics | None = None
@@ -101,6 +101,11 @@ class FeatureMap:
         return self.base.takes
 
     @property
+    def has_channels(self) -> bool:
+        """Whether channels are normalised, within a record or by public statistics."""
+        return isinstance(self.base, Choice) and self.base.channels
+
+    @property
     def network(self) -> ModelSpec | None:
         """The network whose last layer is left out, if it is one."""
         return self.base.spec if isinstance(self.base, FrozenNetwork) else None
@@ -118,7 +123,10 @@ class FeatureMap:
         """SHA-256 (hex) over all that decides the features."""
         digest = hashlib.sha256()
         network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
-        digest.update(json.dumps([VERSION, self.text, list(self.shape), list(self.bounds), network]).encode())
+        settings = [VERSION, self.text, list(self.shape), list(self.bounds), network]
+        if isinstance(self.base, Choice) and self.base.digest:
+            settings.append(self.base.digest)
+        digest.update(json.dumps(settings).encode())
         for name, value in sorted(self.tensors.items()):
             digest.update(name.encode() + value.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
@@ -165,6 +173,11 @@ class FeatureMap:
                 f"`features`: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
                 f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say `bounds`"
             )
+        if shape != self.shape and isinstance(self.base, Choice) and self.base.by_place:
+            raise InputError(
+                f"`features`: {self.text} was drawn for records of shape {self.shape}, and these are of shape {shape}, where"
+                " the same features would mean something else; take records of that shape"
+            )
         other = replace(self, shape=shape, bounds=bounds)
         if self.centre is not None and other.feature_shape != self.feature_shape:
             raise InputError(f"`features`: records of shape {shape} do not fit the centre of features; take others")
@@ -174,13 +187,11 @@ class FeatureMap:
         """Features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
 
         Guarantees:
-            Row i depends on record i alone.
+            Row i depends on record i alone. Libraries round by the size of a batch, so all are of ``ROWS``; by the place in
+            it as well, some of them, in the last bit.
         """
-        parts = [self._normalised(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
-        features = torch.cat(parts) if parts else torch.zeros(0, math.prod(self.plain_shape))
-        if self.projection is not None:
-            features = fixed_norm(self.projection(features))
-        return self.centred(features)
+        parts = [self._projected(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
+        return self.centred(torch.cat(parts) if parts else torch.zeros(0, self.features))
 
     def centred(self, features: Tensor) -> Tensor:
         """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""
@@ -189,24 +200,23 @@ class FeatureMap:
     @torch.no_grad()
     def transformed(self, x: np.ndarray) -> Tensor:
         """Records scaled and transformed, before normalisation: ``(n, channels, height, width)`` or ``(n, features)``."""
-        return self._transform(torch.from_numpy(self._scaled(x)).view(len(x), *self.shape))
-
-    def _scaled(self, x: np.ndarray) -> np.ndarray:
-        """Records in the unit range, or from -1 to 1 for a transform that takes them so, ``(n, values)``."""
-        values = scale(x, self.bounds)
-        symmetric = isinstance(self.base, MapChoice) and self.base.kind.symmetric
-        return values * 2 - 1 if symmetric and unit_range(self.bounds)[0] == 0 else values
+        return self._transform(torch.from_numpy(scale(x, self.bounds)).view(len(x), *self.shape))
 
     @torch.no_grad()
-    def _normalised(self, x: np.ndarray) -> Tensor:
-        features = self.transformed(x)
+    def _projected(self, x: np.ndarray) -> Tensor:
+        rows = np.zeros((ROWS, *x.shape[1:]), x.dtype)
+        rows[: len(x)] = x
+        features = self.transformed(rows)
         for step in self._normalisation:
             features = step(features)
-        return fixed_norm(features)
+        features = fixed_norm(features)
+        if self.projection is not None:
+            features = fixed_norm(self.projection(features))
+        return features[: len(x)]
 
     @cached_property
     def _transform(self) -> Transform:
-        return self.base.on(self.shape)
+        return self.base.on(self.shape, self.bounds[0] < 0)
 
     @property
     def _normalisation(self) -> tuple[Callable[[Tensor], Tensor], ...]:
@@ -232,7 +242,7 @@ def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, flo
     (7, 7, 81)
     """
     choice = parse(text)
-    if not isinstance(choice, MapChoice):
+    if choice is None or isinstance(choice, NetworkRun):
         raise InputError(f"`features`: {text!r:.80} is no map that is made without data")
     return FeatureMap(choice, shape, bounds)
 

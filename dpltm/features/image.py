@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpltm.data.augmentation import MAX_CHANNELS
 from dpltm.errors import InputError
@@ -25,6 +28,18 @@ def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
             f" {shape}; take unit"
         )
     return shape[0], shape[1], colours
+
+
+def resized(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Images as large as others, float32: ``(n, height, width)`` or ``(n, height, width, colours)``.
+
+    Args:
+        x: images as stored.
+        shape: of one of the others, with as many colours.
+    """
+    images = colours_first(torch.from_numpy(x.astype(np.float32)))
+    images = functional.interpolate(images, shape[:2], mode="bilinear", antialias=True)
+    return images.permute(0, 2, 3, 1).reshape(len(x), *shape).numpy()
 
 
 def colours_first(images: Tensor) -> Tensor:

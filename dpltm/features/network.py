@@ -45,12 +45,17 @@ class FrozenNetwork:
         """What a record has to be."""
         return "any"
 
-    def on(self, shape: tuple[int, ...]) -> Transform:
-        """The transform for records of this shape.
+    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
+        """The transform for records of this shape, in the range that the network was trained on.
+
+        Args:
+            shape: of a record.
+            signed: decides nothing here.
 
         Raises:
             InputError: it cannot take them.
         """
+        del signed
         if self.spec.features != math.prod(shape):
             raise InputError(
                 f"`features`: the network takes {self.spec.features} features, but the records have {math.prod(shape)};"

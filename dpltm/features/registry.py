@@ -54,7 +54,11 @@ class MapKind:
         ranges: what parameters out of range are told, with the range of each at its ``{METAVAR}``.
         transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
             that it cannot take.
-        symmetric: whether it takes values from -1 to 1, whatever the unit range is.
+        takes_values: the range of values that the transform takes; None for the unit range, which has negative values if
+            records may.
+        channels: whether features have channels, which are normalised.
+        by_place: whether what a feature means depends on the shape of records even where their number does not.
+        digest: SHA-256 (hex) of the bundled file that it computes with; empty where it needs none. Part of the map's id.
     """
 
     name: str
@@ -64,7 +68,10 @@ class MapKind:
     source: str
     ranges: str
     transform: Callable[..., Transform]
-    symmetric: bool = False
+    takes_values: tuple[float, float] | None = None
+    channels: bool = False
+    by_place: bool = False
+    digest: str = ""
 
     def choice(self, *values: float) -> MapChoice:
         """This kind with these parameters, and defaults for those that are left out."""
@@ -118,13 +125,126 @@ class MapChoice:
         """What a record has to be."""
         return self.kind.takes
 
-    def on(self, shape: tuple[int, ...]) -> Transform:
+    @property
+    def channels(self) -> bool:
+        """Whether features have channels, which are normalised."""
+        return self.kind.channels
+
+    @property
+    def by_place(self) -> bool:
+        """Whether features of records of another shape mean something else, even if there are as many."""
+        return self.kind.by_place
+
+    @property
+    def digest(self) -> str:
+        """Of the bundled file that it computes with; empty where it needs none."""
+        return self.kind.digest
+
+    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
         """The transform for records of this shape.
+
+        Args:
+            shape: of a record.
+            signed: whether the unit range has negative values.
 
         Raises:
             InputError: it cannot take them.
         """
-        return self.kind.transform(*self.values, shape)
+        transform = self.kind.transform(*self.values, shape)
+        if self.kind.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0)):
+            return transform
+        return Moved(transform, *((0.5, 0.5) if signed else (2.0, -1.0)))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A transform that takes another range of values than records have."""
+
+    transform: Transform
+    multiplier: float
+    offset: float
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Of the features of one record."""
+        return self.transform.feature_shape
+
+    @property
+    def channel_groups(self) -> int | None:
+        """Of neighbouring channels, if there are any."""
+        return self.transform.channel_groups
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As the transform."""
+        return self.transform(x * self.multiplier + self.offset)
+
+
+_JOINED = Deferred("dpltm.features.joined:Joined")
+
+
+JOIN = r"\+(?=[a-z])"
+"""What stands between maps that are joined; a number may hold a + as well."""
+
+
+@dataclass(frozen=True)
+class JoinedChoice:
+    """Several maps side by side, each with an equal share of the squared norm, normalised within each record.
+
+    Raises:
+        InputError: a map twice, or maps that take different records.
+    """
+
+    parts: tuple[MapChoice, ...]
+
+    channels = False
+
+    def __post_init__(self) -> None:
+        names = [part.kind.name for part in self.parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"`features`: {self.text}: {twice} is there twice")
+        kinds = sorted({part.takes for part in self.parts} - {"any"})
+        if len(kinds) > 1:
+            raise InputError(
+                f"`features`: {self.text}: takes {' and '.join(kinds)} in one; join maps of the same records"
+            )
+
+    @property
+    def text(self) -> str:
+        """As in ``drawings:400+scatter:2,8``."""
+        return "+".join(part.text for part in self.parts)
+
+    @property
+    def takes(self) -> Takes:
+        """What a record has to be."""
+        return next((part.takes for part in self.parts if part.takes != "any"), "any")
+
+    @property
+    def by_place(self) -> bool:
+        """Whether features of records of another shape mean something else, even if there are as many."""
+        return any(part.by_place for part in self.parts)
+
+    @property
+    def digest(self) -> str:
+        """Of the bundled files that parts compute with."""
+        return "".join(part.digest for part in self.parts)
+
+    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
+        """The transform for records of this shape.
+
+        Args:
+            shape: of a record.
+            signed: whether the unit range has negative values.
+
+        Raises:
+            InputError: a part cannot take them.
+        """
+        transform: Transform = _JOINED([part.on(shape, signed) for part in self.parts])
+        return transform
+
+
+Choice = MapChoice | JoinedChoice
+"""A map that is made without data, but for statistics and components."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +263,7 @@ class NetworkRun:
         return "any"
 
 
-def parse(text: str) -> MapChoice | NetworkRun | None:
+def parse(text: str) -> Choice | NetworkRun | None:
     """What ``features`` says; None for ``none``.
 
     Raises:
@@ -154,6 +274,11 @@ def parse(text: str) -> MapChoice | NetworkRun | None:
         return None
     if name == "network" and rest:
         return NetworkRun(rest)
+    if re.search(JOIN, text):
+        parts = [parse(part) for part in re.split(JOIN, text)]
+        if not all(isinstance(part, MapChoice) for part in parts):
+            raise InputError(f"`features`: {text!r:.80}: only maps that need no data can be joined")
+        return JoinedChoice(tuple(parts))  # type: ignore[arg-type]
     numbers = rest.split(",") if ":" in text else []
     kind = MAPS.get(name)
     if kind is not None and len(numbers) <= len(kind.parameters):
@@ -182,9 +307,14 @@ def metavar() -> str:
     return "|".join(("none", *(kind.metavar for kind in MAPS.values()), "network:RUN"))
 
 
-def names_taking(takes: Takes) -> tuple[str, ...]:
-    """Names of the kinds that take such records and no others."""
-    return tuple(kind.name for kind in MAPS.values() if kind.takes == takes)
+def names_with_channels() -> tuple[str, ...]:
+    """Names of the kinds whose channels public records can normalise."""
+    return tuple(kind.name for kind in MAPS.values() if kind.channels)
+
+
+DRAWINGS_FILE = "drawings.safetensors"
+DRAWINGS_DIGEST = "9da294055bdf3e7441b57fd5966829d11dbc0bcc8f43898ce326f5fdb0bec332"
+"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
 
 
 MAPS = Registry(
@@ -201,6 +331,7 @@ MAPS = Registry(
             "Bruna and Mallat 2013",
             "J must be {J} and L {L}",
             Deferred("dpltm.features.scattering:Scattering"),
+            channels=True,
         ),
         MapKind(
             "conv",
@@ -210,6 +341,18 @@ MAPS = Registry(
             "Arachchige et al. (LATENT); Pinto et al. 2009",
             "the seed must be {SEED}",
             Deferred("dpltm.features.convolution:RandomConvolutions"),
+            channels=True,
+        ),
+        MapKind(
+            "drawings",
+            (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
+            "image",
+            "An encoder that learned to tell apart drawings which a formula makes: the first K directions of its units.",
+            "Kataoka et al. 2020; Tang et al. 2023",
+            "K must be {K}",
+            Deferred("dpltm.features.drawings:Drawings"),
+            takes_values=(0.0, 1.0),
+            digest=DRAWINGS_DIGEST,
         ),
         MapKind(
             "wavelets",
@@ -243,7 +386,8 @@ MAPS = Registry(
             "Rahimi, Recht 2007",
             "D must be {D}, and GAMMA positive, {GAMMA}",
             Deferred("dpltm.features.fourier:FourierFeatures"),
-            symmetric=True,
+            takes_values=(-1.0, 1.0),
+            by_place=True,
         ),
     ),
 )

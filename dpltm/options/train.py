@@ -59,7 +59,10 @@ class OptimizerOptions:
     """What is made of the noisy gradients: post-processing, at no cost."""
 
     lr: float | None = option(
-        None, "Step size.", metavar="X", shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05"
+        None,
+        "Step size.",
+        metavar="X",
+        shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; of one layer behind features, by the noise",
     )
     optimizer: str = option(
         "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
@@ -177,7 +180,10 @@ class StartOptions:
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
     model: str | None = option(
-        None, "Network for `dense` without SET.", metavar=network_metavar(), shown="mlp:300,100"
+        None,
+        "Network for `dense` without SET.",
+        metavar=network_metavar(),
+        shown="mlp:300,100; behind features mlp, one layer",
     )
 
 

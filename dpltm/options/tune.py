@@ -70,7 +70,7 @@ class SetOptions:
 class NetworkOptions(RoundOptions):
     """Which network is trained where there are no tickets. It comes after the rounds in the help."""
 
-    model: str | None = option(None, "Network where there is no SET.", metavar=network_metavar(), shown="mlp:300,100")
+    model: str | None = option(None, "Network where there is no SET.", metavar=network_metavar(), shown="as in train")
 
 
 @dataclass(frozen=True, kw_only=True)

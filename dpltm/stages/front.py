@@ -13,8 +13,9 @@ from dpltm.data import Augmentation, Dataset, Split, catalogue, copies_of, load
 from dpltm.data.notes import bounds_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.features import MAPS, MapChoice, NetworkRun, Takes, names_taking, parse
+from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
+from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
 from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
@@ -101,7 +102,7 @@ def with_feature_map(
     return replace(dataset, feature_map=feature_map)
 
 
-def chosen_map(options: FeatureOptions) -> MapChoice | NetworkRun | None:
+def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
     """What options ask for; None for records as they are.
 
     Raises:
@@ -110,11 +111,16 @@ def chosen_map(options: FeatureOptions) -> MapChoice | NetworkRun | None:
     choice = parse("none" if options.features is None else options.features)
     if options.components is not None and options.public is None:
         raise InputError("`components`: of public features; name their dataset with `public`")
-    by_statistics = choice is not None and choice.takes == "image"
-    by_components = isinstance(choice, MapChoice) and bool(options.components)
+    by_statistics = isinstance(choice, Choice) and choice.channels
+    by_components = isinstance(choice, Choice) and bool(options.components)
+    if options.public is not None and isinstance(choice, Choice) and not (by_statistics or by_components):
+        raise InputError(
+            f"`public`: {choice.text} features take no statistics of public records, only principal components; give"
+            " `components`, or leave `public` out"
+        )
     if options.public is not None and not (by_statistics or by_components):
         raise InputError(
-            f"`public`: its statistics normalise {' and '.join(names_taking('image'))} features, its principal components"
+            f"`public`: its statistics normalise {' and '.join(names_with_channels())} features, its principal components"
             " (`components`) any but those of a network; add `features`, or leave it out"
         )
     return choice
@@ -137,33 +143,50 @@ def fit_to_public(
     """
     check_quantities(public, "`public`", "name another dataset")
     check_kind(public, feature_map.takes, "public")
-    theirs = replace(feature_map, shape=public.train.x.shape[1:], bounds=public.bounds)
-    if theirs.feature_shape[-1] != feature_map.feature_shape[-1]:
+    shape = public.train.x.shape[1:]
+    theirs = replace(feature_map, shape=shape, bounds=public.bounds)
+    if components is not None and theirs.features != feature_map.features and _resizable(feature_map, shape):
+        theirs = replace(theirs, shape=feature_map.shape)
+    if feature_map.has_channels and theirs.feature_shape[-1] != feature_map.feature_shape[-1]:
         raise InputError(
             f"`public`: images of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
             f" {feature_map.shape}; statistics need as many colours, so name another dataset or leave `public` out"
         )
-    if components is not None and theirs.features != feature_map.features:
+    strange = isinstance(feature_map.base, Choice) and feature_map.base.by_place and theirs.shape != feature_map.shape
+    if components is not None and (strange or theirs.features != feature_map.features):
         raise InputError(
             f"`components`: records of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
             f" {feature_map.shape}; principal components need the same"
         )
     count = min(PUBLIC_RECORDS, len(public.train))
-    if feature_map.takes == "image":
+    if feature_map.has_channels:
         with progress.progress(f"statistics of {public.name}", count) as step:
-            theirs = replace(theirs, statistics=channel_statistics(theirs, _evenly_spaced(public, count, step)))
+            theirs = replace(
+                theirs, statistics=channel_statistics(theirs, _evenly_spaced(public, count, theirs.shape, step))
+            )
     if components is not None:
         with progress.progress(f"features of {public.name}", count) as step:
-            rows = torch.cat([theirs(x) for x in _evenly_spaced(public, count, step)])
+            rows = torch.cat([theirs(x) for x in _evenly_spaced(public, count, theirs.shape, step)])
         progress.say(f"taking {components} principal components")
         theirs = replace(theirs, projection=principal_components(rows, components))
     return replace(feature_map, statistics=theirs.statistics, projection=theirs.projection)
 
 
-def _evenly_spaced(public: Dataset, count: int, step: Callable[[int], None]) -> Iterator[np.ndarray]:
+def _resizable(feature_map: FeatureMap, shape: tuple[int, ...]) -> bool:
+    """Whether public images of this shape can be made as large as those that the map takes."""
+    ours = feature_map.shape
+    colours = [each[2:] or (1,) for each in (ours, shape)]
+    return feature_map.takes == "image" and len(shape) in (2, 3) and colours[0] == colours[1]
+
+
+def _evenly_spaced(
+    public: Dataset, count: int, shape: tuple[int, ...], step: Callable[[int], None]
+) -> Iterator[np.ndarray]:
+    """So many records, from first to last, resized where they are images of another shape."""
     index = np.linspace(0, len(public.train) - 1, count).astype(int)
     for start in range(0, count, ROWS):
-        yield public.train.x[index[start : start + ROWS]]
+        x = public.train.x[index[start : start + ROWS]]
+        yield x if x.shape[1:] == shape else resized(x, shape)
         step(min(start + ROWS, count))
 
 

@@ -15,7 +15,7 @@ from dpltm.data import Dataset
 from dpltm.data.notes import bounds_notes, unit_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.features import parse
+from dpltm.features import Choice, parse
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.channels import channel
 from dpltm.local.codebook import best_codebook
@@ -102,7 +102,7 @@ def make_scheme(
     form = check_scheme_options(options)
     reference = sources.registry.reference(public, public=True)
     choice = parse(options.features)
-    by_statistics = (choice is not None and choice.takes == "image") or options.components is not None
+    by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
     settings = FeatureOptions(
         features=options.features, public=public.name if by_statistics else None, components=options.components
     )

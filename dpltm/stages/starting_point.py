@@ -19,6 +19,11 @@ from dpltm.ticket_set import TicketSet, Winner
 DEFAULT_NETWORK = "mlp:300,100"
 
 
+def default_network(dataset: Dataset) -> str:
+    """What is trained where nobody names a network: behind features, which tell classes apart, one layer."""
+    return DEFAULT_NETWORK if dataset.feature_map is None else "mlp"
+
+
 @dataclass(frozen=True)
 class StartingPoint:
     """What a training starts from. The model is trained in place, so each is for one training.

@@ -86,11 +86,12 @@ def test_a_saved_run_knows_its_records(tickets, path, monkeypatch):
     ):
         with pytest.raises(InputError, match=told):
             dpltm.evaluate(read, *arrays(seed))
-    assert dpltm.evaluate(read, *arrays(3)).notes == dpltm.evaluate(run, *arrays(3)).notes == ()
+    for each in (read, run):
+        (note,) = dpltm.evaluate(each, *arrays(3)).notes
+        assert note.startswith("nobody gave the bounds of the records that ")
     monkeypatch.setattr("dpltm.data.registry.SESSION", RecordRegistry())  # as in another process
-    assert (
-        dpltm.evaluate(read, *arrays(2)).notes[0].startswith("whether these records were trained on cannot be checked")
-    )
+    notes = dpltm.evaluate(read, *arrays(2)).notes
+    assert any(note.startswith("whether these records were trained on cannot be checked") for note in notes)
 
 
 def test_a_winner_with_its_set_and_all_draws(tickets, path):

@@ -15,7 +15,7 @@ from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
-from dpltm.stages.starting_point import DEFAULT_NETWORK, StartingPoint, fresh, from_round
+from dpltm.stages.starting_point import StartingPoint, default_network, fresh, from_round
 from dpltm.stages.train_checks import check_request
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_folder
@@ -74,7 +74,7 @@ def _open_start(
     """The set that is named, what is trained, and the records where the network's shape had to be read off them."""
     if request.ticket is None:
         dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, registry, progress)
-        return None, fresh(model_spec(request.model or DEFAULT_NETWORK, dataset), request.seed), dataset
+        return None, fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = find_set(name)
     if request.dense:

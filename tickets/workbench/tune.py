@@ -15,7 +15,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.stages import tune as stage
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
-from dpltm.stages.starting_point import DEFAULT_NETWORK
+from dpltm.stages.starting_point import default_network
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.identity import UserRegistry
@@ -50,7 +50,7 @@ def tune(
         check_free(out)
         check_writable(out)
     dataset, tickets, ledger = _open(request, progress, dataset_cache)
-    target = request.model or DEFAULT_NETWORK if tickets is None else tickets
+    target = request.model or default_network(dataset) if tickets is None else tickets
     result = stage.tune(stage.plan(target, dataset, request, ledger), services(progress))
     if out is not None:
         named = recorded(request) if portable else asdict(request)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map
+from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.scattering import Scattering
@@ -51,6 +51,8 @@ CASES = {
     "colours": plain((9, 8, 3)),
     "statistics": of_statistics(),
     "random convolutions": plain((10, 9, 3), "conv:3"),
+    "drawings": plain((12, 9), "drawings:40"),
+    "joined": plain((12, 9), "drawings:20+scatter:1,3+unit"),
     "signals": plain((40, 3), "wavelets"),
     "values": plain((9, 8), "unit"),
     "averaged values": plain((20,), "unit:3"),
@@ -90,8 +92,12 @@ def test_a_row_depends_on_its_own_record_alone(found: FeatureMap):
         assert torch.equal(found(other)[row], values[row])
         assert not torch.equal(found(other)[row - 1], values[row - 1])
     order = np.random.default_rng(2).permutation(35)
-    torch.testing.assert_close(found(x[order]), values[order], rtol=0, atol=1e-5)
-    torch.testing.assert_close(torch.cat([found(x[:3]), found(x[3:])]), values, rtol=0, atol=1e-5)
+    for each in (found, replace(found, projection=principal_components(values, 5))):
+        values = each(x)
+        assert torch.equal(each(x[:3]), values[:3]), "however many records follow"
+        assert torch.equal(each(x[:34]), values[:34])
+        torch.testing.assert_close(each(x[order]), values[order], rtol=0, atol=1e-5)
+        torch.testing.assert_close(torch.cat([each(x[:3]), each(x[3:])]), values, rtol=0, atol=1e-5)
 
 
 def test_blank_records_give_numbers_and_values_beyond_the_bounds_saturate(found: FeatureMap):

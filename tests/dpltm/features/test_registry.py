@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features import MAPS, MapKind, NetworkRun, metavar, names_taking, parse
+from dpltm.features import MAPS, MapKind, NetworkRun, metavar, names_with_channels, parse
 from dpltm.features.feature_map import make_feature_map
 from dpltm.registry import Parameter
 from refusals import refused
@@ -62,12 +62,12 @@ def test_what_the_option_takes(text: str, expected: object):
 )
 def test_what_it_does_not_take(text: str):
     assert refused(parse, text) == (
-        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, wavelets, wavelets:J,Q, unit, unit:K,"
-        " fourier, fourier:D,GAMMA or network:RUN"
+        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, wavelets,"
+        " wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN"
     )
 
 
-@pytest.mark.parametrize("text", ["0.50", ".5", "+0.5", "5e-1", "0.5", "00.5", "50E-2"])
+@pytest.mark.parametrize("text", ["0.50", ".5", "5e-1", "0.5", "00.5", "50E-2"])
 def test_a_decimal_is_written_in_one_way(text: str):
     choice = parse(f"fourier:1024,{text}")
     assert choice == MAPS["fourier"].choice(1024, 0.5)
@@ -167,5 +167,5 @@ def test_a_new_kind_is_one_object(request):
     assert metavar().endswith("|unit[:K]|fourier[:D,GAMMA]|stripes[:R]|network:RUN")
     assert "fourier:D,GAMMA, stripes, stripes:R or network:RUN" in refused(parse, "stripes:x")
     assert refused(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
-    assert names_taking("image") == ("scatter", "conv", "stripes")
+    assert names_with_channels() == ("scatter", "conv")
     assert refused(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from dpltm.data import from_arrays
 from dpltm.data.registry import RecordRegistry
@@ -40,6 +41,7 @@ def images(seed: int, count: int = 60, shape: tuple[int, ...] = (6, 6), name: st
 
 
 PRIVATE, PUBLIC = images(0), images(1, name="theirs")
+PRIVATE_LARGE = images(0, shape=(10, 8))
 
 
 @pytest.fixture
@@ -123,7 +125,7 @@ def test_networks_that_cannot_stand_in_front(registry, changes, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (asked("unit", public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
+        (asked(None, public="theirs"), "`public`: its statistics normalise scatter and conv features, its"),
         (asked("network:a.run"), "`features`: network:a.run: no runs are at hand; pass where they come from"),
         (asked("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
     ],
@@ -134,16 +136,59 @@ def test_options_that_are_refused(registry, options, message):
 
 def test_public_records_of_another_shape(registry):
     given = sources(registry, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
-    for options in (asked("scatter:1,2", "colours"), asked("unit", "colours", 3)):
-        assert refused(with_feature_map, PRIVATE, options, given) == (
-            "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
-            " colours, so name another dataset or leave `public` out"
-        )
+    assert refused(with_feature_map, PRIVATE, asked("scatter:1,2", "colours"), given) == (
+        "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
+        " colours, so name another dataset or leave `public` out"
+    )
     wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
-    assert refused(with_feature_map, PRIVATE, asked("conv", "wide", 3), wide) == (
+    assert refused(with_feature_map, PRIVATE, asked("unit", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
         " need the same"
     )
+
+
+def test_features_of_another_shape_that_mean_something_else(registry):
+    """As many random features of records of another width have other directions."""
+    wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    assert refused(with_feature_map, PRIVATE, asked("fourier:16", "wide", 3), wide) == (
+        "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
+        " need the same"
+    )
+    for text in ("fourier:16", "unit+fourier:16"):
+        found = make_feature_map(text, (6, 6), (0.0, 255.0))
+        message = refused(take_over_map, PRIVATE_LARGE, found, None, "the set")
+        assert message.startswith(
+            f"`features`: {found.text} was drawn for records of shape (6, 6), and these are of shape (10, 8)"
+        )
+
+
+def test_maps_without_channels_take_no_statistics(registry):
+    for text in ("drawings:5", "drawings:5+scatter:1,2", "unit"):
+        message = refused(with_feature_map, PRIVATE_LARGE, asked(text, "theirs"), sources(registry))
+        assert message.endswith(
+            "take no statistics of public records, only principal components; give `components`, or leave `public` out"
+        )
+
+
+def test_public_images_of_another_size_are_resized(registry):
+    theirs = images(3, shape=(9, 8), name="large")
+    found = with_feature_map(
+        PRIVATE, asked("conv", "large", 3), sources(registry, public=lambda _: theirs)
+    ).feature_map
+    smaller = functional.interpolate(
+        torch.from_numpy(theirs.train.x[:, None].astype(np.float32)), (6, 6), mode="bilinear", antialias=True
+    )[:, 0].numpy()
+    plain = make_feature_map("conv", (6, 6), (0.0, 255.0))
+    plain = replace(plain, statistics=channel_statistics(plain, iter([smaller])))
+    expected = principal_components(plain(smaller), 3)
+    torch.testing.assert_close(found.projection.components, expected.components, rtol=1e-3, atol=1e-4)
+    assert found(PRIVATE.train.x).shape == (60, 3)
+
+
+def test_drawings_need_no_public_records_and_take_any(registry):
+    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7"), sources(registry)).feature_map.features == 7
+    colours = sources(registry, public=lambda _: images(3, shape=(9, 12, 3), name="colours"))
+    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7", "colours", 3), colours).feature_map.features == 3
 
 
 # Taken over

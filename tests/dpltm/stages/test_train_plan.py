@@ -23,7 +23,7 @@ from dpltm.privacy.events import (
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.parts import total_epsilon
-from dpltm.stages.starting_point import fresh, from_round, from_winner, starting_point
+from dpltm.stages.starting_point import default_network, fresh, from_round, from_winner, starting_point
 from dpltm.stages.train import facts, planned_report
 from dpltm.ticket_set import Winner
 from entries import having
@@ -360,3 +360,48 @@ def test_stopping_on_private_records_must_be_paid_for():
     assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith(
         "`eval_private`: 1e-09 over 1 evaluations is noth"
     )
+
+
+# --- what nobody chose ---
+
+
+def one_layer(**options):
+    return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("optimizer", "schedule", "farther"), [("sgd", "constant", 1), ("momentum", "linear", 5)])
+@pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"noise_multiplier": 7.0}])
+@pytest.mark.parametrize("clip_norm", [0.2, 1.0])
+def test_behind_features_the_noise_sets_the_step(ledger, adjacency, optimizer, schedule, farther, budget, clip_norm):
+    options = {
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "clip_norm": clip_norm,
+        "adjacency": adjacency,
+        "steps": 30,
+    }
+    plan = one_layer(ledger=ledger, **budget, **options)
+    config = plan.config
+    step = config.lr * config.noise_std / config.expected_batch
+    assert step * math.sqrt(30) * farther == pytest.approx(0.4)
+    assert plan.notes[-1].startswith(f"`lr` is {config.lr:.3g}, so that the noise")
+
+
+def test_with_little_noise_the_step_has_an_end(ledger):
+    quiet = [one_layer(ledger=ledger, noise_multiplier=noise, steps=30).config.lr for noise in (0.0, 1e-3, 0.1)]
+    assert quiet[0] == quiet[1] == quiet[2] < 30
+
+
+def test_elsewhere_the_optimizer_sets_it(ledger):
+    assert planned(ledger=ledger, epsilon=0.5).config.lr == 1.0
+    assert one_layer(ledger=ledger, epsilon=0.5, lr=0.25).config.lr == 0.25
+    assert one_layer(ledger=ledger, epsilon=0.5, optimizer="adam").config.lr == 0.002
+    deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
+    assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).config.lr == 1.0
+    assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).config.lr == 1.0
+
+
+def test_behind_features_one_layer_is_trained():
+    assert default_network(records(0)) == "mlp:300,100"
+    assert default_network(behind_unit()) == "mlp"
