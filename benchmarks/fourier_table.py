@@ -19,12 +19,12 @@ import argparse
 import json
 import math
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from certified_accuracy import noise
 
 from dpltm.data import Dataset, from_arrays, load, scale
 from dpltm.evaluation import accuracy
@@ -34,8 +34,6 @@ from dpltm.filters import make_filter
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
-from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.replicates import summary
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, train
@@ -78,18 +76,6 @@ def dataset(name: str) -> Dataset:
 
 
 @cache
-def noise(epsilon: float, rate: float, centre: float | None) -> tuple[float, float]:
-    """Noise multipliers of training and of the mean, together within the budget."""
-    plan = NoisySgd(rate, STEPS, noise_multiplier=1.0)
-    before: tuple[GaussianRelease, ...] = ()
-    if centre is not None:
-        alone = calibrate_noise(epsilon, DELTA, replace(plan, sampling_rate=1.0, steps=1)).noise_multiplier
-        before = (GaussianRelease(alone / math.sqrt(centre), SENSITIVITY),)
-    mean = before[0].noise_multiplier if before else 0.0
-    return calibrate_noise(epsilon, DELTA, plan, before).noise_multiplier, mean
-
-
-@cache
 def inputs(name: str, features: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Those of the training and of the test records."""
     records = dataset(name)
@@ -108,7 +94,7 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
     assert records.test is not None
     (x, test), count, source = inputs(name, features), len(records.train), FastSource(seed)
     batch = min(BATCHES.get(name, math.inf), count)
-    training_noise, mean_noise = noise(epsilon, batch / count, centre)
+    training_noise, mean_noise = noise(epsilon, batch / count, STEPS, centre)
     if centre is not None:
         plain = make_feature_map(features, records.train.x.shape[1:], records.bounds)
         found = plain.centred_at(release_mean([x], x.shape[1], count, mean_noise * SENSITIVITY, source))

@@ -51,7 +51,7 @@ class FeatureCache:
             ArtifactError: the cache cannot be written.
         """
         path, copies = cache_path(dataset, split, feature_map, augment), copies_of(split.x[:1], augment).shape[1]
-        values = _opened(path, split, feature_map, copies, augment) if path.exists() else None
+        values = _opened(path, split, feature_map, copies, augment)
         if values is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
@@ -112,7 +112,7 @@ def _make(
 def _opened(
     path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation
 ) -> np.ndarray | None:
-    """What lies there; None where it is not what its name says."""
+    """What lies there; None where nothing does, or not what its name says."""
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals

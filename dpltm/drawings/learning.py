@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from dpltm.drawings.encoder import UNITS, Encoder
 from dpltm.drawings.strokes import draw, draw_kinds
+from dpltm.principal_axes import principal_axes
 
 STEPS = 8000
 """Of training: under an hour on one core."""
@@ -97,15 +98,9 @@ def directions(units: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         units: ``(n, UNITS)`` float32, of drawings.
     """
-    wide = units.double()
-    mean = wide.mean(0)
-    wide = wide - mean
-    variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
-    variances, vectors = variances.flip(0)[:DIRECTIONS], vectors.flip(1)[:, :DIRECTIONS]
-    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()  # of two signs, one
-    return mean.float(), (
-        vectors / variances.clamp_min(1e-9 * float(variances[0])) ** WHITENING
-    ).T.contiguous().float()
+    mean, variances, vectors = principal_axes(units, DIRECTIONS)
+    scaled = vectors / variances.clamp_min(1e-9 * float(variances[0])) ** WHITENING
+    return mean.float(), scaled.T.contiguous().float()
 
 
 def units_of_drawings(encoder: Encoder, seed: int) -> Tensor:

@@ -30,6 +30,7 @@ from dpltm.features.normalisation import (
 )
 from dpltm.features.registry import Choice, NetworkRun, Takes, Transform, parse
 from dpltm.models import ModelSpec
+from dpltm.principal_axes import principal_axes
 from dpltm.privacy.events import FEATURES, DatasetRef, Event
 
 VERSION = 1
@@ -101,11 +102,6 @@ class FeatureMap:
         return self.base.takes
 
     @property
-    def has_channels(self) -> bool:
-        """Whether channels are normalised, within a record or by public statistics."""
-        return isinstance(self.base, Choice) and self.base.channels
-
-    @property
     def network(self) -> ModelSpec | None:
         """The network whose last layer is left out, if it is one."""
         return self.base.spec if isinstance(self.base, FrozenNetwork) else None
@@ -124,7 +120,7 @@ class FeatureMap:
         digest = hashlib.sha256()
         network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
         settings = [VERSION, self.text, list(self.shape), list(self.bounds), network]
-        if isinstance(self.base, Choice) and self.base.digest:
+        if self.base.digest:
             settings.append(self.base.digest)
         digest.update(json.dumps(settings).encode())
         for name, value in sorted(self.tensors.items()):
@@ -173,7 +169,7 @@ class FeatureMap:
                 f"`features`: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
                 f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say `bounds`"
             )
-        if shape != self.shape and isinstance(self.base, Choice) and self.base.by_place:
+        if shape != self.shape and self.base.by_place:
             raise InputError(
                 f"`features`: {self.text} was drawn for records of shape {self.shape}, and these are of shape {shape}, where"
                 " the same features would mean something else; take records of that shape"
@@ -282,15 +278,6 @@ def principal_components(features: Tensor, count: int) -> Projection:
             f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
             " features have"
         )
-    wide = features.double()
-    offset = wide.mean(0)
-    wide = wide - offset
-    if len(wide) >= wide.shape[1]:
-        variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
-    else:  # the same from the other side, where that is smaller
-        variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
-        vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
-    variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
-    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()  # of two signs, one
+    offset, variances, vectors = principal_axes(features, count)
     components = (vectors / variances.clamp_min(1e-12 * float(variances[0])) ** WHITENING).T
     return Projection(offset.float(), components.contiguous().float())

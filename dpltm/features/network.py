@@ -29,6 +29,9 @@ class FrozenNetwork:
     spec: ModelSpec
     parameters: Mapping[str, Tensor]
 
+    channels = by_place = False
+    digest = ""
+
     def __post_init__(self) -> None:
         if self.spec.tables:
             raise InputError(

@@ -31,9 +31,8 @@ LIMIT = 100
 USUAL = 80
 """Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
 
-_GAMMA = (
-    (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
-)  # less one for the sum; factor and two products are rounded
+_GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
+"""Of LIMIT - 1 additions, and three roundings of what is added: the factor and two products."""
 
 ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
 """What contributions are scaled by."""

@@ -113,12 +113,12 @@ def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
         raise InputError("`components`: of public features; name their dataset with `public`")
     by_statistics = isinstance(choice, Choice) and choice.channels
     by_components = isinstance(choice, Choice) and bool(options.components)
-    if options.public is not None and isinstance(choice, Choice) and not (by_statistics or by_components):
-        raise InputError(
-            f"`public`: {choice.text} features take no statistics of public records, only principal components; give"
-            " `components`, or leave `public` out"
-        )
     if options.public is not None and not (by_statistics or by_components):
+        if isinstance(choice, Choice):
+            raise InputError(
+                f"`public`: {choice.text} features take no statistics of public records, only principal components; give"
+                " `components`, or leave `public` out"
+            )
         raise InputError(
             f"`public`: its statistics normalise {' and '.join(names_with_channels())} features, its principal components"
             " (`components`) any but those of a network; add `features`, or leave it out"
@@ -147,19 +147,19 @@ def fit_to_public(
     theirs = replace(feature_map, shape=shape, bounds=public.bounds)
     if components is not None and theirs.features != feature_map.features and _resizable(feature_map, shape):
         theirs = replace(theirs, shape=feature_map.shape)
-    if feature_map.has_channels and theirs.feature_shape[-1] != feature_map.feature_shape[-1]:
+    if feature_map.base.channels and theirs.feature_shape[-1] != feature_map.feature_shape[-1]:
         raise InputError(
             f"`public`: images of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
             f" {feature_map.shape}; statistics need as many colours, so name another dataset or leave `public` out"
         )
-    strange = isinstance(feature_map.base, Choice) and feature_map.base.by_place and theirs.shape != feature_map.shape
+    strange = feature_map.base.by_place and theirs.shape != feature_map.shape
     if components is not None and (strange or theirs.features != feature_map.features):
         raise InputError(
             f"`components`: records of {public.name} are of shape {theirs.shape}, those of {dataset.name} of shape"
             f" {feature_map.shape}; principal components need the same"
         )
     count = min(PUBLIC_RECORDS, len(public.train))
-    if feature_map.has_channels:
+    if feature_map.base.channels:
         with progress.progress(f"statistics of {public.name}", count) as step:
             theirs = replace(
                 theirs, statistics=channel_statistics(theirs, _evenly_spaced(public, count, theirs.shape, step))

@@ -245,12 +245,11 @@ def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, co
     bound = config.filter.certified_bound(start.mask.live)
     if not 0 < bound < math.inf:
         return None
-    spread = max(config.noise_std, config.sampling_rate * math.sqrt(config.steps) * bound / 2) * math.sqrt(
-        config.steps
-    )
-    farther = (1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0) * (
-        1.0 if config.schedule == "constant" else 0.5
-    )
+    root = math.sqrt(config.steps)
+    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * root
+    farther = 1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0
+    if config.schedule != "constant":
+        farther /= 2  # the mean of either schedule that falls to zero
     return SPREAD * config.expected_batch / (spread * farther)
 
 

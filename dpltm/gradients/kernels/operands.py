@@ -88,9 +88,7 @@ class Operands:
     def pattern(self, dtype: torch.dtype) -> Tensor:
         """The mask as a sparse matrix, whose values are anybody's to overwrite."""
         if dtype not in self._patterns:
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", UserWarning
-                )  # torch calls the layout beta; what is used is tested here
+            with warnings.catch_warnings():  # torch calls the layout beta; what is used is tested here
+                warnings.simplefilter("ignore", UserWarning)
                 self._patterns[dtype] = self.mask.to(dtype).to_sparse_csr()
         return self._patterns[dtype]
