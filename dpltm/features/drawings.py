@@ -62,8 +62,9 @@ def _bundled() -> tuple[Encoder, Tensor, Tensor]:
     tensors = bundled_tensors(DRAWINGS_FILE, DRAWINGS_DIGEST)
     wide = {name: torch.from_numpy(value).float() for name, value in tensors.items()}
     mean, directions = wide.pop("mean"), wide.pop("directions")
-    encoder = Encoder()
-    encoder.load_state_dict(wide)
+    with torch.device("meta"):  # no weights are drawn, and no generator of the caller's moves on
+        encoder = Encoder()
+    encoder.load_state_dict(wide, assign=True)
     return encoder.requires_grad_(False), mean, directions
 
 
