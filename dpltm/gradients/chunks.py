@@ -4,10 +4,11 @@ Rounding a float32 sum of a whole batch lets one record move it by many times it
 is split into chunks, by an independent coin of every sampled record: a neighbour's extra record r is then in one chunk, and
 all others are sums of the same numbers in the same order, added up in float64.
 
-That chunk is computed once with r and once without. In a sum of m products every term takes part in at most m roundings, so
-with s_b the contribution of record b, |s_b| <= C, and u = 2^-24, coordinate by coordinate and therefore in L2,
+That chunk is computed once with r and once without. In a sum of m products every term takes part in at most m roundings, and
+in two before: of its factor, and of the factor times its output gradient. So with s_b the contribution of record b,
+|s_b| <= C, and u = 2^-24, coordinate by coordinate and therefore in L2,
 
-    |computed - exact| <= gamma sum_b |s_b| <= gamma m C,    gamma = m u / (1 - m u)    (Higham 2002, (3.4)),
+    |computed - exact| <= gamma sum_b |s_b| <= gamma m C,    gamma = (m + 2) u / (1 - (m + 2) u)    (Higham 2002, (3.4)),
 
 whatever the order of summation. Between neighbours this happens twice: the sum moves by at most C (1 + 2 gamma m), which is
 0.12 % more at m = ``LIMIT``. ``ROUNDING`` is its inverse: contributions are scaled by it, and C holds as it stands.
@@ -32,7 +33,7 @@ USUAL = 80
 """Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
 
 _GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
-"""Of LIMIT - 1 additions, and three roundings of what is added: the factor and two products."""
+"""See above, of a full chunk."""
 
 ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
 """What contributions are scaled by."""
