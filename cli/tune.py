@@ -17,7 +17,10 @@ MAX_ROWS = 10
 
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     """The best settings."""
-    columns = ("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy")
+    projected = ("components",) if body["best"]["components"] is not None else ()
+    columns = (
+        "round", "density", *projected, "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+    )  # fmt: skip
     table = Table(
         *(column.replace("_", " ") for column in columns),
         title=f"best settings on {body['dataset']}",

@@ -25,7 +25,7 @@ from dpltm.data.checks import checked_features
 from dpltm.data.files import RawSplit
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.options.arguments import Arguments
-from dpltm.options.features import FeatureOptions
+from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
@@ -47,6 +47,7 @@ from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
 from dpltm.stages.tune import SearchResult
+from dpltm.stages.tune_settings import widest_front
 from dpltm.ticket_set import TicketSet, Winner
 
 __all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "train", "transfer", "tune"]
@@ -215,7 +216,7 @@ def tune(
         ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
         progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. Fields of ``FeatureOptions``, and public facts about arrays, as in :func:`train`.
+            numbers. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
@@ -231,11 +232,13 @@ def tune(
     """
     check_types(target=target, ledger=ledger)
     services = Services(watched_by(progress))
-    dataset, given = records_and_options(x, y, options, TuneOptions, FeatureOptions)
+    dataset, given = records_and_options(x, y, options, TuneOptions, MapOptions)
     known = ledger_of(target, ledger)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, given.take(FeatureOptions), known, services.progress)
-        return tune_stage.tune(tune_stage.plan(target, dataset, given.take(TuneOptions), known), services)
+        options_of_search = given.take(TuneOptions)
+        front = widest_front(given.take(MapOptions), options_of_search)
+        dataset = _in_front(target, dataset, front, known, services.progress)
+        return tune_stage.tune(tune_stage.plan(target, dataset, options_of_search, known), services)
 
 
 def transfer(

@@ -13,7 +13,7 @@ from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.stages import generate_settings, latent_owner, latent_server, select, train_checks, transfer, tune
+from dpltm.stages import generate_settings, latent_owner, latent_server, select, train_checks, transfer, tune_settings
 from dpltm.stages.checks import check_delta_alone
 
 
@@ -58,7 +58,7 @@ COMMANDS: Mapping[str, Command] = {
     "select": Command(SelectRequest, select.check_options, frozenset({"set", "ledger", "dry-run"})),
     "tune": Command(
         TuneRequest,
-        tune.check_request,
+        tune_settings.check_request,
         frozenset({"set", "out", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule",
                    "average", "accountant"}),
     ),

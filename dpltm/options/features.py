@@ -9,8 +9,8 @@ from dpltm.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureOptions:
-    """What stands in front of the network."""
+class MapOptions:
+    """The map in front of the network, and the public records that it takes something from."""
 
     features: str | None = option(
         None,
@@ -27,6 +27,12 @@ class FeatureOptions:
         metavar="NAME|FILE",
         shown="normalisation within each record",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureOptions(MapOptions):
+    """What stands in front of the network."""
+
     components: int | None = option(
         None, "Project features onto so many principal components of those of `public`, partly whitened.", metavar="K"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpltm.models import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions
-from dpltm.options.features import FeatureOptions
+from dpltm.options.features import MapOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
@@ -37,6 +37,12 @@ class SettingOptions:
     clip_norm: str = option("1", "Clip norms to try.", metavar="C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", metavar="N,N,...")
     batch_size: str = option("1600", "Expected batch sizes to try.", metavar="N,N,...")
+    components: str | None = option(
+        None,
+        "Numbers of principal components of the features of `public` to try.",
+        metavar="K,K,...",
+        shown="no projection",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +87,7 @@ class ConfigurationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, FeatureOptions, DataOptions):
+class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions):
     """Searches the settings of a private training on a public dataset, under the same budget and noise.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby

@@ -5,9 +5,8 @@ No private record is read, so the search costs nothing; the records that it read
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,9 +23,8 @@ from dpltm.filters import make_filter
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
-from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices, check_required
-from dpltm.options.tune import TuneOptions, TuneRequest
+from dpltm.options.tune import TuneOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import ref_to_text
 from dpltm.privacy.events import ProvenanceEvent
@@ -44,9 +42,6 @@ from dpltm.privacy.report import PrivacyReport, report
 from dpltm.sampling import Records
 from dpltm.stages.checks import (
     MAX_STEPS,
-    check_count,
-    check_delta_alone,
-    check_epsilon,
     check_same_network,
     model_spec,
     steps_of,
@@ -54,25 +49,12 @@ from dpltm.stages.checks import (
 from dpltm.stages.front import feature_events, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
+from dpltm.stages.tune_settings import MAX_TRIALS, Setting, named_rounds, settings
 from dpltm.ticket_set import TicketSet
 from dpltm.training import TrainingConfig, train
 
-MAX_TRIALS = 10_000
-"""Most settings that a search tries."""
-
 HELD_OUT = 5
 """Where the public dataset has no test split, a fifth of its records, drawn by ``seed``, is held out to score on."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One combination. ``round`` is None without a ticket set."""
-
-    round: int | None
-    lr: float
-    clip_norm: float
-    epochs: float
-    batch_size: float
 
 
 @dataclass(frozen=True)
@@ -82,18 +64,22 @@ class SearchPlan:
     Attributes:
         options: as they were asked for.
         tickets: whose rounds are tried; None for a whole network.
-        spec: the network.
-        dataset: the public records, behind what stands in front of the network.
+        fronts: the public records behind what stands in front of the network, and the network, for each number of
+            components that is tried; of None alone where features are not projected, or the set remembers it.
         trainings: every setting with the mechanism of the private training, its noise calibrated.
         registry: that tells which records these are.
     """
 
     options: TuneOptions
     tickets: TicketSet | None
-    spec: ModelSpec
-    dataset: Dataset
+    fronts: Mapping[int | None, tuple[Dataset, ModelSpec]]
     trainings: tuple[tuple[Setting, NoisySgd], ...]
     registry: RecordRegistry = field(compare=False, repr=False)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The public records."""
+        return next(iter(self.fronts.values()))[0]
 
 
 @dataclass(frozen=True)
@@ -106,6 +92,7 @@ class Trial:
     clip_norm: float
     epochs: float
     batch_size: float
+    components: int | None
     steps: int
     noise_multiplier: float
     accuracy: float
@@ -136,6 +123,8 @@ class SearchResult:
         """The best setting as options of ``train``, with the records that it was searched on (``tuned_on``)."""
         options, best = self.plan.options, self.best
         searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
+        if best.components is not None:
+            searched["components"] = best.components
         fixed = {
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
@@ -150,14 +139,6 @@ class _Rows:
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-
-
-def check_request(request: TuneRequest) -> None:
-    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
-    if request.set is not None and request.model is not None:
-        raise InputError("`model`: the ticket set decides the network; leave `model` out")
-    _settings(request)
-    _named_rounds(request, of_set=request.set is not None)
 
 
 def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
@@ -175,20 +156,21 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     """
     check_required(options)
     check_choices(options)
-    settings = _settings(options)
+    tried_alike = settings(options)
     tickets = None if isinstance(target, str) else target
     if tickets is not None:
         dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
         check_same_network(tickets, dataset)
     _check_public(tickets, dataset, ledger)
-    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in settings]
+    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in tried_alike]
     if options.trials is not None:
         tried = random.Random(options.seed).sample(tried, min(options.trials, len(tried)))
     if len(tried) > MAX_TRIALS:
         raise InputError(f"`trials`: {len(tried):,} combinations; try at most {MAX_TRIALS:,} of them")
-    spec = model_spec(target, dataset) if isinstance(target, str) else target.body.spec
+    counts = {setting.components for setting in tried}
+    fronts = {count: _front(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
-    return SearchPlan(options, tickets, spec, dataset, trainings, ledger.registry)
+    return SearchPlan(options, tickets, fronts, trainings, ledger.registry)
 
 
 def tune(plan: SearchPlan, services: Services) -> SearchResult:
@@ -197,65 +179,32 @@ def tune(plan: SearchPlan, services: Services) -> SearchResult:
     Raises:
         InputError: too few records to hold some out, before the first training.
     """
-    options, rows, trials = plan.options, _public_rows(plan, services), list[Trial]()
+    options, trials = plan.options, list[Trial]()
+    rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
     total = len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
         for setting, mechanism in plan.trainings:
             scores = []
             for repeat in range(options.repeats):
-                scores.append(_try(plan, setting, mechanism, rows, options.seed + repeat))
+                scores.append(_try(plan, setting, mechanism, rows[setting.components], options.seed + repeat))
                 step(len(trials) * options.repeats + repeat + 1)
             trials.append(_trial(plan, setting, mechanism, scores))
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
 
 
-def _settings(options: TuneOptions) -> list[Setting]:
-    """Every combination, of no round yet; everything about the options that can be refused is."""
-    check_epsilon("epsilon", options.epsilon)
-    check_delta_alone(options.delta)
-    if options.for_records is not None and options.for_records < 1:
-        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
-    check_count("repeats", options.repeats)
-    check_count("trials", options.trials)
-    if not options.delta < 1 / (options.for_records or 1):
-        raise InputError(
-            f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
-        )
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
-    lists = {}
-    for name in ("lr", "clip_norm", "epochs", "batch_size"):
-        lists[name] = parse_numbers(name, getattr(options, name))
-        for value in lists[name]:
-            if not 0 < value < math.inf:
-                raise InputError(f"`{name}`: {value:g} is not a positive number")
-    for value in lists["clip_norm"]:
-        make_filter("clip", clip_norm=value)
-    if math.prod(map(len, lists.values())) > MAX_TRIALS:
-        raise InputError(
-            f"`lr`, `clip_norm`, `epochs`, `batch_size`: more than {MAX_TRIALS:,} combinations; name fewer"
-        )
-    largest = max(lists["batch_size"])
-    if largest > (options.for_records or 0):
-        raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} records of `for_records`")
-    return [Setting(None, *values) for values in itertools.product(*lists.values())]
-
-
-def _named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
-    """The rounds that were asked for; None where that is for the set to say."""
-    if options.rounds is None:
-        return None
-    if not of_set:
-        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
-    numbers = options.rounds.split(",")
-    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
-        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
-    return [int(number) for number in numbers]
+def _front(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, ModelSpec]:
+    """The records behind the first ``count`` components of their features, and the network that takes them."""
+    if count is not None:
+        found = dataset.feature_map
+        if found is None or found.projection is None or not isinstance(target, str):
+            raise InputError("`components`: only where features of `public` are projected in front of a whole network")
+        dataset = replace(dataset, feature_map=found.projected_on(count))
+    return dataset, model_spec(target, dataset) if isinstance(target, str) else target.body.spec
 
 
 def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
-    named = _named_rounds(options, of_set=tickets is not None)
+    named = named_rounds(options, of_set=tickets is not None)
     if tickets is None:
         return [None]
     if named is None:
@@ -301,8 +250,7 @@ def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
-def _public_rows(plan: SearchPlan, services: Services) -> _Rows:
-    dataset = plan.dataset
+def _public_rows(dataset: Dataset, seed: int, services: Services) -> _Rows:
     x, y = tensors(dataset.train, dataset, services)
     if dataset.test is not None:
         return _Rows((x, y), tensors(dataset.test, dataset, services))
@@ -312,7 +260,7 @@ def _public_rows(plan: SearchPlan, services: Services) -> _Rows:
             f"`dataset`: {dataset.name} has no test split and {len(y)} records, too few to hold some out; name a `test` file"
         )
     out = torch.zeros(len(y), dtype=torch.bool)
-    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(plan.options.seed))[:count]] = True
+    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(seed))[:count]] = True
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
@@ -342,10 +290,11 @@ def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, s
 
 
 def _network(plan: SearchPlan, setting: Setting, seed: int) -> tuple[nn.Sequential, Mask]:
+    spec = plan.fronts[setting.components][1]
     if plan.tickets is None or setting.round is None:
-        model = build(plan.spec, seed)
+        model = build(spec, seed)
         return model, Mask.dense(model)
-    model = build(plan.spec)
+    model = build(spec)
     model.load_state_dict(plan.tickets.body.theta0)
     return model, plan.tickets.ticket(setting.round).mask
 
@@ -361,6 +310,7 @@ def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list
         setting.clip_norm,
         setting.epochs,
         setting.batch_size,
+        setting.components,
         mechanism.steps,
         mechanism.noise_multiplier,
         sum(scores) / len(scores),

@@ -17,7 +17,7 @@ from dpltm.calls import FACTS
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS
-from dpltm.options.features import FeatureOptions
+from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
@@ -36,7 +36,7 @@ OPTIONS = {
     "generate": (GenerateOptions, FeatureOptions),
     "select": (SelectOptions,),
     "train": (TrainOptions, FeatureOptions),
-    "tune": (TuneOptions, FeatureOptions),
+    "tune": (TuneOptions, MapOptions),
     "transfer": (TransferOptions,),
 }
 OTHERS = ("text", [], object())

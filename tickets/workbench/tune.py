@@ -16,6 +16,7 @@ from dpltm.stages import tune as stage
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import default_network
+from dpltm.stages.tune_settings import check_request, widest_front
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.identity import UserRegistry
@@ -42,7 +43,7 @@ def tune(
     Raises:
         DpltmError: bad input, before the first training.
     """
-    stage.check_request(request)
+    check_request(request)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         if out.suffix != ".toml":
@@ -66,9 +67,10 @@ def _open(
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     if request.set is None:
         registry = UserRegistry()
-        return open_features(dataset, request, registry, progress), None, Ledger(registry=registry)
+        front = widest_front(request, request)
+        return open_features(dataset, front, registry, progress), None, Ledger(registry=registry)
     tickets = find_set(request.set)
-    dataset = take_over_map(dataset, None, request, tickets.label)
+    dataset = take_over_map(dataset, None, widest_front(request, request), tickets.label)
     return dataset, tickets, open_ledger(ledger_path(folder_of(tickets)))
 
 
@@ -79,7 +81,7 @@ def _lines(named: dict[str, Any], result: stage.SearchResult) -> Iterator[str]:
     yield "[train]"
     start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}"}
     if named["set"] is None:
-        start = {"dense": True, **{key: named[key] for key in ("model", "features", "public", "components")}}
+        start = {"dense": True, **{key: named[key] for key in ("model", "features", "public")}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:
             yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
