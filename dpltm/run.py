@@ -49,6 +49,10 @@ class Run:
     label: str = field(default="the run", compare=False)
     path: Path | None = field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        spent = "" if self.privacy is None else f", {self.privacy.certified}"
+        return f"Run({self.label!r}: {self.spec.text}, {self.mask.live:,} weights{spent})"
+
     @property
     def bounds(self) -> tuple[float, float]:
         """Public bounds that inputs are scaled by."""

@@ -151,6 +151,10 @@ class Winner:
     privacy: PrivacyReport | None = field(default=None, compare=False)
     revealed: tuple[Candidate, ...] = field(default=(), compare=False)
 
+    def __repr__(self) -> str:
+        of = "" if self.tickets is None else f" of {self.tickets.label!r}"
+        return f"Winner(round {self.round}{of}{'' if self.privacy is None else f', {self.privacy.certified}'})"
+
     @property
     def ticket(self) -> Ticket:
         """The ticket that won.

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -40,8 +40,8 @@ class Split:
         y: labels, ``(n,)`` int64, in ``0..classes-1``.
     """
 
-    x: np.ndarray
-    y: np.ndarray
+    x: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -49,7 +49,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset ready for use: checked, bounded, with a public size.
+    """A dataset ready for use: checked, bounded, with a public size. It prints public facts alone, no record.
 
     Attributes:
         name: what the user asked for (a registry name or a path's stem).
@@ -92,6 +92,12 @@ class Dataset:
     unit: Unit = "record"
     bounds_origin: BoundsOrigin = "declared"
     public_notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}: {self.records:,} records of shape {self.train.x.shape[1:]} in {self.bounds[0]:g} to"
+            f" {self.bounds[1]:g}, {self.classes} classes)"
+        )
 
     @property
     def features(self) -> int:

@@ -24,7 +24,7 @@ import hmac
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -54,11 +54,11 @@ class Rows:
         kin: rows of another kin are never the same: those of made-up records are nobody's.
     """
 
-    x: np.ndarray
-    y: np.ndarray
+    x: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
     columns: tuple[str, ...] | None = None
     label: str | None = None
-    ragged: tuple[np.ndarray, np.ndarray] | None = None
+    ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     kin: str = ""
 
     def __len__(self) -> int:

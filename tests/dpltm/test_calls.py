@@ -179,3 +179,16 @@ def test_the_name_of_arrays():
     assert dpltm.generate(records(1), name="a set", **TINY).source.name == "records1"
     run = dpltm.train(tickets, X, Y, round=1, name="mine", **FEW)
     assert run.config["records"]["name"] == run.ledger.events[-1].dataset.name == "mine"
+
+
+def test_nothing_prints_a_record():
+    """A log of what a call was given or gave holds no value of a record, and is short."""
+    x = (X + 0.123456789).astype(np.float64)
+    shown = dpltm.data.from_arrays(x, Y, classes=CLASSES, bounds=(0, 256), test=(x + 0.5, Y))
+    tickets, winner, run = made()
+    for value in (shown, shown.train, shown.test, shown.rows, tickets, winner, run, tickets.ledger):
+        text = repr(value)
+        assert ".12345" not in text
+        assert "array(" not in text
+        assert "tensor(" not in text
+        assert len(text) < 400
