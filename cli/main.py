@@ -151,6 +151,18 @@ COMMANDS = [
                 Deferred("dpltm.options.privacy:BudgetOptions"),
                 Deferred("dpltm.cli.privacy:budget_command"),
             ),
+            Later(
+                "restore",
+                "Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.",
+                Deferred("dpltm.options.privacy:RestoreOptions"),
+                Deferred("dpltm.cli.privacy:restore_command"),
+            ),
+            Later(
+                "adopt",
+                "Declare a ledger that was moved here from another machine: what it holds counts here too.",
+                Deferred("dpltm.options.privacy:AdoptOptions"),
+                Deferred("dpltm.cli.privacy:adopt_command"),
+            ),
         ],
     ),
     Group(

@@ -105,16 +105,25 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
         return
-    table = Table("records", "unit", "budget", "delta", "spent", "set", title=body["ledger"], title_justify="left")
+    table = Table(
+        "records", "unit", "budget", "delta", "spent", "elsewhere", "set", title=body["ledger"], title_justify="left"
+    )
     for row in body["budgets"]:
-        table.add_row(
-            row["dataset"], row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), row["set"]
-        )
+        figures = (f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), str(row["elsewhere"]))
+        table.add_row(row["dataset"], row["unit"], *figures, row["set"])
     rich.print(table)
+    rich.print("spent is what all ledgers hold on these records; elsewhere: releases in other ledgers", style="dim")
+
+
+def show_kept(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A ledger that is on record as it is."""
+    rich.print(f"{body['ledger']}: {body['events']} events on record, {body['put_back']} of them put back")
 
 
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon_of"), show_epsilon)
 noise_command = answering(Deferred("dpltm.tickets.workbench.accountant:noise_of"), show_noise)
 curve_command = answering(Deferred("dpltm.tickets.workbench.accountant:curve_of"), show_curve)
 ledger_command = answering(Deferred("dpltm.tickets.workbench.ledgers:explain"), show_ledger)
+restore_command = answering(Deferred("dpltm.tickets.workbench.ledgers:restore"), show_kept)
+adopt_command = answering(Deferred("dpltm.tickets.workbench.ledgers:adopt"), show_kept)
 budget_command = answering(Deferred("dpltm.tickets.workbench.ledgers:budgets"), show_budgets)

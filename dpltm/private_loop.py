@@ -31,7 +31,7 @@ from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, check_budgets, touching
+from dpltm.privacy.ledger import Ledger, touching
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon
@@ -266,7 +266,7 @@ class PrivateLoop:
             mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
         event = TrainingEvent(dataset, mechanism, str(given.filter), live)
         total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
-        check_budgets(self.ledger.events, (event,))
+        self.ledger.check_budgets((event,))
         self._gradients.noise_std = mechanism.noise_std
         self.event, self.delta, self._budget = event, given.delta, given.epsilon
         self._notes = [

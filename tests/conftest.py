@@ -33,6 +33,12 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_journal(_own_config_home: None) -> None:
+    """What other tests entered does not count in this one."""
+    (Path(os.environ["XDG_CONFIG_HOME"]) / "dpltm" / "key.journal").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """These networks are tiny: a second thread only waits, for long where others use the machine.

@@ -14,7 +14,8 @@ from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import copy_events, open_ledger
+from dpltm.tickets.journal import begin
+from dpltm.tickets.ledger_file import copy_events, enrol, open_ledger
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
 from dpltm.tickets.ticket_set import ledger_path, save_ticket_set
@@ -88,6 +89,8 @@ def _save_run(run: Run, path: Path) -> Run:
     named = replace(run, path=path, label=str(path))
     with new_folder(path) as folder:
         save_run(folder, named)
+    begin(path)
+    enrol(ledger_path(path))
     return named
 
 

@@ -1,21 +1,29 @@
-"""Ledgers on disk: JSON Lines, chained by digests, appended and synced one event at a time."""
+"""Ledgers on disk: JSON Lines, chained by digests, appended and synced one event at a time.
+
+The user's journal (``tickets.journal``) remembers how far each had come. A ledger that has less is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dpltm.data.dataset import key_id
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.events import BudgetEvent, Event
+from dpltm.privacy.ledger import Ledger, is_paid
+from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
-from dpltm.tickets.identity import UserRegistry, read_event
+from dpltm.tickets.identity import UserRegistry, load_key, read_event
+from dpltm.tickets.journal import Journal, Link, Record, extends, head, link
 
 FORMAT, SCHEMA = "dpltm-ledger", 3
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
@@ -34,25 +42,199 @@ def open_ledger(path: str | Path, *, links: bool = True, remember: bool = True) 
         remember: whether its registry writes down whose records are met; not in a dry run.
 
     Raises:
-        ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know. The
-            message names the line; nothing is skipped.
+        ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know, and the
+            message names the line; or the ledger had come farther before, and it names both heads. Nothing is skipped.
     """
-    file = _LedgerFile(as_path(path), links)
-    return Ledger(file.read(), persist=file.write_all, registry=UserRegistry(remember))
+    path = as_path(path)
+    record = journal.look()  # before the file, which is written first: so it is never behind by another's doing
+    file = _LedgerFile(path, links)
+    events = file.read()
+    file.check_not_behind(record)
+    return Ledger(events, persist=file.write_all, registry=UserRegistry(remember), account=file)
+
+
+def unnamed_ledger(remember: bool = True) -> Ledger:
+    """A ledger that lies in no file, whose events are on record in the journal.
+
+    Args:
+        remember: as :func:`open_ledger`.
+    """
+    kept = _Unnamed()
+    return Ledger(persist=kept.write_all, registry=UserRegistry(remember), account=kept)
 
 
 def copy_events(path: Path, events: Iterable[Event]) -> None:
-    """Writes a new ledger file with events that another ledger admitted already; budgets are not asked again."""
-    file = _LedgerFile(path)
-    file.write_all(events)
+    """Writes a new ledger file with events that another ledger admitted already; budgets are not asked again.
+
+    It goes on record as what lies there from now on.
+    """
+    write_events(path, events)
+    journal.begin(path)
+    enrol(path)
+
+
+def write_events(path: Path, events: Iterable[Event]) -> None:
+    """The same of a file that is not at its place yet, and goes on record where it is first used."""
+    _LedgerFile(path).append(events)
+
+
+def enrol(path: Path) -> int:
+    """Takes a ledger over as it is: what it holds counts on this machine. Nothing is written if it is on record already.
+
+    Args:
+        path: the file.
+
+    Returns:
+        How many events it holds.
+
+    Raises:
+        ArtifactError: it is damaged, or had come farther before.
+    """
+    with journal.locked() as kept:
+        file = _LedgerFile(path)
+        file.read()
+        file.check_not_behind(kept.record)
+        if file.chain:
+            kept.mirror(journal.names_of(path), file.chain)
+        return len(file.chain)
+
+
+def restore(path: Path) -> tuple[int, int]:
+    """Gives a ledger back what it held when it was last used; what it holds beside that stays.
+
+    A file that cannot be read is kept beside the new one, as ``NAME.damaged``.
+
+    Args:
+        path: the file, which may be gone.
+
+    Returns:
+        How many events it holds now, and how many of them were missing.
+
+    Raises:
+        ArtifactError: nothing is known of a ledger there, or it cannot be written.
+    """
+    with journal.locked() as kept:
+        known = kept.record.known(journal.names_of(path))
+        file = _LedgerFile(path)
+        if not known:
+            raise ArtifactError(f"{path}: no ledger of that name is on record here, so there is nothing to put back")
+        try:
+            file.read()
+        except ArtifactError:
+            if not path.is_file():
+                raise
+            path.rename(_free(path))
+            file = _LedgerFile(path)
+        entered = [[each.text for each in kept.record.chains[number]] for number in known]
+        most, lost = Counter[str](), list[str]()
+        for texts in entered:
+            most |= Counter(texts)
+        most -= Counter(each.text for each in file.chain)
+        for text in itertools.chain(*entered):
+            if most[text] > 0:
+                most[text] -= 1
+                lost.append(text)
+        file.append_bodies([json.loads(text) for text in lost])
+        kept.mirror(journal.names_of(path), file.chain)
+        return len(file.chain), len(lost)
+
+
+def remove_ledger(path: Path) -> None:
+    """Takes away a ledger file whose events another one holds; they stay on record."""
+    journal.begin(path)
+    path.unlink()
+
+
+def _free(path: Path) -> Path:
+    number, name = 1, path.with_name(f"{path.name}.damaged")
+    while os.path.lexists(name):
+        number += 1
+        name = path.with_name(f"{path.name}.damaged-{number}")
+    return name
+
+
+def _on_record(record: Record, sets_budget: bool) -> tuple[Event, ...]:
+    """All events, where a budget may be among them: without one there is nothing to sum up."""
+    return record.events() if sets_budget or record.sets_budgets else ()
+
+
+class _Unnamed:
+    """Keeps the events of a ledger without a file; an account, as ``dpltm.privacy.ledger`` has it."""
+
+    def __init__(self) -> None:
+        self._chain: list[Link] = []
+        self._kept: Journal | None = None
+
+    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
+        return _on_record(journal.look(), _has_budget(planned))
+
+    @contextlib.contextmanager
+    def reserve(self, planned: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
+        with journal.locked() as self._kept:
+            yield _on_record(self._kept.record, _has_budget(planned))
+
+    def write_all(self, events: Iterable[Event]) -> None:
+        assert self._kept is not None  # a ledger reserves before it persists
+        chain = list(self._chain)
+        for event in events:
+            chain.append(link(chain, to_json(event)))
+        self._kept.mirror((), chain)
+        self._chain = chain
 
 
 class _LedgerFile:
-    """One ledger file, and how far it has been read: appending after somebody else has is refused."""
+    """One ledger file, and how far it has been read: appending after somebody else has is refused.
+
+    It is the account of its ledger as well (``dpltm.privacy.ledger``).
+    """
 
     def __init__(self, path: Path, links: bool = True) -> None:
         self._path, self._links = path, links
-        self._digest, self._count, self._size = "", 0, 0
+        self.chain: list[Link] = []
+        self._size = 0
+        self._kept: Journal | None = None
+
+    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
+        """See :meth:`dpltm.privacy.ledger.Account.look`."""
+        return self._others(journal.look(), planned)
+
+    @contextlib.contextmanager
+    def reserve(self, planned: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
+        """See :meth:`dpltm.privacy.ledger.Account.reserve`."""
+        with journal.locked() as self._kept:
+            yield self._others(self._kept.record, planned)
+
+    def _others(self, record: Record, planned: tuple[Event, ...]) -> tuple[Event, ...]:
+        """What is on record elsewhere, as the journal had it before this was called."""
+        if (self._path.stat().st_size if self._path.exists() else 0) != self._size:
+            raise self._grown()
+        self.check_not_behind(record)
+        self._check_declared(record)
+        own = any('"kind":"budget"' in each.text for each in self.chain)
+        return _on_record(record, own or _has_budget(planned))
+
+    def check_not_behind(self, record: Record) -> None:
+        """Raises ArtifactError if the ledger held something else, or more, when it was last used."""
+        for number in record.known(journal.names_of(self._path)):
+            before = record.chains[number]
+            if not extends(self.chain, before):
+                raise ArtifactError(
+                    f"{self._path}: holds {head(self.chain)}, and held {head(before)} when it was last used: deleted,"
+                    f" shortened, replaced or an older copy; dpltm privacy restore {self._path} puts back what is missing"
+                )
+
+    def _check_declared(self, record: Record) -> None:
+        """Raises ArtifactError for a ledger of which nothing is known here, and whose records are named elsewhere."""
+        if record.known(journal.names_of(self._path)):
+            return
+        texts = record.texts()
+        unknown = [read_event(json.loads(each.text)) for each in self.chain if each.text not in texts]
+        ours = key_id(load_key(make=False))
+        if any(map(is_paid, unknown)) and not any(event.dataset.key_id == ours for event in unknown):
+            raise ArtifactError(
+                f"{self._path}: holds {head(self.chain)}, entered elsewhere, and nothing is known of them here; declare it"
+                f" once with dpltm privacy adopt {self._path}, and they count here too"
+            )
 
     def read(self) -> list[Event]:
         try:
@@ -73,33 +255,48 @@ class _LedgerFile:
         return [self._event(number, line) for number, line in enumerate(lines[1:], start=2)]
 
     def write_all(self, events: Iterable[Event]) -> None:
-        """Writes, flushes and syncs ``events``, all or none; returns only when they are on disk."""
-        text, digest, count = "" if self._size else _HEADER, self._digest, self._count
-        for event in events:
-            body = to_json(event)
-            digest, count = _digest(digest, body), count + 1
-            text += json.dumps({"sequence": count, "event": body, "digest": digest}) + "\n"
+        """Writes and syncs ``events`` here and in the journal, all or none; returns only when they are on disk."""
+        assert self._kept is not None  # a ledger reserves before it persists
+        self.append(events, self._kept)
+
+    def append(self, events: Iterable[Event], kept: Journal | None = None) -> None:
+        """Writes and syncs ``events``, all or none.
+
+        Args:
+            events: to be written behind what is there.
+            kept: the journal, which gets them as soon as they are here; None where it does not, or not yet.
+        """
+        self.append_bodies([to_json(event) for event in events], kept)
+
+    def append_bodies(self, bodies: Iterable[object], kept: Journal | None = None) -> None:
+        """The same of events as JSON. Arguments as :meth:`append`."""
+        text, chain = "" if self._size else _HEADER, list(self.chain)
+        for body in bodies:
+            chain.append(link(chain, body))
+            text += json.dumps({"sequence": len(chain), "event": body, "digest": chain[-1].digest}) + "\n"
         data, follow = text.encode(), 0 if self._links else os.O_NOFOLLOW
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | follow, 0o644)
             try:
                 self._write(descriptor, data)
+                if not self._size:
+                    sync(self._path.parent)
+                if kept is not None:
+                    self._mirror(descriptor, kept, chain)
             finally:
                 os.close(descriptor)
-            if not self._size:
-                sync(self._path.parent)
         except OSError as error:
             raise ArtifactError(
                 f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"
             ) from None
-        self._digest, self._count, self._size = digest, count, self._size + len(data)
+        self.chain, self._size = chain, self._size + len(data)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         """Appends all of ``data`` and syncs, or leaves the file as it was."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_size != self._size:
-            raise ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
+            raise self._grown()
         try:
             while data:  # a short write says that the disk is full; the next one says why
                 data = data[os.write(descriptor, data) :]
@@ -108,19 +305,32 @@ class _LedgerFile:
             os.ftruncate(descriptor, self._size)
             raise
 
+    def _mirror(self, descriptor: int, kept: Journal, chain: list[Link]) -> None:
+        """The second of the two writes; without it the first is taken back, since nothing may be released."""
+        try:
+            kept.mirror(journal.names_of(self._path), chain)
+        except ArtifactError:
+            os.ftruncate(descriptor, self._size)
+            raise
+
+    def _grown(self) -> ArtifactError:
+        return ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
+
     def _event(self, number: int, line: bytes) -> Event:
         entry = self._parse(number, line)
         if not isinstance(entry, dict) or set(entry) != {"sequence", "event", "digest"}:
             raise self._bad(number, "expected sequence, event and digest")
-        if entry["sequence"] != self._count + 1:
+        if entry["sequence"] != len(self.chain) + 1:
             raise self._bad(
-                number, f"sequence {entry['sequence']!r:.40}, expected {self._count + 1}; a line is missing or moved"
+                number,
+                f"sequence {entry['sequence']!r:.40}, expected {len(self.chain) + 1}; a line is missing or moved",
             )
-        if entry["digest"] != _digest(self._digest, entry["event"]):
+        found = link(self.chain, entry["event"])
+        if entry["digest"] != found.digest:
             raise self._bad(
                 number, "the digest does not match: this line, or one before it, was changed after the fact"
             )
-        self._digest, self._count = entry["digest"], self._count + 1
+        self.chain.append(found)
         try:
             return read_event(entry["event"])
         except ArtifactError as error:
@@ -136,6 +346,5 @@ class _LedgerFile:
         return ArtifactError(f"{self._path}: line {number}: {what}")
 
 
-def _digest(previous: str, event: object) -> str:
-    text = previous + json.dumps(event, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _has_budget(events: Iterable[Event]) -> bool:
+    return any(isinstance(event, BudgetEvent) for event in events)

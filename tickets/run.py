@@ -19,7 +19,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.run import Run
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
-from dpltm.tickets.ledger_file import copy_events
+from dpltm.tickets.ledger_file import write_events
 from dpltm.tickets.published import published
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 
@@ -56,7 +56,7 @@ def save_run(folder: Path, run: Run) -> None:
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
-    copy_events(folder / "ledger.jsonl", run.events if run.events or run.ledger is None else run.ledger.events)
+    write_events(folder / "ledger.jsonl", run.events if run.events or run.ledger is None else run.ledger.events)
     if run.privacy is not None:
         write_json(folder / "result.json", as_flags(published(answer(run))))
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.files import read_json, replaced, write_json
+from dpltm.tickets.journal import begin
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
@@ -154,6 +155,7 @@ class SweepFolder:
         if ledger.exists():
             number = 1 + sum(1 for _ in folder.glob("ledger-attempt-*.jsonl"))
             ledger.rename(folder / f"ledger-attempt-{number}.jsonl")
+        begin(folder)  # its ledger begins anew; what others held stays on record
         self._mark(folder / "started.json", "")
         return True
 

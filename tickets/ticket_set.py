@@ -28,6 +28,7 @@ from dpltm.ticket_set import TicketSet, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
+from dpltm.tickets.journal import begin
 from dpltm.tickets.origin import check_draws, check_events, check_text, read_origin, read_parent
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
 
@@ -100,6 +101,7 @@ def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
             write_tensors(folder / "predictors.safetensors", predictors)
         write_json(folder / "tickets.json", document)
         (folder / "README.md").write_bytes(text)
+    begin(path)
     if withheld and measured:
         side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
         write_json(private_path(path), side, mode=0o600)

@@ -97,14 +97,19 @@ class Means:
     Attributes:
         load: reads records.
         sources: what may stand in front of a network.
-        registry: tells records apart; nothing that is planned is written down by it.
+        ledger: holds nothing, and nothing that is planned is entered in it; it knows of budgets, and tells records apart.
         services: of the stages.
     """
 
     load: Load
     sources: FeatureSources
-    registry: RecordRegistry
+    ledger: Ledger
     services: Services
+
+    @property
+    def registry(self) -> RecordRegistry:
+        """Tells records apart."""
+        return self.ledger.registry
 
 
 def plan(options: RunRequest, pipeline: Pipeline, means: Means) -> PrivacyReport:
@@ -134,6 +139,7 @@ def plan(options: RunRequest, pipeline: Pipeline, means: Means) -> PrivacyReport
         said = ProvenanceEvent(origin, made.provenance, "planned")
         before = [*(() if made.event is None else (made.event,)), said, *before]
     training = _plan_training(options, pipeline.train, made, private, Ledger(before, registry=means.registry))
+    means.ledger.check_budgets((*before, *training.lineage, training.event))
     records = means.registry.look_at(private)
     touching = (event for event in before if event.dataset.may_overlap(records))
     planned = (*touching, *training.lineage, training.event)

@@ -77,11 +77,31 @@ class LedgerOptions:
 class BudgetOptions(DataOptions):
     """Show the budgets that a ledger sets on records, or set one.
 
-    A budget is enforced before any release that would exceed it, by every command that uses this ledger. The last one set
-    counts; all stay on record.
+    A budget holds for the records, wherever they are used: before any release that would exceed it, every command sums up
+    all ledgers of this user on this machine. The last one set counts; all stay on record.
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
     epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", metavar="E")
     delta: float = option(1e-5, "Delta at which it is read.", metavar="D")
     unit: str = option("record", "What it protects; user for ratings by users.", choices=("record", "user"))
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.
+
+    What it holds beside that stays. A file that cannot be read is kept as NAME.damaged.
+    """
+
+    file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
+
+
+@dataclass(frozen=True)
+class AdoptOptions:
+    """Declare a ledger that was moved here from another machine: what it holds counts here too.
+
+    Its records cannot be told from any others here, so it counts for all of them.
+    """
+
+    file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from dpltm.data.registry import SESSION, RecordRegistry
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import parts, stated_relations, total_epsilon
+
+
+class Account(Protocol):
+    """What else its keeper has on record, in whatever ledger: budgets hold for the records, wherever they are used."""
+
+    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
+        """All events on record, this ledger's among them, oldest first; nothing where no budget can be in force.
+
+        Args:
+            planned: events that may be entered next.
+
+        Raises:
+            ArtifactError: the ledger is not the one that is on record.
+        """
+        ...
+
+    def reserve(self, planned: tuple[Event, ...]) -> contextlib.AbstractContextManager[tuple[Event, ...]]:
+        """The same in a block in which nobody else enters anything, in any ledger. Arguments as :meth:`look`."""
+        ...
+
+
+class _Alone:
+    """The account of a ledger that nobody keeps any other beside."""
+
+    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
+        del planned
+        return ()
+
+    def reserve(self, planned: tuple[Event, ...]) -> contextlib.AbstractContextManager[tuple[Event, ...]]:
+        return contextlib.nullcontext(self.look(planned))
 
 
 class Ledger:
@@ -25,6 +56,7 @@ class Ledger:
         persist: called with new events *before* they count as entered; a file ledger writes, flushes and syncs all or
             none here, so that no noisy value is used before the event that pays for it is on disk.
         registry: tells whose records its events are about.
+        account: knows of the other ledgers of whoever keeps this one; None where there is none.
 
     A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
     which costs more (see :func:`after`).
@@ -49,6 +81,7 @@ class Ledger:
         events: Iterable[Event] = (),
         persist: Callable[[tuple[Event, ...]], None] | None = None,
         registry: RecordRegistry = SESSION,
+        account: Account | None = None,
     ) -> None:
         given = tuple(events) if isinstance(events, Iterable) else (events,)
         if not all(isinstance(event, Event) for event in given):
@@ -59,6 +92,7 @@ class Ledger:
         for event in given:
             self._events.append(after(event, self._events))
         self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
+        self._account: Account = _Alone() if account is None else account
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -88,7 +122,8 @@ class Ledger:
             ArtifactError: a draw that is said to come before every other release does not.
 
         Guarantees:
-            No other thread enters anything between the comparison with ``before`` and the last of ``events``.
+            No other thread enters anything between the comparison with ``before`` and the last of ``events``. Where there is
+            an account, no other process does either, in any of its ledgers: of two that come at once, one sees the other.
         """
         events = tuple(events)
         for event in events:
@@ -98,10 +133,23 @@ class Ledger:
             self.check_unchanged(before)
             for number, event in enumerate(events):
                 check_first(event, itertools.chain(self._events, events[:number]))
-            check_budgets(self._events, events)
-            if self._persist is not None and events:
-                self._persist(events)
+            if not events:
+                return
+            with self._account.reserve(events) as on_record:
+                check_budgets(*beside(self._events, events, on_record))
+                if self._persist is not None:
+                    self._persist(events)
             self._events += events
+
+    def check_budgets(self, planned: Iterable[Event]) -> None:
+        """Refuses ``planned`` if they exceed a budget on records that they touch, whichever ledger sets it or spent from it.
+
+        Raises:
+            BudgetError: with the budget and what everything would come to.
+            ArtifactError: the ledger is not the one that is on record.
+        """
+        planned = tuple(planned)
+        check_budgets(*beside(self._events, planned, self._account.look(planned)))
 
     def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
         """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.
@@ -190,6 +238,35 @@ def missing(events: Iterable[Event], held: Iterable[Event]) -> tuple[Event, ...]
         else:
             lacking.append(event)
     return tuple(lacking)
+
+
+def beside(
+    held: Iterable[Event], planned: Iterable[Event], on_record: Iterable[Event]
+) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+    """What a ledger holds and what is planned in it, as they compose with what other ledgers of the same keeper hold.
+
+    Args:
+        held: by the ledger.
+        planned: to be entered in it.
+        on_record: in all ledgers, oldest first.
+
+    Returns:
+        Everything on record, and ``planned``. Two ledgers do not tell which of their releases came first, so a draw counts
+        as a later one, which costs more, if another ledger may hold a release from its records.
+    """
+    held, planned, on_record = tuple(held), tuple(planned), tuple(on_record)
+    others = missing(on_record, held)
+    if not others:
+        return held, planned
+    elsewhere = set(others)
+
+    def later(event: Event) -> Event:
+        if not isinstance(event, SelectionEvent) or event.mechanism.adaptive:
+            return event
+        first = event not in elsewhere and not stated_relations(touching(others, event.dataset))
+        return event if first else as_adaptive(event)
+
+    return tuple(map(later, merge((on_record, held)))), tuple(map(later, planned))
 
 
 def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:

@@ -13,7 +13,7 @@ from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
-from dpltm.privacy.ledger import Ledger, check_budgets, touching
+from dpltm.privacy.ledger import Ledger, touching
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.report import PrivacyReport, report
@@ -117,7 +117,7 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
     planned = settled.planned
     check_never_private(before, planned)
     check_test_apart(dataset, (*before, *planned), registry)
-    check_budgets(before, planned)  # what the ledger would refuse is refused before the work, not after it
+    ledger.check_budgets(planned)  # what the ledger would refuse is refused before the work, not after it
     return settled
 
 

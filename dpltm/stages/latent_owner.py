@@ -27,7 +27,7 @@ from dpltm.options.features import FeatureOptions
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
@@ -199,7 +199,7 @@ def plan_encoding(
     state, before = LedgerState(ledger), ledger.events
     check_not_public(before, records, ledger.registry)
     entered = (*to_enter(front, before), release)
-    check_budgets(before, entered)
+    ledger.check_budgets(entered)
     notes = [*scheme_notes(scheme), *_encoding_notes(scheme, dataset, counts_front=bool(front))]
     privacy = _report(scheme, records, (*before, *entered), options.delta, notes)  # refuses what has no figure
     return EncodingPlan(scheme, dataset, entered, privacy, ledger, state)

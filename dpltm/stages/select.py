@@ -18,7 +18,7 @@ from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger, check_budgets, touching
+from dpltm.privacy.ledger import Ledger, touching
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -138,7 +138,7 @@ def plan(
         ledger=ledger,
         before=state,
     )
-    check_budgets(before, made.planned)
+    ledger.check_budgets(made.planned)
     _announce(made, services)
     return made
 

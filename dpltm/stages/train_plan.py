@@ -28,7 +28,7 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger, check_budgets, merge, touching
+from dpltm.privacy.ledger import Ledger, merge, touching
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -158,7 +158,7 @@ def plan(
     # refuses what the accountants of the report cannot take, or give, before it is paid for
     report((*known, *evaluations, event), options.delta, adjacency=mechanism.adjacency, accountant=options.accountant)
     check_never_private(before, (*lineage, event))
-    check_budgets(before, (*lineage, event))
+    ledger.check_budgets((*lineage, event))
     return TrainingPlan(
         options=options,
         start=start,

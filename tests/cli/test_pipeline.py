@@ -122,7 +122,7 @@ def test_the_whole_network_of_a_set_has_a_ledger_of_its_own(cli, events, cwd):
         ("select", "pub", *PRIVATE, "--eps1", "0.1", "--reveal"),
         ("select", "pub", *PRIVATE, "--eps1", "0.1", "--ledger", "new.jsonl"),
         ("select", "pub", "--rule", "smallest-within", "--tolerance", "1", "--max-density", "1"),
-        ("train", "pri@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "3", "--out", "a/b/r"),
+        ("train", "pri@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "3", "--ledger", "l", "--out", "a/b/r"),
         ("train", "--dense", *PRIVATE, "--steps", "3", "--noise-multiplier", "3", "--ledger", "new.jsonl"),
     ],
     ids=lambda command: command[0],

@@ -51,7 +51,7 @@ def test_a_draw_is_part_of_the_budget_wherever_it_was_entered(cli, way):
     ledger = ("--ledger", "other.jsonl") if way == "in another ledger" else ()
     cli("select", "pub", *PRIVATE, "--eps1", "3", *ledger, "--quiet")
     Path(*ledger[1:] or ("pub", "ledger.jsonl")).unlink()
-    done = cli("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "0.5")
+    done = cli("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "0.5", "--ledger", "new.jsonl")
     assert done.code == 1
     assert done.err.startswith("error: budget: on these records epsilon 2.99")
     assert " goes to a winner drawn from 2 tickets " in done.err

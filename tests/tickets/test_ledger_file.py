@@ -18,7 +18,7 @@ from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import OPEN_END, DatasetRef, GuaranteeEvent
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import total_epsilon
-from dpltm.tickets.ledger_file import copy_events, open_ledger
+from dpltm.tickets.ledger_file import copy_events, enrol, open_ledger
 from entries import having
 from refusals import told
 from set_events import BUDGET, DRAWN, SAID, SHOWN, SOURCE, TIME, TRAINED
@@ -93,12 +93,12 @@ def test_what_an_id_stands_for_is_not_in_the_file(path):
 # --- older versions ---
 
 
-def test_a_draw_of_an_older_version(path):
+def test_a_draw_of_an_older_version(tmp_path):
     """Written before draws said whether they came first: read as one that did not, with its digest as it was."""
     bodies = [to_json(event) for event in EVENTS]
     assert bodies[1].pop("adaptive") is True
-    rewrite(path, chain(bodies))
-    assert open_ledger(path).events == EVENTS
+    rewrite(tmp_path / "l.jsonl", chain(bodies))
+    assert open_ledger(tmp_path / "l.jsonl").events == EVENTS
 
 
 def written_before(path, events, schema):
@@ -122,11 +122,13 @@ def test_a_ledger_of_an_older_version_is_read_as_the_costlier_case(tmp_path, sch
         ("positions", 0, OPEN_END)
     }
     assert total_epsilon(then, 1e-12) == pytest.approx(2.0, abs=1e-6)
-    # It goes on as it is: what is entered now stands beside, and may be about the same people.
+    # Declared once, it goes on as it is: what is entered now stands beside, and may be about the same people.
+    assert enrol(there) == 2
     open_ledger(there).append(count(0.25, DatasetRef("n", "ef" * 16, "89abcdef")))
     assert json.loads(lines_of(there)[0])["schema"] == schema
     assert total_epsilon(open_ledger(there).events, 1e-12) == pytest.approx(2.25, abs=1e-6)
     # The whole of a dataset, written with an open end, was no range.
+    there = tmp_path / "whole.jsonl"
     written_before(there, [count(0.5, replace(SOURCE, start=0, stop=2**63 - 1))], schema)
     (event,) = open_ledger(there).events
     assert (event.dataset.cut, str(event.dataset)) == ("whole", "digits")
@@ -297,15 +299,16 @@ def test_what_was_changed_shows(path, change, line, message):
     assert refused(path) == f"l.jsonl: line {line}: {message}"
 
 
-def test_a_file_cut_short_is_refused_or_holds_the_first_events(path):
-    """Lost at a line's end, the last events are gone without a trace: the digests cannot show that."""
+def test_a_file_cut_short_is_refused(path):
+    """Lost at a line's end, the last events are gone without a trace in the file: the journal knows of them."""
     data = path.read_bytes()
     ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
     near = {end + step for end in ends for step in (-2, -1, 0, 1)}
     for size in sorted({*near, *range(0, len(data), 97)} - {len(data), len(data) + 1}):
         path.write_bytes(data[:size])
         if size == 0 or size in ends:
-            assert open_ledger(path).events == EVENTS[: ends.index(size) if size else 0]
+            left = max(0, ends.index(size) if size else 0)
+            assert refused(path).startswith(f"l.jsonl: holds {left} event")
         else:
             line = 1 + data[:size].count(b"\n")
             why = "the last line is incomplete; remove it only if you know what it paid for"

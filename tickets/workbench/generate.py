@@ -16,8 +16,7 @@ from dpltm.stages.generate_settings import check_options
 from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import copy_events, open_ledger
+from dpltm.tickets.ledger_file import copy_events, open_ledger, remove_ledger, unnamed_ledger
 from dpltm.tickets.origin import check_text
 from dpltm.tickets.ticket_set import check_size, ledger_path, private_path, save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
@@ -59,7 +58,7 @@ def generate(
     if request.ledger is None and ledger.events:
         copy_events(ledger_path(out), ledger.events)
     if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
-        own.unlink()
+        remove_ledger(own)
     progress.say(f"wrote {out}")
     return as_flags(_answer(saved, reveal=request.reveal))
 
@@ -70,10 +69,10 @@ def _spends_alone(request: GenerateRequest) -> bool:
 
 
 def _open(request: GenerateRequest, own: Path | None) -> Ledger:
-    """The ledger that is named, or that of this run alone; in memory where nothing is spent before the folder is there."""
+    """The ledger that is named, or that of this run alone; without a file where nothing is spent before the folder is."""
     remember = not request.dry_run
     path = own if request.ledger is None else Path(request.ledger)
-    return Ledger(registry=UserRegistry(remember)) if path is None else open_ledger(path, remember=remember)
+    return unnamed_ledger(remember) if path is None else open_ledger(path, remember=remember)
 
 
 def _check_place(plan: GenerationPlan, out: Path) -> None:

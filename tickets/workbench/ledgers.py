@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.privacy import BudgetOptions, LedgerOptions
+from dpltm.options.privacy import AdoptOptions, BudgetOptions, LedgerOptions, RestoreOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import budgets_in, is_paid
+from dpltm.privacy.ledger import beside, budgets_in, is_paid, missing
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import mechanisms_of, parts, total_epsilon
 from dpltm.privacy.privacy_unit import unit_of
 from dpltm.privacy.report import if_overlapping, json_figure, report
 from dpltm.stages.checks import check_delta_alone, check_epsilon
 from dpltm.stages.progress import Progress
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets import journal
+from dpltm.tickets.ledger_file import enrol, open_ledger
+from dpltm.tickets.ledger_file import restore as put_back
 from dpltm.tickets.workbench.records import open_dataset
 
 MAX_FIGURES = 20
@@ -67,6 +69,22 @@ def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
     unit: Unit = options.unit  # type: ignore[assignment]
     ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit))
     return {"ledger": str(path), "budgets": _budgets(ledger.events)}
+
+
+def restore(options: RestoreOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy restore``: what was missing stands in the ledger again."""
+    del progress
+    path = Path(options.file or "")
+    held, missed = put_back(path)
+    return {"ledger": str(path), "events": held, "put_back": missed}
+
+
+def adopt(options: AdoptOptions, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy adopt``: a ledger from elsewhere counts here as well."""
+    del progress
+    path = Path(options.file or "")
+    read_ledger(path, None)
+    return {"ledger": str(path), "events": enrol(path), "put_back": 0}
 
 
 def read_ledger(path: Path, dataset: str | None) -> tuple[Event, ...]:
@@ -161,10 +179,13 @@ def _range(ref: DatasetRef) -> str:
     return str(ref).removeprefix(ref.name).strip("[]") or ":"
 
 
-def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
-    """Each budget in force, what is spent of it, and what is left."""
+def _budgets(held: tuple[Event, ...]) -> list[dict[str, Any]]:
+    """Each budget in force on records of a ledger, whichever ledger sets it, and what all of them spent of it."""
     rows = []
+    events, _ = beside(held, (), journal.look().events())
     for budget in budgets_in(events):
+        if not any(event.dataset.may_overlap(budget.dataset) for event in held):
+            continue
         touching = [event for event in events if event.dataset.may_overlap(budget.dataset)]
         spent = total_epsilon(touching, budget.delta, unit=budget.unit)
         rows.append(
@@ -174,6 +195,7 @@ def _budgets(events: tuple[Event, ...]) -> list[dict[str, Any]]:
                 "delta": budget.delta,
                 "unit": budget.unit,
                 "spent": json_figure(spent),
+                "elsewhere": sum(map(is_paid, missing(touching, held))),
                 "set": budget.time,
             }
         )

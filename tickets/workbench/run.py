@@ -12,7 +12,8 @@ from dpltm.experiments.pipeline import Means, Pipeline, plan, read_pipeline
 from dpltm.options.run import RunRequest
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.files import check_free, read_toml
-from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.journal import begin
+from dpltm.tickets.ledger_file import unnamed_ledger
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import feature_sources, services
 from dpltm.tickets.workbench.records import open_dataset
@@ -46,9 +47,9 @@ def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str
         DpltmError: bad input anywhere, before the first stage starts.
     """
     check_free(Path(options.out or ""))
-    dataset_cache, registry = DatasetCache(), UserRegistry(remember=False)
+    dataset_cache, ledger = DatasetCache(), unnamed_ledger(remember=False)
     load = partial(open_dataset, dataset_cache=dataset_cache)
-    privacy = plan(options, pipeline, Means(load, feature_sources(registry), registry, services(SILENT)))
+    privacy = plan(options, pipeline, Means(load, feature_sources(ledger.registry), ledger, services(SILENT)))
     if options.dry_run:
         return as_flags(
             {
@@ -61,6 +62,7 @@ def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str
                 "privacy": privacy.to_json(),
             }
         )
+    begin(Path(options.out or ""))  # the folder is a new one, and so is its ledger
     made = generate(pipeline.generate, progress, dataset_cache=dataset_cache)
     drawn = select(pipeline.select, progress, dataset_cache=dataset_cache)
     trained = train(pipeline.train, progress, dataset_cache=dataset_cache)

@@ -20,7 +20,8 @@ from dpltm.stages.train_checks import check_request
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_folder
 from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.journal import begin
+from dpltm.tickets.ledger_file import open_ledger, remove_ledger
 from dpltm.tickets.published import recorded
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, is_bundled, split_round
@@ -62,8 +63,9 @@ def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCa
         run = stage.train(plan, services(progress))
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
         save_run(folder, run)
+    begin(out)
     if shared is None:
-        own.unlink()  # the run holds its copy now
+        remove_ledger(own)  # the run holds its copy now
     progress.say(f"wrote {out}")
     return as_flags(answer(run))
 
