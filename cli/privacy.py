@@ -117,7 +117,7 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_kept(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger that is on record as it is."""
-    rich.print(f"{body['ledger']}: {body['events']} events on record, {body['put_back']} of them put back")
+    rich.print(f"{body['ledger']}: events on record: {body['events']}, of them put back: {body['put_back']}")
 
 
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon_of"), show_epsilon)

@@ -21,7 +21,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -181,13 +181,57 @@ class UserRegistry(RecordRegistry):
             return False
 
 
+class _OneLook(UserRegistry):
+    """The user's registry as it is now: each file of it is read once, for however many references."""
+
+    def __init__(self) -> None:
+        super().__init__(remember=False)
+        self._lists: dict[str, tuple[Share, ...]] = {}
+        self._comparable: dict[str, bool] = {}
+
+    @cached_property
+    def key(self) -> bytes:
+        return load_key(make=False)
+
+    @cached_property
+    def _met(self) -> Met:  # type: ignore[override]
+        return _MET.setdefault((key_path(), self.key), Met())
+
+    @cached_property
+    def _known_ids(self) -> Mapping[str, str]:
+        return super()._ids()
+
+    def _ids(self) -> Mapping[str, str]:
+        return self._known_ids
+
+    def _shares(self, content: str) -> Iterable[Share]:
+        if content not in self._lists:
+            self._lists[content] = tuple(super()._shares(content))
+        return self._lists[content]
+
+    def _is_comparable(self, content: str) -> bool:
+        if content not in self._comparable:
+            self._comparable[content] = super()._is_comparable(content)
+        return self._comparable[content]
+
+
+def event_reader() -> Callable[[object], Event]:
+    """What reads events of an artifact, with what is known of their records at the time of this call.
+
+    Returns:
+        A function of an event as JSON, which raises ArtifactError if it is none.
+    """
+    registry = _OneLook()
+    return lambda body: registry.resolve_event(from_json(body))
+
+
 def read_event(body: object) -> Event:
     """An event that an artifact holds, with what is known here of its records.
 
     Raises:
         ArtifactError: it is none.
     """
-    return UserRegistry(remember=False).resolve_event(from_json(body))
+    return event_reader()(body)
 
 
 def read_ref(body: object) -> DatasetRef:

@@ -31,7 +31,7 @@ from types import MappingProxyType
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import Event
 from dpltm.tickets.files import check_schema, read_bytes, sync
-from dpltm.tickets.identity import key_path, read_event
+from dpltm.tickets.identity import event_reader, key_path
 
 FORMAT, SCHEMA = "dpltm-journal", 1
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
@@ -106,12 +106,12 @@ class Record:
     def events(self) -> tuple[Event, ...]:
         """All events, oldest first, each as often as in the ledger that holds it most often."""
         given, counts = Counter[str](), Counter[tuple[int, str]]()
-        events = []
+        read, events = event_reader(), []
         for number, text in self.order:
             counts[number, text] += 1
             if counts[number, text] > given[text]:
                 given[text] += 1
-                events.append(read_event(json.loads(text)))
+                events.append(read(json.loads(text)))
         return tuple(events)
 
 
@@ -277,10 +277,10 @@ def _read_name(body: dict[str, object], names: dict[str, int], chains: dict[int,
         for name in [name for name in names if _below(name, str(body["begun"]))]:
             del names[name]
         return
-    number, name = body["ledger"], body["name"]
-    if set(body) != {"ledger", "name"} or not isinstance(number, int) or not isinstance(name, str):
+    number, path = body["ledger"], body["name"]
+    if set(body) != {"ledger", "name"} or not isinstance(number, int) or not isinstance(path, str):
         raise ValueError(body)
-    names[name] = number
+    names[path] = number
     chains.setdefault(number, [])
 
 

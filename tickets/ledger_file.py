@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from dpltm.privacy.events import BudgetEvent, Event
 from dpltm.privacy.ledger import Ledger, is_paid
 from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
-from dpltm.tickets.identity import UserRegistry, load_key, read_event
+from dpltm.tickets.identity import UserRegistry, event_reader, load_key
 from dpltm.tickets.journal import Journal, Link, Record, extends, head, link
 
 FORMAT, SCHEMA = "dpltm-ledger", 3
@@ -228,7 +228,8 @@ class _LedgerFile:
         if record.known(journal.names_of(self._path)):
             return
         texts = record.texts()
-        unknown = [read_event(json.loads(each.text)) for each in self.chain if each.text not in texts]
+        read = event_reader()
+        unknown = [read(json.loads(each.text)) for each in self.chain if each.text not in texts]
         ours = key_id(load_key(make=False))
         if any(map(is_paid, unknown)) and not any(event.dataset.key_id == ours for event in unknown):
             raise ArtifactError(
@@ -252,7 +253,8 @@ class _LedgerFile:
             raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
         lines = data.split(b"\n")[:-1]
         check_schema(f"{self._path}: line 1", self._parse(1, lines[0]), FORMAT, SCHEMA)
-        return [self._event(number, line) for number, line in enumerate(lines[1:], start=2)]
+        read = event_reader()
+        return [self._event(number, line, read) for number, line in enumerate(lines[1:], start=2)]
 
     def write_all(self, events: Iterable[Event]) -> None:
         """Writes and syncs ``events`` here and in the journal, all or none; returns only when they are on disk."""
@@ -316,7 +318,7 @@ class _LedgerFile:
     def _grown(self) -> ArtifactError:
         return ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
 
-    def _event(self, number: int, line: bytes) -> Event:
+    def _event(self, number: int, line: bytes, read: Callable[[object], Event]) -> Event:
         entry = self._parse(number, line)
         if not isinstance(entry, dict) or set(entry) != {"sequence", "event", "digest"}:
             raise self._bad(number, "expected sequence, event and digest")
@@ -332,7 +334,7 @@ class _LedgerFile:
             )
         self.chain.append(found)
         try:
-            return read_event(entry["event"])
+            return read(entry["event"])
         except ArtifactError as error:
             raise self._bad(number, str(error)) from None
 

@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol
 from dpltm.data.registry import SESSION, RecordRegistry
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import parts, stated_relations, total_epsilon
 
@@ -288,7 +289,7 @@ def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
         total = max((total_epsilon(part, budget.delta, unit=budget.unit) for part in pieces), default=0.0)
         if total > budget.epsilon:
             raise BudgetError(
-                f"budget: this would bring {budget.dataset} to epsilon {total:.4g} at delta {budget.delta:g}, above the"
+                f"budget: this would bring {budget.dataset} to epsilon {figure(total)} at delta {budget.delta:g}, above the"
                 f" budget of {budget.epsilon:g} set on {budget.time[:10]}; spend less, or set another (dpltm privacy budget)"
             )
 

@@ -101,9 +101,9 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
     """The events with the lines they stand on; of one dataset, all that may touch its records, under whatever name."""
     if path.is_dir() and (path / "ledger.jsonl").is_file():
         raise InputError(f"{path}: a folder; name the ledger in it, {path / 'ledger.jsonl'}")
+    numbered = list(enumerate(open_ledger(path).events, start=2))  # the first line is the header
     if not path.is_file():
         raise InputError(f"{path}: no such ledger file; name one, such as SET/ledger.jsonl")
-    numbered = list(enumerate(open_ledger(path).events, start=2))  # the first line is the header
     names = dict.fromkeys(event.dataset.name for _, event in numbered)
     if dataset is not None and dataset not in names:
         raise InputError(f"`dataset`: {path} holds nothing on {dataset!r}; it holds {', '.join(names) or 'nothing'}")
