@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef
-from dpltm.privacy.ledger import Ledger, budgets_in, check_budgets, merge, missing
+from dpltm.privacy.ledger import Ledger, as_adaptive, beside, budgets_in, check_budgets, merge, missing
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.report import (
     SEARCH_NOTE,
@@ -548,3 +548,24 @@ def test_claims_do_not_add_up_over_different_records(other):
     found = report((FIRST, replace(FIRST, dataset=other)), DELTA, "add-remove")
     assert found.nominal.epsilon == pytest.approx(0.5)
     assert found.certified.epsilon < 0.5
+
+
+# --- several ledgers of one keeper ---
+
+
+@pytest.mark.parametrize("here", ["held", "planned"])
+def test_a_draw_is_a_later_release_where_another_ledger_may_have_one(here):
+    """Which of the two came first is not on record: it costs what it costs as the later one."""
+    held, planned = ((FIRST,), ()) if here == "held" else ((), (FIRST,))
+    assert beside(held, planned, held) == (held, planned)  # nobody else
+    apart = having(TRAINING, steps=100)
+    before, then = beside(held, planned, (*held, replace(apart, dataset=replace(DATA, start=60000, stop=60001))))
+    assert (*before, *then)[-1 if here == "planned" else 0] == FIRST
+    before, then = beside(held, planned, (*held, apart))
+    assert set(before + then) == {as_adaptive(FIRST), apart}
+    assert total_epsilon(before + then, 1e-5) >= total_epsilon((FIRST, apart), 1e-5)
+
+
+def test_a_draw_of_another_ledger_is_a_later_release():
+    before, _ = beside((TRAINING,), (), (FIRST, TRAINING))
+    assert before == (as_adaptive(FIRST), TRAINING)
