@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from dpltm.features.normalisation import NORM
+from dpltm.features.conventions import NORM
 from dpltm.noise import RandomSource, gaussian
 
 SENSITIVITY = NORM

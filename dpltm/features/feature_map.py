@@ -6,8 +6,6 @@ nothing beyond those, and what is proven for training on records holds for train
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +16,10 @@ import torch
 from torch import Tensor
 
 from dpltm.data.scaling import scale
+from dpltm.drawings.description import exact_encoder
 from dpltm.errors import InputError
+from dpltm.features.conventions import map_id
+from dpltm.features.exact import EXACT_MAPS, ExactMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import (
     Centring,
@@ -28,13 +29,19 @@ from dpltm.features.normalisation import (
     fixed_norm,
     pixels_first,
 )
-from dpltm.features.registry import Choice, NetworkRun, Takes, Transform, parse
+from dpltm.features.registry import (
+    DRAWINGS_DIGEST,
+    DRAWINGS_FILE,
+    Choice,
+    MapChoice,
+    NetworkRun,
+    Takes,
+    Transform,
+    parse,
+)
 from dpltm.models import ModelSpec
 from dpltm.principal_axes import principal_axes
 from dpltm.privacy.events import FEATURES, DatasetRef, Event
-
-VERSION = 1
-"""Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
 
 ROWS = 32
 """Images at a time: what fits the caches of a processor."""
@@ -117,15 +124,9 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        digest = hashlib.sha256()
         network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
-        settings = [VERSION, self.text, list(self.shape), list(self.bounds), network]
-        if self.base.digest:
-            settings.append(self.base.digest)
-        digest.update(json.dumps(settings).encode())
-        for name, value in sorted(self.tensors.items()):
-            digest.update(name.encode() + value.numpy().astype("<f4").tobytes())
-        return digest.hexdigest()
+        tensors = {name: value.numpy() for name, value in self.tensors.items()}
+        return map_id([self.text, list(self.shape), list(self.bounds), network], self.base.digest, tensors)
 
     @property
     def label(self) -> str:
@@ -200,6 +201,24 @@ class FeatureMap:
         """
         parts = [self._projected(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
         return self.centred(torch.cat(parts) if parts else torch.zeros(0, self.features))
+
+    @cached_property
+    def exact(self) -> ExactMap | None:
+        """The map as owners of records compute it, in bits that are the same on every machine; None where there is none.
+
+        It differs by rounding: the cosine of its features of a record and of those of this map is above 0.9999.
+        """
+        base, plain = self.base, self.centre is None and self.projection is None
+        if not (isinstance(base, MapChoice) and base.kind.name in EXACT_MAPS and plain):
+            return None
+        encoder = None
+        if base.digest:
+            encoder = exact_encoder(DRAWINGS_FILE, DRAWINGS_DIGEST, self.features)
+        return ExactMap(base, self.shape, self.bounds, encoder)
+
+    def rows(self, x: np.ndarray) -> np.ndarray:
+        """Features as owners of records compute them, by ``exact`` where there is such a map; else as those of a call."""
+        return self(x).numpy() if self.exact is None else self.exact.rows(x)
 
     def centred(self, features: Tensor) -> Tensor:
         """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-NORM = 8.0
-"""L2 norm of every feature vector. The bias of a layer behind sees an input of 1, so its share of the squared norm of a
-gradient is 1 / (1 + NORM^2), under 2 %; with norm 1 it would be a half, taken from what clipping leaves for the weights."""
+from dpltm.features.conventions import NORM
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpltm.data import Dataset, unit_range
 from dpltm.errors import InputError
 from dpltm.evaluation import accuracy
-from dpltm.features.normalisation import NORM
+from dpltm.features.conventions import NORM
 from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
 from dpltm.masks import Mask

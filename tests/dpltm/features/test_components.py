@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map, principal_components
-from dpltm.features.normalisation import NORM
 from dpltm.privacy.events import DatasetRef
 from refusals import refused
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.network import FrozenNetwork
-from dpltm.features.normalisation import NORM, ChannelStatistics
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.features.scattering import Scattering
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, TrainingEvent

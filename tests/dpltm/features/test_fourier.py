@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.fourier import FourierFeatures
-from dpltm.features.normalisation import NORM
 from refusals import refused
 
 BOUNDS = (0.0, 15.0)

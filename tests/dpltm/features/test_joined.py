@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dpltm.features import JoinedChoice, parse
+from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import NORM
 from dpltm.tickets.feature_files import read_map, write_map
 from refusals import refused
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from dpltm.data import from_arrays
 from dpltm.data.registry import RecordRegistry
+from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
-from dpltm.features.normalisation import NORM
 from dpltm.models import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, TrainingEvent
