@@ -24,7 +24,8 @@ from scipy import stats
 from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.local.bit_strings import BitStrings
-from dpltm.local.codebook import TOGETHER, best_codebook
+from dpltm.local.class_means import best_codebook
+from dpltm.local.codebook import TOGETHER
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, public_statistics
 from dpltm.noise import SecureSource

@@ -28,9 +28,10 @@ from dpltm.data import Dataset, load
 from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.local.bit_strings import BitStrings
-from dpltm.local.codebook import Codebook, best_codebook
+from dpltm.local.class_means import best_codebook, noise
+from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
-from dpltm.local.server import Messages, nearest_mean
+from dpltm.local.server import Messages, nearest_mean, of_estimates
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
@@ -74,24 +75,14 @@ def score(parameters: dict[str, torch.Tensor], x: np.ndarray, y: np.ndarray) -> 
     return float((outputs.argmax(1).numpy() == y).mean())
 
 
-class Blurred(Codebook):
-    """Class means with the noise that so many messages will have, from records that are public."""
-
-    means: np.ndarray
-
-    def class_means(self, files: Any) -> tuple[np.ndarray, float]:
-        del files
-        return self.means, self.noise / RECORDS
-
-
 def public_score(x: np.ndarray, y: np.ndarray, book: Codebook) -> float:
+    """Accuracy of class means of public records, with the noise that so many messages will have."""
     half, scores = np.arange(len(y)) % 2 == 0, []
     means = np.stack([x[half & (y == label)].mean(0) for label in range(CLASSES)])
+    variance, equal = noise(book) / RECORDS, np.full(CLASSES, 1 / CLASSES)
     for seed in range(10):
-        noise = np.random.default_rng(seed).normal(size=means.shape) * math.sqrt(book.noise / RECORDS)
-        blurred = Blurred(book.values, book.classes, book.epsilon, book.labels, book.near)
-        object.__setattr__(blurred, "means", means + noise)
-        scores.append(score(nearest_mean(blurred, ()), x[~half], y[~half]))
+        blurred = means + np.random.default_rng(seed).normal(size=means.shape) * math.sqrt(variance)
+        scores.append(score(of_estimates(book, blurred, variance, equal), x[~half], y[~half]))
     return float(np.mean(scores))
 
 

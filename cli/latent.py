@@ -44,6 +44,12 @@ def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
+def show_owner(rich: RichConsole, body: dict[str, Any]) -> None:
+    """What owners get."""
+    show_pairs(rich, f"wrote {body['owner']}", {key: body.get(key) for key in SCHEME_FACTS})
+    _show_figures(rich, body)
+
+
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
     """The network and its tickets."""
     facts = {key: body[key] for key in ("records", "model", "inputs")}
@@ -66,4 +72,5 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
 encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
+owner_command = answering(Deferred("dpltm.tickets.workbench.latent:write_for_owners"), show_owner)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -189,6 +189,12 @@ COMMANDS = [
                 Deferred("dpltm.cli.latent:encode_command"),
             ),
             Later(
+                "owner",
+                "Write a file by which an owner encodes her records: it needs Python and NumPy, and nothing else of dpltm.",
+                Deferred("dpltm.options.latent:OwnerRequest"),
+                Deferred("dpltm.cli.latent:owner_command"),
+            ),
+            Later(
                 "train",
                 "Train a network on messages of dpltm latent encode.",
                 Deferred("dpltm.options.latent:TrainRequest"),

@@ -35,7 +35,8 @@ from dpltm.privacy.ledger import Ledger, touching
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon
-from dpltm.privacy.report import PrivacyReport, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
 from dpltm.sampling import Records
 from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity

@@ -16,7 +16,7 @@ from dpltm.models import ModelSpec
 if TYPE_CHECKING:
     from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger
-    from dpltm.privacy.report import PrivacyReport
+    from dpltm.privacy.statement import PrivacyReport
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
     from dpltm.privacy.ledger import Ledger
-    from dpltm.privacy.report import PrivacyReport
+    from dpltm.privacy.statement import PrivacyReport
 
 
 @dataclass(frozen=True)

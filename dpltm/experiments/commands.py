@@ -13,7 +13,7 @@ from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.stages import generate_settings, latent_owner, latent_server, select, train_checks, transfer, tune_settings
+from dpltm.stages import generate_settings, latent_scheme, latent_server, select, train_checks, transfer, tune_settings
 from dpltm.stages.checks import check_delta_alone
 
 
@@ -66,7 +66,7 @@ COMMANDS: Mapping[str, Command] = {
         GenerateRequest, _check_generation, frozenset({"out", "ledger", "dry-run", "name", "threads"})
     ),
     "transfer": Command(TransferRequest, transfer.check_options, frozenset({"set", "out", "name", "seed"})),
-    "scheme": Command(latent.SchemeRequest, latent_owner.check_scheme_options, frozenset({"out"})),
+    "scheme": Command(latent.SchemeRequest, latent_scheme.check_scheme_options, frozenset({"out"})),
     "encode": Command(latent.EncodeRequest, _check_delta, frozenset({"scheme", "out", "ledger", "dry-run"})),
     "latent train": Command(
         latent.TrainRequest,

@@ -20,7 +20,8 @@ from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event, ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.report import PrivacyReport, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
 from dpltm.stages import generate, select
 from dpltm.stages.checks import check_delta, check_epsilon
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map

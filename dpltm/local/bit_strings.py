@@ -6,15 +6,11 @@ bits, claims 0.5 and certifies 262,984.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import torch
-from scipy import special
-from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.local.channels import Channel, channel, rounded_up
@@ -24,9 +20,6 @@ from dpltm.noise import RandomSource
 
 LABEL_BYTES = 2
 """Of a label behind the bits, least byte first."""
-
-NORM = 8.0
-"""Usual norm of what a network gets: as behind other feature maps."""
 
 
 @dataclass(frozen=True)
@@ -131,57 +124,3 @@ class BitStrings:
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Labels as they arrived, ``(n,)`` int64: as likely another one as the response says."""
         return np.ascontiguousarray(rows[:, -LABEL_BYTES:]).view("<u2")[:, 0].astype(np.int64)
-
-    def read(self, rows: np.ndarray, randomised: bool = True) -> Tensor:
-        """What a network gets: for each bit, the mean of what it adds to its value, given how it arrived.
-
-        That knows the channel and takes z-scores for standard normal; it looks at one record alone, and no other.
-
-        Args:
-            rows: ``(n, record_bytes)`` uint8.
-            randomised: whether they went through the channel.
-
-        Returns:
-            ``(n, bits)`` float32; of randomised records the norm is ``NORM``, in the quadratic mean.
-        """
-        bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=self.inputs))
-        low, high = self._randomised if randomised else self._plain
-        return low + bits * (high - low)
-
-    @cached_property
-    def _randomised(self) -> tuple[Tensor, Tensor]:
-        return self._means(*self.channel.probabilities())
-
-    @cached_property
-    def _plain(self) -> tuple[Tensor, Tensor]:
-        return self._means(np.ones(self.inputs), np.zeros(self.inputs))
-
-    def _means(self, p: np.ndarray, q: np.ndarray) -> tuple[Tensor, Tensor]:
-        """What a 0 and a 1 that arrive are worth, ``(bits,)`` each: Bayes's rule, bit by bit."""
-        share, size = (np.tile(part, self.values) for part in _normal(self.form))
-        arrived = share * p + (1 - share) * q
-        ones = share * p / np.maximum(arrived, 1e-300)
-        zeros = share * (1 - p) / np.maximum(1 - arrived, 1e-300)
-        low, high = (self._unit * size * (part - share) for part in (zeros, ones))
-        return torch.from_numpy(low.astype("f4")), torch.from_numpy(high.astype("f4"))
-
-    @cached_property
-    def _unit(self) -> float:
-        """What inputs are multiplied by, so that those of randomised records have norm ``NORM``."""
-        share, size = (np.tile(part, self.values) for part in _normal(self.form))
-        p, q = self.channel.probabilities()
-        arrived = share * p + (1 - share) * q
-        # variance of the mean of a bit, given how it arrived
-        told = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
-        return NORM / math.sqrt(max(float(np.square(size) @ told), 1e-300))
-
-
-def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
-    """How often each bit of a standard normal value is 1, and by how much that changes the value, ``(length,)`` each."""
-    codes = np.arange(1 << (form.length - 1))
-    edges = 2 * special.ndtr(codes * 2.0**-form.fraction) - 1
-    mass = np.diff(edges, append=1.0)
-    places = np.arange(form.length - 2, -1, -1)
-    ones = np.array([mass[codes >> place & 1 == 1].sum() for place in places])
-    mean = math.sqrt(2 / math.pi)  # of the size of such a value; the sign turns it round
-    return np.array([0.5, *ones]), np.array([-2 * mean, *(2.0 ** (places - form.fraction))])

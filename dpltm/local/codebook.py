@@ -15,20 +15,18 @@ budgets.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
-from scipy.special import bdtr, ndtr
 
 from dpltm.errors import InputError
+from dpltm.exact import bits_for, on_grid, whole_rows
 from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.normal import portable_gaussian
 from dpltm.local.response import MAX_CATEGORIES, below, whole_numbers
-from dpltm.noise import FastSource, RandomSource, gaussian
+from dpltm.noise import FastSource, RandomSource
 
 Labels = Literal["one-hot", "signed"]
 
@@ -42,6 +40,9 @@ ALONE_FROM = 6.0
 """Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
 
 NUMBER_BYTES, INDEX_BYTES = 4, 2
+
+LONGEST_BITS = 4
+"""No number of a direction reaches 2^4: they are made of uniform ones from 2^-53 on, whose logarithm is above -37."""
 
 MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
@@ -120,16 +121,6 @@ class Codebook:
         """Records that share a codebook."""
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
-    @property
-    def gain(self) -> float:
-        """Mean of a reported direction along the record that it was ranked for, a number from 0 on."""
-        return _gain(self.epsilon, self.candidates, self.near)
-
-    @cached_property
-    def noise(self) -> float:
-        """Variance of one record's report in any direction, over the squared gain: what an estimate is blurred by."""
-        return _noise(self.epsilon, self.labels, self.classes, self.candidates, self.near)
-
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> tuple[np.ndarray, int]:
         """Records as they are sent.
 
@@ -165,7 +156,9 @@ class Codebook:
         return messages, 0
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, in any order: private.
+        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, nearest first: private.
+
+        Of equally near ones the first, and distances are exact: the same on every machine.
 
         Args:
             scores: records, ``(n, d)``; only their direction counts.
@@ -173,11 +166,11 @@ class Codebook:
             number: of the public codebook, from 0 up.
         """
         directions, signs = codewords(number, self.values, self.classes)
-        along = scores @ directions.T
+        bits = bits_for(self.values)
+        along = whole_rows(scores, bits) @ on_grid(directions, bits - LONGEST_BITS).T
         if self.labels == "signed":
             along *= signs[:, labels].T
-        both = np.concatenate([along, -along], axis=1)
-        best = np.argpartition(-both, self.near - 1, axis=1)[:, : self.near]
+        best = np.argsort(np.concatenate([-along, along], axis=1), axis=1, kind="stable")[:, : self.near]
         return best if self.labels == "signed" else best + 2 * PAIRS * labels[:, None]
 
     def _report(self, near: np.ndarray, source: RandomSource) -> np.ndarray:
@@ -192,82 +185,8 @@ class Codebook:
 
     def check(self, rows: np.ndarray) -> None:
         """Raises InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
-        if len(rows) and _indices(rows).max() >= self.candidates:
-            raise InputError(f"an index is {_indices(rows).max()}, and there are {self.candidates} candidates")
-
-    def class_means(self, files: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
-        """Estimates of the mean direction of each class.
-
-        They are right in the mean where classes are equally frequent, or where ``frequencies`` says how frequent they are.
-
-        Args:
-            files: messages, ``(n, 6)`` uint8 each.
-
-        Returns:
-            ``(classes, d)`` float64; and the variance of each of its numbers that is due to the coins, for classes that
-            are equally frequent.
-
-        Raises:
-            InputError: an index that no candidate has.
-        """
-        total, count = np.zeros((self.classes, self.values)), 0
-        for rows in files:
-            self.check(rows)
-            numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
-            indices = _indices(rows)
-            count += len(rows)
-            order = np.argsort(numbers, kind="stable")
-            distinct, starts = np.unique(numbers[order], return_index=True)
-            for number, some in zip(distinct, np.split(indices[order], starts[1:]), strict=True):
-                directions, signs = codewords(int(number), self.values, self.classes)
-                often = np.bincount(some, minlength=self.candidates).reshape(-1, 2, PAIRS)
-                more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
-                total += (more if self.labels == "one-hot" else signs.T * more) @ directions
-        scale = self.classes / (max(count, 1) * self.gain)
-        return total * scale, self.noise / max(count, 1)
-
-    def frequencies(self, files: Iterable[np.ndarray]) -> np.ndarray:
-        """How frequent the classes are, by what one-hot messages tell of labels, ``(classes,)``; signed ones tell nothing.
-
-        Estimates are drawn towards equal shares by as much as their noise, which is known, calls for; none is below a
-        tenth of an equal share.
-        """
-        equal = np.full(self.classes, 1 / self.classes)
-        if self.labels == "signed":
-            return equal
-        often, count = np.zeros(self.classes), 0
-        for rows in files:
-            often += np.bincount(_indices(rows) // (2 * PAIRS), minlength=self.classes)
-            count += len(rows)
-        p, rest = self.truth / WHOLE, self.candidates - self.near
-        same = p + (1 - p) * (2 * PAIRS - self.near) / rest  # chance of an index of the record's own class
-        other = (1 - same) / (self.classes - 1)
-        estimates = (often / max(count, 1) - other) / (same - other)
-        apart = estimates - equal
-        noise = self.classes * other * (1 - other) / max(count, 1) / (same - other) ** 2
-        signal = max(float(np.square(apart).sum()) - noise, 0.0)
-        estimates = np.maximum(equal + apart * signal / (signal + noise), 0.1 / self.classes)
-        return estimates / estimates.sum()
-
-
-def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
-    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers.
-
-    Args:
-        values: d, of a record.
-        classes: of labels.
-        epsilon: local epsilon of a message, above 0.
-
-    Raises:
-        InputError: epsilon out of range, or sizes that no codebook can have.
-    """
-    if not 0 < epsilon <= MAX_EPSILON:
-        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
-    choices: tuple[Labels, ...] = ("one-hot", "signed")
-    codebooks = (
-        Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1)
-    )
-    return min(codebooks, key=lambda one: one.noise)
+        if len(rows) and indices(rows).max() >= self.candidates:
+            raise InputError(f"an index is {indices(rows).max()}, and there are {self.candidates} candidates")
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -279,31 +198,11 @@ def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.nd
         classes: K.
     """
     source = FastSource(number)
-    directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
+    directions = portable_gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)
     return directions, np.where(bits & 1, 1.0, -1.0).astype("f4")
 
 
-def _indices(rows: np.ndarray) -> np.ndarray:
+def indices(rows: np.ndarray) -> np.ndarray:
+    """Of the candidates that messages ``(n, 6)`` report, ``(n,)`` int64."""
     return np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
-
-
-def _gain(epsilon: float, candidates: int, near: int) -> float:
-    """Those near point along the record by ``_best_mean`` on average; all others together, by as much the other way."""
-    p = near / (near + (candidates - near) * math.exp(-epsilon))
-    return _best_mean(near) * (p - (1 - p) * near / (candidates - near))
-
-
-def _noise(epsilon: float, labels: Labels, classes: int, candidates: int, near: int) -> float:
-    """A report adds a direction of variance 1 to one class of K, or to all of them with signs."""
-    gain = _gain(epsilon, candidates, near)
-    return classes**2 * (1.0 if labels == "signed" else 1 / classes) / max(gain, 1e-150) ** 2
-
-
-@cache
-def _best_mean(near: int) -> float:
-    """Mean of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
-    z = np.linspace(0.0, 9.0, 4001)
-    fewer = bdtr(near - 1, PAIRS - 1, 2 * ndtr(-z))  # of the others, larger ones
-    density = 2 * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return float(PAIRS / near * np.trapezoid(z * density * fewer, z))

@@ -10,17 +10,15 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import FeatureMap
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.noise import RandomSource
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.events import DatasetRef, Event
 
 VERSION = 1
 """Part of every id; raised when the same settings give other messages."""
@@ -32,20 +30,52 @@ MIN_DEVIATION = 1e-3
 """Of a feature, over the largest: nothing is blown up more than that."""
 
 
+class RecordMap(Protocol):
+    """What a scheme needs of a feature map: a ``FeatureMap``, or an ``ExactMap`` where there is no torch."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def bounds(self) -> tuple[float, float]: ...
+
+    @property
+    def features(self) -> int: ...
+
+    @property
+    def network(self) -> object | None: ...
+
+    @property
+    def source(self) -> DatasetRef | None: ...
+
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+
+    def rows(self, x: np.ndarray) -> np.ndarray:
+        """Features of records as stored, ``(n, *shape)`` to ``(n, features)`` float32, each row by itself."""
+        ...
+
+
 @dataclass(frozen=True)
 class Scheme:
     """How a record becomes a message.
 
     Attributes:
         feature_map: takes a record to features, by itself.
-        mean, deviation: of each feature over public records, ``(features,)``.
+        mean, deviation: of each feature over public records, ``(features,)`` float32.
         answer: takes z-scores and a label to what is sent.
         public: the records that statistics are of, declared public; None where there are none.
     """
 
-    feature_map: FeatureMap
-    mean: Tensor
-    deviation: Tensor
+    feature_map: RecordMap
+    mean: np.ndarray
+    deviation: np.ndarray
     answer: BitStrings | Codebook
     public: DatasetRef | None = None
 
@@ -55,8 +85,7 @@ class Scheme:
                 f"Expected as many statistics and values as the {self.feature_map.features} features, not {len(self.mean)},"
                 f" {len(self.deviation)} and {self.answer.values}"
             )
-        both = torch.stack([self.mean, self.deviation])
-        if not (bool(both.isfinite().all()) and bool((self.deviation > 0).all())):
+        if not (np.isfinite([self.mean, self.deviation]).all() and (self.deviation > 0).all()):
             raise InputError("Expected finite means and finite, positive deviations of features")
 
     @cached_property
@@ -69,7 +98,7 @@ class Scheme:
             ).encode()
         )
         for value in (self.mean, self.deviation):
-            digest.update(value.numpy().astype("<f4").tobytes())
+            digest.update(value.astype("<f4").tobytes())
         return digest.hexdigest()
 
     @property
@@ -79,7 +108,7 @@ class Scheme:
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
-        return ((self.feature_map(x) - self.mean) / self.deviation).numpy()
+        return (self.feature_map.rows(x) - self.mean) / self.deviation
 
     def messages(
         self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
@@ -99,17 +128,18 @@ class Scheme:
                 progress(min(start + ROWS, len(x)))
 
 
-def public_statistics(feature_map: FeatureMap, batches: Iterator[np.ndarray]) -> tuple[Tensor, Tensor]:
+def public_statistics(feature_map: RecordMap, batches: Iterator[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each feature over public records; no deviation is left near zero."""
-    count, total, squares = 0, torch.zeros(feature_map.features).double(), torch.zeros(feature_map.features).double()
+    count, total, squares = 0, np.zeros(feature_map.features), np.zeros(feature_map.features)
     for x in batches:
-        values = feature_map(x).double()
-        count, total, squares = count + len(values), total + values.sum(0), squares + values.square().sum(0)
+        values = feature_map.rows(x).astype(np.float64)
+        count, total, squares = count + len(values), total + values.sum(0), squares + np.square(values).sum(0)
     mean = total / count
-    deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-    return mean.float(), deviation.clamp_min(max(MIN_DEVIATION * float(deviation.max()), 1e-12)).float()
+    deviation = np.sqrt(np.maximum(squares / count - np.square(mean), 0.0))
+    least = max(MIN_DEVIATION * float(deviation.max()), 1e-12)
+    return mean.astype(np.float32), np.maximum(deviation, least).astype(np.float32)
 
 
-def no_statistics(feature_map: FeatureMap) -> tuple[Tensor, Tensor]:
+def no_statistics(feature_map: RecordMap) -> tuple[np.ndarray, np.ndarray]:
     """The same for answers to which only the direction of features counts: they stay as they are."""
-    return torch.zeros(feature_map.features), torch.ones(feature_map.features)
+    return np.zeros(feature_map.features, np.float32), np.ones(feature_map.features, np.float32)

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.features.normalisation import NORM
+from dpltm.features.conventions import NORM
+from dpltm.local.bit_inputs import network_inputs
 from dpltm.local.bit_strings import BitStrings
+from dpltm.local.class_means import class_means, frequencies
 from dpltm.local.codebook import Codebook
 
 MIN_SIGNAL = 1e-3
@@ -48,7 +50,7 @@ class Messages:
         for number, file in enumerate(self._files):
             here = which == number
             rows[here] = file[places[here] - (self._ends[number] - len(file))]
-        return self._answer.read(rows, self._randomised)
+        return network_inputs(self._answer, rows, self._randomised)
 
 
 def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Tensor]:
@@ -59,8 +61,17 @@ def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Ten
     that cannot be known, and they are taken to be equally frequent.
     """
     files = list(files)
-    means, variance = answer.class_means(files)
-    shares = answer.frequencies(files)
+    return of_estimates(answer, *class_means(answer, files), frequencies(answer, files))
+
+
+def of_estimates(answer: Codebook, means: np.ndarray, variance: float, shares: np.ndarray) -> dict[str, Tensor]:
+    """The same from what messages tell.
+
+    Args:
+        answer: that the messages are of.
+        means, variance: as ``class_means`` gives them.
+        shares: of the classes, as ``frequencies`` gives them.
+    """
     means = means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
     apart, noise = means - centre, variance * answer.values

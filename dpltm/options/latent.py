@@ -135,6 +135,20 @@ class EncodeRequest(EncodeOptions, DataOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnerRequest:
+    """Write a file by which an owner encodes her records: it needs Python and NumPy, and nothing else of dpltm.
+
+    It holds SCHEME and what dpltm latent encode runs, takes its options, and gives the same messages. Features must be
+    drawings or unit.
+    """
+
+    scheme: str | None = option(
+        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
+    )
+    out: str | None = option(None, "File to write, such as owner.pyz.", metavar="FILE", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """How a network is trained on messages."""
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 
 from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, renyi
-from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
 from dpltm.privacy.composition import Composition, bounded_epsilon, compose
 from dpltm.privacy.mechanisms import Mechanism, Unit
-from dpltm.privacy.pld import FINE, Profile, Resolution
+from dpltm.privacy.pld import Profile
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, PrivacyLoss, SampledGaussianLoss
 
 

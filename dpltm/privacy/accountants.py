@@ -16,9 +16,28 @@ from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
     from dpltm.privacy.composition import Composition
-    from dpltm.privacy.pld import Resolution
 
-Function = Callable[["Composition", float, "Resolution"], float]
+
+@dataclass(frozen=True)
+class Resolution:
+    """How finely losses are discretised; both are upper bounds, one quicker and one tighter.
+
+    Attributes:
+        fraction: grid width over the deviation of one step's loss; epsilon comes out high by about fraction^2 / 12.
+        least, most: grid points that the mechanisms take together; the grid is narrowed or widened to keep to them.
+        total: grid points that the composed losses may take.
+    """
+
+    fraction: float
+    least: float
+    most: float
+    total: float
+
+
+FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
+
+
+Function = Callable[["Composition", float, Resolution], float]
 """From what was done, a delta in (0, 1), and how finely to discretise, to epsilon; see :attr:`Accountant.function`."""
 
 

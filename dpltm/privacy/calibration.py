@@ -17,12 +17,11 @@ from scipy.optimize import brentq
 from dpltm.errors import BudgetError, CalibrationError
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.accountants import check_certifies
+from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe
 from dpltm.privacy.events import is_release
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd, Unit
 from dpltm.privacy.parts import Before, OnRecord, epsilon_with, total_epsilon
-from dpltm.privacy.pld import FINE, QUICK, Resolution
 
 TOLERANCE = 1e-3
 """What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 from dataclasses import replace
 
+from dpltm.privacy.accountants import QUICK
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.parts import Before, OnRecord, epsilon_with
-from dpltm.privacy.pld import QUICK
 
 POINTS = 10
 """Steps at which the schedule is exact; in between, the next one is an upper bound."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
-from dpltm.privacy import accountant as pricing
+from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.events import (
     HASHES,
     OPEN_END,
@@ -25,8 +26,14 @@ from dpltm.privacy.events import (
     is_release,
 )
 from dpltm.privacy.mechanisms import Adjacency, Mechanism, TwoSteps, Unit, Unprotected
-from dpltm.privacy.pld import FINE, Profile, Resolution
 from dpltm.privacy.privacy_unit import over_two_steps, unit_of
+from dpltm.registry import Deferred
+
+if TYPE_CHECKING:
+    from dpltm.privacy.pld import Profile
+
+_EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
+"""The accountant, which takes libraries that entering an event does not."""
 
 
 def total_epsilon(
@@ -54,7 +61,7 @@ def total_epsilon(
     unit = unit_of(mechanisms_of(events)) if unit is None else unit
     pieces = [part for _, part in parts(events)] or [()]  # of nothing too, the arguments are checked
     return max(
-        pricing.epsilon(mechanisms_of(part), delta, accountant, resolution=resolution, unit=unit) for part in pieces
+        float(_EPSILON(mechanisms_of(part), delta, accountant, resolution=resolution, unit=unit)) for part in pieces
     )
 
 
@@ -92,7 +99,7 @@ def profiles(events: Iterable[Event]) -> list[Profile]:
     """
     events = tuple(events)
     unit = unit_of(mechanisms_of(events))
-    return [pricing.profile(mechanisms_of(part), unit=unit, records=str(ref)) for ref, part in parts(events)]
+    return [_PROFILE(mechanisms_of(part), unit=unit, records=str(ref)) for ref, part in parts(events)]
 
 
 def stated_relations(events: Iterable[Event]) -> list[Adjacency]:
@@ -203,4 +210,4 @@ def epsilon_with(
         planned = () if plan is None else (ReleaseEvent(before.dataset, plan, time=""),)
         return total_epsilon((*before.events, *planned), delta, accountant, resolution=resolution, unit=unit)
     mechanisms = (*before, *(() if plan is None else (plan,)))
-    return pricing.epsilon(mechanisms, delta, accountant, resolution=resolution, unit=unit)
+    return float(_EPSILON(mechanisms, delta, accountant, resolution=resolution, unit=unit))

@@ -16,26 +16,8 @@ import numpy as np
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, PrivacyLoss
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """How finely losses are discretised; both are upper bounds, one quicker and one tighter.
-
-    Attributes:
-        fraction: grid width over the deviation of one step's loss; epsilon comes out high by about fraction^2 / 12.
-        least, most: grid points that the mechanisms take together; the grid is narrowed or widened to keep to them.
-        total: grid points that the composed losses may take.
-    """
-
-    fraction: float
-    least: float
-    most: float
-    total: float
-
-
-FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
 MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""

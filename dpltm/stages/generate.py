@@ -16,7 +16,8 @@ from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceE
 from dpltm.privacy.ledger import Ledger, touching
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.report import PrivacyReport, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
 from dpltm.pruning import CRITERIA, DP_CRITERIA
 from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes

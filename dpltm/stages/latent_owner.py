@@ -1,13 +1,13 @@
-"""The owners' side of LATENT: what is agreed on before any record is randomised, and the release of the messages.
+"""The owners' side of LATENT: the release of the messages. Nothing here needs torch, but a map in front that does.
 
-A scheme is made of public records alone. Each message is locally private under replace-one, whatever the record; encoding
-the same records again is another release, so the ledger holds one entry for each time (privacy-model.md 6).
+Each message is locally private under replace-one, whatever the record; encoding the same records again is another release,
+so the ledger holds one entry for each time (privacy-model.md 6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,116 +15,25 @@ from dpltm.data import Dataset
 from dpltm.data.notes import bounds_notes, unit_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.features import Choice, parse
 from dpltm.local.bit_strings import BitStrings
-from dpltm.local.channels import channel
-from dpltm.local.codebook import best_codebook
-from dpltm.local.encoding import FixedPoint
-from dpltm.local.protocols import PROTOCOLS
-from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
+from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
-from dpltm.options.features import FeatureOptions
-from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.options.parsing import parse_numbers
-from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent, TrainingEvent
+from dpltm.options.latent import EncodeOptions
+from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
-from dpltm.privacy.report import Nominal, PrivacyReport, report
-from dpltm.stages.checks import LedgerState, check_delta, check_epsilon
-from dpltm.stages.front import FeatureSources, with_feature_map
+from dpltm.privacy.statement import PrivacyReport
+from dpltm.registry import Deferred
+from dpltm.stages.checks import LedgerState, check_delta
 from dpltm.stages.progress import SILENT, Progress
 
-MAX_STATISTICS_RECORDS = 7000
-"""Public records that statistics of features are taken from, at most: the first ones."""
+Price = Callable[[Scheme, DatasetRef, tuple[Event, ...], float, list[str]], PrivacyReport]
+"""What is said of a release."""
 
-
-def check_scheme_options(options: SchemeOptions) -> FixedPoint | None:
-    """How a value is written in bits; None for a codebook, which has none.
-
-    Raises:
-        InputError: options that are out of range, or contradict each other.
-    """
-    check_epsilon("epsilon", options.epsilon)
-    form = _fixed_point(options)
-    if parse(options.features) is None:
-        raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    if form is not None:
-        channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
-        _label_epsilon(options)
-    return form
-
-
-def _fixed_point(options: SchemeOptions) -> FixedPoint | None:
-    protocol = PROTOCOLS[options.protocol]
-    if not protocol.of_bits:
-        given = ("alpha", "format", "label_epsilon")
-        protocol.check_options(name for name in given if getattr(options, name) is not None)
-        return None
-    bits = parse_numbers("format", options.format or "0,0")
-    if len(bits) != 2 or not all(part.is_integer() for part in bits):
-        raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
-    return FixedPoint(int(bits[0]), int(bits[1]))
-
-
-def _label_epsilon(options: SchemeOptions) -> float | None:
-    """Of the response that sends a label; None where labels are declared public."""
-    if options.label_epsilon is None:
-        raise InputError(
-            "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
-            " are no secret"
-        )
-    if options.label_epsilon == "public":
-        return None
-    try:
-        value = float(options.label_epsilon)
-    except ValueError:
-        raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
-    check_epsilon("label_epsilon", value)
-    return value
-
-
-def make_scheme(
-    public: Dataset, options: SchemeOptions, sources: FeatureSources, progress: Progress = SILENT
-) -> Scheme:
-    """What owners and server agree on.
-
-    Args:
-        public: records declared public, of the shape, range and classes of the private ones.
-        options: features, protocol and budget.
-        sources: where a network in front comes from, and the public records once more, for statistics of the map.
-        progress: told how far it is.
-
-    Raises:
-        InputError: options that are out of range or contradict each other, or records that the features cannot take.
-    """
-    form = check_scheme_options(options)
-    reference = sources.registry.reference(public, public=True)
-    choice = parse(options.features)
-    by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
-    settings = FeatureOptions(
-        features=options.features, public=public.name if by_statistics else None, components=options.components
-    )
-    feature_map = with_feature_map(public, settings, sources, progress).feature_map
-    assert feature_map is not None  # ``none`` was refused
-    epsilon = options.epsilon or 0.0
-    if form is None:
-        codebook = best_codebook(feature_map.features, public.classes, epsilon)
-        return Scheme(feature_map, *no_statistics(feature_map), codebook, reference)
-    bits = BitStrings(
-        feature_map.features, public.classes, form, options.protocol, epsilon, options.alpha,
-        _label_epsilon(options),
-    )  # fmt: skip
-    rows = public.train.x[:MAX_STATISTICS_RECORDS]
-    with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
-        return Scheme(feature_map, *public_statistics(feature_map, _batches(rows, step)), bits, reference)
-
-
-def _batches(x: np.ndarray, step: Callable[[int], None]) -> Iterator[np.ndarray]:
-    for start in range(0, len(x), ROWS):
-        yield x[start : start + ROWS]
-        step(min(start + ROWS, len(x)))
+FULL_REPORT = Deferred("dpltm.stages.latent_report:encoding_report")
+"""Both figures, by the accountant, which takes libraries that encoding itself does not."""
 
 
 def scheme_notes(scheme: Scheme) -> list[str]:
@@ -169,7 +78,13 @@ class EncodingPlan:
 
 
 def plan_encoding(
-    scheme: Scheme, dataset: Dataset, options: EncodeOptions, ledger: Ledger, *, label: str = "the scheme"
+    scheme: Scheme,
+    dataset: Dataset,
+    options: EncodeOptions,
+    ledger: Ledger,
+    *,
+    label: str = "the scheme",
+    price: Price = FULL_REPORT,
 ) -> EncodingPlan:
     """What encoding all records of ``dataset`` once would enter.
 
@@ -179,6 +94,7 @@ def plan_encoding(
         options: of the report.
         ledger: what was spent on them before.
         label: what messages call the scheme.
+        price: says what it costs.
 
     Raises:
         InputError: records that are not what was agreed on, were declared public, or are those that the scheme was made
@@ -201,7 +117,7 @@ def plan_encoding(
     entered = (*to_enter(front, before), release)
     ledger.check_budgets(entered)
     notes = [*scheme_notes(scheme), *_encoding_notes(scheme, dataset, counts_front=bool(front))]
-    privacy = _report(scheme, records, (*before, *entered), options.delta, notes)  # refuses what has no figure
+    privacy = price(scheme, records, (*before, *entered), options.delta, notes)  # refuses what has no figure
     return EncodingPlan(scheme, dataset, entered, privacy, ledger, state)
 
 
@@ -276,17 +192,3 @@ def _encoding_notes(scheme: Scheme, dataset: Dataset, *, counts_front: bool) -> 
             " them cannot be told here, so what that cost is counted, at twice its sensitivity (replace-one)"
         )
     return notes
-
-
-def _report(
-    scheme: Scheme, records: DatasetRef, held: tuple[Event, ...], delta: float, notes: list[str]
-) -> PrivacyReport:
-    """Both figures for the records, when the ledger holds all of ``held``, the release last."""
-    touching = [event for event in held if event.dataset.may_overlap(records)]
-    privacy = report(touching, delta, "replace-one", notes, held=held)
-    if not any(isinstance(event, TrainingEvent) for event in touching):
-        privacy = replace(privacy, certified=replace(privacy.certified, sampling="none"))
-    if len(touching) == 1 and isinstance(scheme.answer, BitStrings):
-        source = f"{scheme.answer.protocol}, as LATENT and its sources define it"
-        privacy = replace(privacy, nominal=Nominal(scheme.answer.nominal, 0.0, source))
-    return privacy

@@ -33,7 +33,8 @@ from dpltm.privacy.lineage import (
 )
 from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.privacy.parts import stated_relations, total_epsilon
-from dpltm.privacy.report import PrivacyReport, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
 from dpltm.selection import (
     SelectionPlan,
     draw,

@@ -25,7 +25,8 @@ from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import touching
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord
-from dpltm.privacy.report import PrivacyReport, json_figure, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.run import Run
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.inputs import batched_records, tensors

@@ -38,7 +38,8 @@ from dpltm.privacy.lineage import (
     source_relation,
 )
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.report import PrivacyReport, report
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
 from dpltm.sampling import Records
 from dpltm.stages.checks import (
     MAX_STEPS,

@@ -38,7 +38,7 @@ from dpltm.privacy.events import (
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import total_epsilon
-from dpltm.privacy.report import SEARCH_NOTE
+from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.private_loop import MASK_NOTE, PrivateLoop
 from dpltm.sampling import Records
 from dpltm.training import TrainingConfig, cross_entropy, train

@@ -24,7 +24,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, SampledGaussianLoss
 
 GRID = 1e-3
-"""What two figures may differ by, relatively, for having been composed on grids of different width (pld.FINE)."""
+"""What two figures may differ by, relatively, for having been composed on grids of different width (accountants.FINE)."""
 
 
 def selection(eps1, adaptive=True, draw="exponential", adjacency="add-remove"):

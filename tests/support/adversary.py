@@ -25,6 +25,7 @@ import numpy as np
 import neighbours
 from dpltm.cli import main
 from dpltm.privacy import pld
+from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, SelectionEvent, TrainingEvent
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
@@ -66,7 +67,7 @@ PAYS: dict[str, type[Event]] = {
     "codebook": GuaranteeEvent,
 }
 
-COARSE = pld.Resolution(0.3, 1e3, 2e4, 1e5)
+COARSE = Resolution(0.3, 1e3, 2e4, 1e5)
 """How finely losses are composed here, where no epsilon is compared with the truth: an upper bound as ever."""
 
 
@@ -74,7 +75,7 @@ _compose: Callable[..., pld.Profile | None] = pld._compose.__wrapped__
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(counts: Any, draw: float, _: pld.Resolution) -> pld.Profile | None:
+def _composed(counts: Any, draw: float, _: Resolution) -> pld.Profile | None:
     """A composition; plans are public, so that neighbours ask for the same ones."""
     return _compose(counts, draw, COARSE)
 

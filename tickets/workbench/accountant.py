@@ -17,7 +17,8 @@ from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection, Unit
 from dpltm.privacy.parts import mechanisms_of, stated_relations, total_epsilon
 from dpltm.privacy.privacy_unit import unit_of
-from dpltm.privacy.report import SEARCH_NOTE, compare_central_limit, json_figure
+from dpltm.privacy.report import compare_central_limit
+from dpltm.privacy.statement import SEARCH_NOTE, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_events, sentence
 from dpltm.stages.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
 from dpltm.stages.progress import Progress

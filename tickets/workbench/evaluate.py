@@ -7,7 +7,7 @@ from typing import Any
 
 from dpltm.errors import as_flags
 from dpltm.options.evaluate import EvaluateRequest
-from dpltm.privacy.report import json_figure
+from dpltm.privacy.statement import json_figure
 from dpltm.stages import evaluate as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger

@@ -6,21 +6,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache, catalogue
+from dpltm.data import DatasetCache
 from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
-from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
-from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest, TrainRequest
+from dpltm.options.latent import EncodeRequest, EpsilonOptions, OwnerRequest, SchemeRequest, TrainRequest
 from dpltm.stages.latent_claim import local_claim
-from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding, scheme_notes
+from dpltm.stages.latent_owner import scheme_notes
+from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
 from dpltm.stages.latent_server import learn, plan_learning
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.message_files import open_messages
+from dpltm.tickets.owner_file import write_owner
 from dpltm.tickets.published import published, recorded
-from dpltm.tickets.scheme_files import load_scheme, open_messages, save_learned, save_scheme, write_messages
+from dpltm.tickets.scheme_files import load_scheme, save_learned, save_scheme
+from dpltm.tickets.workbench.encode import encode_records, scheme_facts
 from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -73,7 +75,9 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     scheme = make_scheme(public, request, sources, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {request.out}")
-    return as_flags({"scheme": request.out, **_facts(scheme), "notes": [*bounds_notes(public), *scheme_notes(scheme)]})
+    return as_flags(
+        {"scheme": request.out, **scheme_facts(scheme), "notes": [*bounds_notes(public), *scheme_notes(scheme)]}
+    )
 
 
 def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
@@ -90,29 +94,21 @@ def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCa
     Raises:
         DpltmError: bad input, before any budget is spent.
     """
+    return encode_records(request, lambda: load_scheme(Path(request.scheme or "")), progress, dataset_cache)
+
+
+def write_for_owners(request: OwnerRequest, progress: Progress) -> dict[str, Any]:
+    """Writes the file by which owners encode.
+
+    Raises:
+        DpltmError: bad input, before anything is written.
+    """
     out = Path(request.out or "")
     check_free(out)
-    check_writable(out)
-    path = Path(request.ledger or f"{out}.ledger.jsonl")
-    if path.absolute() == out.absolute():
-        raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    dataset = open_dataset(_with_known_classes(request, scheme), for_training=False, dataset_cache=dataset_cache)
-    ledger = open_ledger(path, remember=not request.dry_run)
-    plan = plan_encoding(scheme, dataset, request, ledger, label=request.scheme or "")
-    if not request.dry_run:
-        write_messages(out, scheme, len(dataset.train), encode(plan, progress))
-        progress.say(f"wrote {out}")
-    return as_flags(
-        {
-            **({"dry_run": True} if request.dry_run else {}),
-            "messages": str(out),
-            "records": len(dataset.train),
-            **_facts(scheme),
-            "saturated": None,  # a key that scripts know; the count is a function of the records that nothing pays for
-            "privacy": plan.privacy.to_json(),
-        }
-    )
+    write_owner(out, scheme, request.scheme or "")
+    progress.say(f"wrote {out}")
+    return as_flags({"owner": str(out), **scheme_facts(scheme)})
 
 
 def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
@@ -157,29 +153,6 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     save_learned(out, scheme, learned.spec, learned.tickets[-1], {**recorded(request), **published(body)})
     progress.say(f"wrote {out}")
     return body
-
-
-def _facts(scheme: Scheme) -> dict[str, Any]:
-    answer = scheme.answer
-    return {
-        "id": scheme.id,
-        "features": scheme.feature_map.text,
-        "values": answer.values,
-        "classes": answer.classes,
-        "protocol": answer.protocol,
-        "epsilon": answer.epsilon,
-        **answer.facts,
-        "record_bytes": answer.record_bytes,
-        "nominal": answer.nominal,
-        "certified": answer.certified,
-    }
-
-
-def _with_known_classes(request: EncodeRequest, scheme: Scheme) -> EncodeRequest:
-    """Of a file of the owner's, the scheme knows how many classes there are."""
-    if request.classes is None and catalogue().get(request.dataset or "") is None:
-        return replace(request, classes=scheme.answer.classes)
-    return request
 
 
 def _message_files(text: str) -> list[Path]:

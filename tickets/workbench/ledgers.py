@@ -17,7 +17,8 @@ from dpltm.privacy.ledger import beside, budgets_in, is_paid, missing
 from dpltm.privacy.mechanisms import Unit
 from dpltm.privacy.parts import mechanisms_of, parts, total_epsilon
 from dpltm.privacy.privacy_unit import unit_of
-from dpltm.privacy.report import if_overlapping, json_figure, report
+from dpltm.privacy.report import if_overlapping, report
+from dpltm.privacy.statement import json_figure
 from dpltm.stages.checks import check_delta_alone, check_epsilon
 from dpltm.stages.progress import Progress
 from dpltm.tickets import journal

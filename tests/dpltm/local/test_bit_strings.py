@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.local.bit_inputs import network_inputs
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.protocols import BIT_PROTOCOLS, WITH_ALPHA
@@ -79,7 +80,7 @@ def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
     unit = 8 / math.sqrt(square)
     bits = np.random.default_rng(0).integers(0, 2, (6, len(table)), dtype=np.uint8)
     for randomised in (True, False):
-        found = answer.read(rows_of(bits), randomised)
+        found = network_inputs(answer, rows_of(bits), randomised)
         assert found.dtype == torch.float32
         assert found.shape == (6, answer.inputs)
         told = by_bayes(answer, randomised)
@@ -91,7 +92,7 @@ def test_inputs_are_finite_however_little_or_much_a_channel_tells():
     for protocol, epsilon in itertools.product(BIT_PROTOCOLS, (1e-3, 1e4)):
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)
         for bits in (np.zeros((1, answer.inputs), np.uint8), np.ones((1, answer.inputs), np.uint8)):
-            assert bool(answer.read(rows_of(bits)).isfinite().all()), (protocol, epsilon)
+            assert bool(network_inputs(answer, rows_of(bits)).isfinite().all()), (protocol, epsilon)
 
 
 # --- what is sent ---

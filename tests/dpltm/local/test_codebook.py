@@ -1,6 +1,7 @@
 """One index a record: what it may tell, and what can be learned from many."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from dpltm.local.codebook import PAIRS, WHOLE, Codebook, best_codebook, codewords
+from dpltm.exact import bits_for, on_grid, whole_rows
+from dpltm.local import codebook
+from dpltm.local.class_means import best_codebook, class_means
+from dpltm.local.codebook import PAIRS, WHOLE, Codebook, codewords
 from dpltm.local.server import nearest_mean
 from dpltm.noise import FastSource
 from refusals import refused
@@ -57,6 +61,27 @@ def test_exactly_k_candidates_are_near_whatever_the_record_is(scores, found, num
     assert near.shape == (4, found.near)
     assert all(len(set(row)) == found.near for row in near.tolist())
     assert 0 <= near.min() <= near.max() < found.candidates
+
+
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
+def test_candidates_are_ranked_without_rounding(found, monkeypatch):
+    """As fractions have it, nearest first, of ties the first one; so the order in which a library adds does not matter."""
+    x, y = records(8, 6)
+    x[0], x[1] = 0.0, [1, 0, 0, 0, 0, -1]
+    directions, signs = codewords(9, 6, 3)
+    directions[5], directions[7] = directions[3], -directions[3]  # ties
+    monkeypatch.setattr(codebook, "codewords", lambda *_: (directions, signs))
+    near = found.near_candidates(x, y, 9)
+    bits = bits_for(6)
+    public = on_grid(directions, bits - codebook.LONGEST_BITS)
+    for record, label, row in zip(whole_rows(x, bits), y.tolist(), near.tolist(), strict=True):
+        along = [sum(Fraction(a) * Fraction(b) for a, b in zip(record, one, strict=True)) for one in public]
+        turned = [value * (int(signs[at, label]) if found is SIGNED else 1) for at, value in enumerate(along)]
+        both = [*turned, *(-value for value in turned)]
+        best = sorted(range(2 * PAIRS), key=lambda at: -both[at])[: found.near]
+        assert row == [at + (0 if found is SIGNED else 2 * PAIRS * label) for at in best]
+    for scale in (2.0**-100, 2.0**60):
+        np.testing.assert_array_equal(found.near_candidates(x * np.float32(scale), y, 9), near)
 
 
 @pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
@@ -110,7 +135,7 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
     off = []
     for seed in range(8):
-        means, variance = found.class_means([found.randomise(scores, labels, FastSource(seed))[0]])
+        means, variance = class_means(found, [found.randomise(scores, labels, FastSource(seed))[0]])
         off.append((means - truth) / math.sqrt(variance))
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
@@ -184,6 +209,6 @@ def test_what_is_no_record(value, label, said):
 
 
 def test_what_is_no_message():
-    assert refused(SIGNED.class_means, [np.full((1, 6), 255, dtype=np.uint8)]) == (
+    assert refused(class_means, SIGNED, [np.full((1, 6), 255, dtype=np.uint8)]) == (
         "an index is 65535, and there are 256 candidates"
     )

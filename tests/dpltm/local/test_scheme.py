@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 
 
 def made(**changes) -> Scheme:
-    mean, deviation = torch.linspace(-1, 1, 6), torch.linspace(0.5, 3, 6)
+    mean, deviation = np.linspace(-1, 1, 6, dtype="f4"), np.linspace(0.5, 3, 6, dtype="f4")
     return Scheme(**{"feature_map": MAP, "mean": mean, "deviation": deviation, "answer": ANSWER, **changes})
 
 
@@ -54,8 +53,8 @@ CHANGES = {
     "features": {"feature_map": make_feature_map("unit:2", (12,), (0.0, 255.0))},
     "shape": {"feature_map": replace(MAP, shape=(3, 2))},
     "bounds": {"feature_map": replace(MAP, bounds=(0.0, 16.0))},
-    "mean": {"mean": torch.tensor([-1, -0.6, -0.2, 0.2, 0.6, 1.000001])},
-    "deviation": {"deviation": torch.tensor([0.5, 1, 1.5, 2, 2.5, 3.000001])},
+    "mean": {"mean": np.float32([-1, -0.6, -0.2, 0.2, 0.6, 1.000001])},
+    "deviation": {"deviation": np.float32([0.5, 1, 1.5, 2, 2.5, 3.000001])},
     "swapped": {"mean": made().deviation, "deviation": made().deviation},
     "classes": {"answer": replace(ANSWER, classes=5)},
     "whole": {"answer": replace(ANSWER, form=FixedPoint(2, 2))},
@@ -90,7 +89,7 @@ def test_statistics_are_mean_and_deviation_however_they_are_read(sizes):
     plain = values.std(0)
     least = max(plain.max() * 1e-3, 1e-12)
     np.testing.assert_allclose(deviation, np.maximum(plain, least), rtol=1e-3, atol=2e-6)
-    assert mean.dtype == deviation.dtype == torch.float32
+    assert mean.dtype == deviation.dtype == np.float32
 
 
 def test_scores_by_hand():
@@ -145,11 +144,11 @@ FINITE = "Expected finite means and finite, positive deviations of features"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mean": torch.zeros(5)}, f"{FITS} 5, 6 and 6"),
-        ({"deviation": torch.ones(7)}, f"{FITS} 6, 7 and 6"),
+        ({"mean": np.zeros(5, np.float32)}, f"{FITS} 5, 6 and 6"),
+        ({"deviation": np.ones(7, np.float32)}, f"{FITS} 6, 7 and 6"),
         ({"answer": replace(ANSWER, values=4)}, f"{FITS} 6, 6 and 4"),
-        ({"mean": torch.tensor([1, 1, math.nan, 1, 1, 1])}, FINITE),
-        *(({"deviation": torch.tensor([1, 1, value, 1, 1, 1])}, FINITE) for value in (0.0, -1.0, math.inf)),
+        ({"mean": np.float32([1, 1, math.nan, 1, 1, 1])}, FINITE),
+        *(({"deviation": np.float32([1, 1, value, 1, 1, 1])}, FINITE) for value in (0.0, -1.0, math.inf)),
     ],
 )
 def test_what_is_no_scheme(change, message):

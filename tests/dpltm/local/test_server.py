@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.local.bit_inputs import network_inputs
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.server import Messages
@@ -34,8 +35,8 @@ def test_rows_of_several_files_in_any_order(sizes, part, data):
     got = found[torch.tensor(index, dtype=torch.int64)]
     assert got.shape == (len(index), ANSWER.inputs)
     for row, place in zip(got, index, strict=True):
-        assert torch.equal(row, ANSWER.read(whole[place][None])[0])
-    assert torch.equal(found[part], ANSWER.read(whole[part]))
+        assert torch.equal(row, network_inputs(ANSWER, whole[place][None])[0])
+    assert torch.equal(found[part], network_inputs(ANSWER, whole[part]))
     assert found.labels.dtype == torch.int64
     assert found.labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for row in whole]
     assert len(found) == len(whole)
@@ -45,7 +46,7 @@ def test_public_records_are_read_as_such():
     draw = np.random.default_rng(0)
     rows = ANSWER.without_coins(draw.standard_normal((6, 5)), draw.integers(0, 3, 6))
     plain, noisy = (Messages([rows], ANSWER, randomised=randomised)[:] for randomised in (False, True))
-    assert torch.equal(plain, ANSWER.read(rows, randomised=False))
+    assert torch.equal(plain, network_inputs(ANSWER, rows, randomised=False))
     assert torch.equal(noisy, Messages([rows], ANSWER)[:])
     assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
     assert bool((plain.abs() > noisy.abs() + 0.01).any())

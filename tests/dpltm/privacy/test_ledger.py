@@ -16,16 +16,8 @@ from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef
 from dpltm.privacy.ledger import Ledger, as_adaptive, beside, budgets_in, check_budgets, merge, missing
 from dpltm.privacy.parts import total_epsilon
-from dpltm.privacy.report import (
-    SEARCH_NOTE,
-    Certified,
-    Nominal,
-    PrivacyReport,
-    compare_central_limit,
-    if_overlapping,
-    overlap_note,
-    report,
-)
+from dpltm.privacy.report import compare_central_limit, if_overlapping, overlap_note, report
+from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport
 from entries import (
     BUDGET,
     DATA,

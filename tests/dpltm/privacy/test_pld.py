@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpltm.privacy import gdp, pld
+from dpltm.privacy.accountants import FINE, QUICK, Resolution
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, SampledGaussianLoss
 from exact import gaussian_delta
 
@@ -118,9 +119,7 @@ def test_guarantees_that_may_fail(delta):
     assert profile.epsilon(3.1 * delta) <= 1.5 * 1.003
 
 
-@pytest.mark.parametrize(
-    "resolution", [pld.FINE, pld.QUICK, pld.Resolution(0.5, 30, 3e3, 4e6), pld.Resolution(0.01, 1e5, 4e5, 4e6)]
-)
+@pytest.mark.parametrize("resolution", [FINE, QUICK, Resolution(0.5, 30, 3e3, 4e6), Resolution(0.01, 1e5, 4e5, 4e6)])
 def test_every_resolution_is_an_upper_bound(resolution):
     """30 full steps, known exactly; a coarser grid may only raise epsilon."""
     exact = gdp.epsilon(1e-5, math.sqrt(30) / 3)
@@ -155,7 +154,7 @@ def test_losses_are_read_as_dp_accounting_reads_them():
 def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, log_delta):
     """delta at the epsilon that was found fits, and a little before it does not."""
     delta = 10**log_delta
-    profile = pld.compose({SampledGaussianLoss(sigma, rate, replace_one): steps}, draw, pld.QUICK)
+    profile = pld.compose({SampledGaussianLoss(sigma, rate, replace_one): steps}, draw, QUICK)
     found = profile.epsilon(delta)
     assert found >= 0
     assert profile.delta(np.array([found + draw / 4000]))[0] <= delta * (1 + 1e-6) + 1e-13

@@ -20,7 +20,8 @@ from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, T
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.stages.front import FeatureSources
-from dpltm.stages.latent_owner import check_scheme_options, encode, make_scheme, plan_encoding
+from dpltm.stages.latent_owner import encode, plan_encoding
+from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
 from refusals import refused, refused_after_it_ran
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target

@@ -20,7 +20,7 @@ from dpltm.noise import FastSource
 from dpltm.options.latent import SchemeOptions, ServerOptions
 from dpltm.stages import latent_server
 from dpltm.stages.front import FeatureSources
-from dpltm.stages.latent_owner import make_scheme
+from dpltm.stages.latent_scheme import make_scheme
 from dpltm.stages.latent_server import Learned, learn, plan_learning
 from refusals import refused
 
