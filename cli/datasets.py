@@ -22,7 +22,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
     """The facts about one."""
-    show_noted(rich, body["name"], body)
+    show_noted(body["name"], rich, body)
 
 
 list_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)

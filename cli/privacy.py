@@ -105,9 +105,8 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
         return
-    table = Table(
-        "records", "unit", "budget", "delta", "spent", "elsewhere", "set", title=body["ledger"], title_justify="left"
-    )
+    columns = ("records", "unit", "budget", "delta", "spent", "elsewhere", "set")
+    table = Table(*columns, title=body["ledger"], title_justify="left")
     for row in body["budgets"]:
         figures = (f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), str(row["elsewhere"]))
         table.add_row(row["dataset"], row["unit"], *figures, row["set"])

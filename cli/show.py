@@ -63,12 +63,12 @@ def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(f"- {note}", style="dim")
 
 
-def show_noted(rich: RichConsole, title: str, body: dict[str, Any]) -> None:
+def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
     """Names and values, and then the notes.
 
     Args:
-        rich: where they are printed.
         title: above them.
+        rich: where they are printed.
         body: values by name, and ``notes``.
     """
     show_pairs(rich, title, {name: value for name, value in body.items() if name != "notes"})

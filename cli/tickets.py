@@ -87,16 +87,8 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     """Where each layer comes from, and the tickets."""
-    table = Table(
-        "layer",
-        "from",
-        "to",
-        "mask",
-        "weights",
-        "density",
-        title=f"{body['model']}, {body['mode']}",
-        title_justify="left",
-    )
+    title = f"{body['model']}, {body['mode']}"
+    table = Table("layer", "from", "to", "mask", "weights", "density", title=title, title_justify="left")
     for row in body["layers"]:
         before, after = ("x".join(str(size) for size in row[key]) or "-" for key in ("before", "after"))
         table.add_row(row["layer"], before, after, row["mask"], row["weights"], f"{row['density']:.2%}")

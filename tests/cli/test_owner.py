@@ -156,11 +156,11 @@ REFUSED = {
         "m",
     ),
     "--dataset: no file of that name is at hand; give a .npz or .csv file": ("--dataset", "digits", "--out", "m"),
-    "--ledger: it sets a budget, which dpltm itself can check; encode with dpltm latent encode": (
+    "--ledger: a budget is set on these records; encode with dpltm latent encode, which can check it": (
         *("--dataset", "mine.npz", "--out", "m", "--ledger", "budget.jsonl"),
     ),
     "--ledger: it holds releases from these records that this file cannot add up; encode with dpltm latent encode": (
-        *("--dataset", "mine.npz", "--out", "m", "--ledger", "other.jsonl"),
+        *("--dataset", "theirs.npz", "--out", "m", "--ledger", "other.jsonl"),
     ),
 }
 
@@ -170,7 +170,8 @@ def test_what_it_refuses(cli, owner, tree):
     x = np.load("mine.npz")["x_train"]
     np.savez("large.npz", x_train=np.kron(x, np.ones((1, 2, 2), np.uint8)), y_train=np.arange(40) % 10)
     assert cli("privacy", "budget", "budget.jsonl", "--dataset", "mine.npz", "--epsilon", "9", "--quiet").code == 0
-    train = ("train", "--dense", "--dataset", "mine.npz", "--epsilon", "1", "--delta", "1e-3", "--epochs", "1")
+    np.savez("theirs.npz", x_train=255 - x, y_train=np.arange(40) % 10)
+    train = ("train", "--dense", "--dataset", "theirs.npz", "--epsilon", "1", "--delta", "1e-3", "--epochs", "1")
     assert cli(*train, "--ledger", "other.jsonl", "--out", "run", "--quiet").code == 0
     before = tree()
     done = owner("-c", SEVERAL, "drawn.pyz", json.dumps(list(REFUSED.values())))

@@ -28,7 +28,9 @@ Randomise your records where they are, by the scheme that this file holds; what 
 Encoding a record again is another release of it: name one --ledger for all of them to have that counted."""
 
 MISSING = {
-    "dpltm.privacy.accountant": "--ledger: it sets a budget, which dpltm itself can check; encode with dpltm latent encode",
+    "dpltm.privacy.accountant": (
+        "--ledger: a budget is set on these records; encode with dpltm latent encode, which can check it"
+    ),
     "sklearn": "--dataset: no file of that name is at hand; give a .npz or .csv file",
 }
 """What is told where something is needed that is not here."""
