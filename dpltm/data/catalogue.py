@@ -92,6 +92,7 @@ _LOADABLE = (
     ),
     # The phone's accelerometer is specified for +-2 g; the few faster turns of the gyroscope (rad/s) saturate.
     Description("har-signals", "its raw signals, a part: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 2400),
+    Description("har-raw", "its raw signals, complete: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 7352),
     Description(
         *("isolet", "ISOLET spoken letters, 617 features", "vector", (617,), _UNIT, 26, 6238),
         openml=(300,),

@@ -60,6 +60,15 @@ def _described(module: nn.Module) -> Layer:
             return Layer("convolution", stride=down, padding=above)
         case nn.GroupNorm(affine=True):
             return Layer("group-norm", groups=module.num_groups, eps=module.eps)
+        case nn.AvgPool2d(
+            kernel_size=int(kernel),
+            stride=int(stride),
+            padding=int(padding),
+            ceil_mode=False,
+            count_include_pad=True,
+            divisor_override=None,
+        ):
+            return Layer("average", kernel, stride, padding)
         case nn.ReLU():
             return Layer("relu")
     raise TypeError(f"dpltm.drawings.exact cannot compute {module}")

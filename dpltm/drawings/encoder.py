@@ -1,4 +1,8 @@
-"""The network that drawings train: three scales of small convolutions, normalised within each image."""
+"""The network that drawings train: three scales of small convolutions, normalised within each image.
+
+No convolution skips pixels: maps are halved by averages (Zhang 2019), so that a drawing gives
+much the same wherever it starts.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDTHS = (32, 64, 128)
-"""Channels at 14 x 14 pixels, twice, and at 7 x 7 pixels, twice."""
+"""Channels at 28 x 28, at 14 x 14 and at 14 x 14 and 7 x 7 pixels."""
 
 GROUPS = 8
 """Groups of channels that are normalised within an image; half as many in the first layer."""
@@ -25,9 +29,9 @@ class Encoder(nn.Module):
         super().__init__()
         first, second, third = WIDTHS
         self.layers = nn.Sequential(
-            nn.Conv2d(1, first, 5, stride=2, padding=2), nn.GroupNorm(GROUPS // 2, first), nn.ReLU(),
+            nn.Conv2d(1, first, 5, padding=2), nn.GroupNorm(GROUPS // 2, first), nn.ReLU(), nn.AvgPool2d(3, 2, 1),
             nn.Conv2d(first, second, 3, padding=1), nn.GroupNorm(GROUPS, second), nn.ReLU(),
-            nn.Conv2d(second, third, 3, stride=2, padding=1), nn.GroupNorm(GROUPS, third), nn.ReLU(),
+            nn.Conv2d(second, third, 3, padding=1), nn.GroupNorm(GROUPS, third), nn.ReLU(), nn.AvgPool2d(3, 2, 1),
             nn.Conv2d(third, third, 3, padding=1), nn.GroupNorm(GROUPS, third), nn.ReLU(),
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ about 1e-4 of their size; between machines nothing moves.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -30,12 +31,15 @@ class Layer:
     """What a layer does, beside its tensors, which are ``layers.NUMBER.weight`` and ``layers.NUMBER.bias``.
 
     Attributes:
-        kind: a convolution, a normalisation of groups of channels within an image, or what drops negative values.
-        stride, padding: of a convolution.
+        kind: a convolution, a normalisation of groups of channels within an image, what drops negative values, or means of
+            windows, in which padding counts as zeros.
+        kernel: rows, and columns, of a window.
+        stride, padding: of a convolution, or of windows.
         groups, eps: of a normalisation.
     """
 
-    kind: Literal["convolution", "group-norm", "relu"]
+    kind: Literal["convolution", "group-norm", "relu", "average"]
+    kernel: int = 1
     stride: int = 1
     padding: int = 0
     groups: int = 1
@@ -47,7 +51,7 @@ class Architecture:
     """What the encoder is, beside its tensors.
 
     Attributes:
-        layers: in order: a convolution, its normalisation and a ``relu``, several times.
+        layers: in order: a convolution, its normalisation and a ``relu``, several times, with or without an average behind.
         side: pixels of a drawing's side.
         pooled: rows and columns of windows that units are averaged over.
     """
@@ -75,19 +79,24 @@ class ExactEncoder:
 
     def __init__(self, architecture: Architecture, tensors: Mapping[str, np.ndarray]) -> None:
         layers, side, pooled = architecture.layers, architecture.side, architecture.pooled
-        kinds = [layer.kind for layer in layers]
-        if not layers or kinds != ["convolution", "group-norm", "relu"] * (len(layers) // 3):
+        kinds = " ".join(layer.kind for layer in layers)
+        if re.fullmatch("(convolution group-norm relu( average)? ?)+", kinds) is None:
             raise ValueError(f"Expected convolutions, each normalised and cut at zero, not {kinds}")
         self.architecture, self.side, self.directions = architecture, side, len(tensors["directions"])
-        self._blocks: list[_Block] = []
+        self._blocks: list[_Block | _Average] = []
         bits, largest = PIXEL_BITS, 1.0
-        for number in range(0, len(layers), 3):
+        for number, layer in enumerate(layers):
+            if layer.kind == "average":
+                self._blocks.append(_Average(layer, side))
+                side = self._blocks[-1].side
+            if layer.kind != "convolution":
+                continue
             parts = [
                 tensors[f"layers.{place}.{name}"].astype(np.float64)
                 for place in (number, number + 1)
                 for name in ("weight", "bias")
             ]
-            block = _Block(layers[number], layers[number + 1], parts, side, bits, largest)
+            block = _Block(layer, layers[number + 1], parts, side, bits, largest)
             self._blocks.append(block)
             bits, largest, side = UNIT_BITS, block.largest, block.side
         edges = [(place * side // pooled, -(-(place + 1) * side // pooled)) for place in range(pooled)]
@@ -117,6 +126,32 @@ class ExactEncoder:
         units = np.stack(windows, axis=2).reshape(len(values), -1)  # channel by channel, as torch has it
         result: np.ndarray = (units - self._mean) @ self._directions
         return result
+
+
+class _Average:
+    """Means of windows of whole numbers, put on the grid again; padding counts as zeros.
+
+    Args:
+        layer: the windows.
+        side: rows, and columns, of what comes in.
+
+    Attributes:
+        side: rows, and columns, of what comes out.
+    """
+
+    def __init__(self, layer: Layer, side: int) -> None:
+        self._layer, self.side = layer, (side + 2 * layer.padding - layer.kernel) // layer.stride + 1
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """``(n, side, side, channels)`` to the same of the new side, in the same units."""
+        layer, reach = self._layer, self._layer.stride * (self.side - 1) + 1
+        padded = np.pad(values, ((0, 0), (layer.padding,) * 2, (layer.padding,) * 2, (0, 0)))
+        total = np.zeros((len(values), self.side, self.side, values.shape[3]))
+        for row in range(layer.kernel):
+            for column in range(layer.kernel):
+                total += padded[:, row : row + reach : layer.stride, column : column + reach : layer.stride]
+        mean: np.ndarray = np.rint(total / layer.kernel**2)
+        return mean
 
 
 class _Block:

@@ -313,7 +313,7 @@ def names_with_channels() -> tuple[str, ...]:
 
 
 DRAWINGS_FILE = "drawings.safetensors"
-DRAWINGS_DIGEST = "9da294055bdf3e7441b57fd5966829d11dbc0bcc8f43898ce326f5fdb0bec332"
+DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
 """The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
 
 

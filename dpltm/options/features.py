@@ -49,5 +49,5 @@ class MakeRequest:
         None, "Which: drawings.", choices=("drawings",), metavar="WHAT", argument=True, required=True
     )
     seed: int = option(0, "Public; decides drawings and starting weights.", metavar="S")
-    steps: int = option(8000, "Of training.", metavar="T")
+    steps: int = option(2000, "Of training.", metavar="T")
     out: str | None = option(None, "File to write.", metavar="FILE", shown="drawings.safetensors")

@@ -17,6 +17,7 @@ from dpltm.data import Description, catalogue
         ("cifar10-12k", (0, 255), 10, 10000, None, 0),
         ("har", (-1, 1), 6, 7352, (1478,), 2947),
         ("har-signals", (-2, 2), 6, 2400, None, 0),
+        ("har-raw", (-2, 2), 6, 7352, None, 0),
         ("isolet", (-1, 1), 26, 6238, (300,), 1559),
         ("a9a", (0, 1), 2, 32561, None, 0),
         ("imdb", (0, 9999), 2, 25000, None, 0),

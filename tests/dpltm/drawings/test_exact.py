@@ -71,9 +71,9 @@ def test_any_other_encoder_of_such_layers_is_taken_as_it_is(monkeypatch):
         def __init__(self):
             super().__init__()
             self.layers = nn.Sequential(
-                nn.Conv2d(1, 6, 3, padding=1), nn.GroupNorm(2, 6, eps=1e-3), nn.ReLU(),
+                nn.Conv2d(1, 6, 3, padding=1), nn.GroupNorm(2, 6, eps=1e-3), nn.ReLU(), nn.AvgPool2d(2),
                 nn.Conv2d(6, 10, 5, stride=3, padding=2), nn.GroupNorm(5, 10), nn.ReLU(),
-                nn.Conv2d(10, 8, 1), nn.GroupNorm(1, 8), nn.ReLU(),
+                nn.Conv2d(10, 8, 1), nn.GroupNorm(1, 8), nn.ReLU(), nn.AvgPool2d(3, 1, 1),
             )  # fmt: skip
 
     monkeypatch.setattr(description, "Encoder", Other)
@@ -108,6 +108,11 @@ def test_no_sum_is_rounded(seed, share):
     generator = np.random.default_rng(seed)
     values = np.rint(2.0**PIXEL_BITS * share * generator.random((3, SIDE, SIDE)))[..., None]
     for block in exact_encoder(*BUNDLED)._blocks:
+        if isinstance(block, exact._Average):
+            assert values.max() * block._layer.kernel**2 < 2.0**53
+            values = block(values)
+            assert (values == np.rint(values)).all()
+            continue
         patches, weight = block._patches(values), block._weight
         assert (np.abs(patches) @ np.abs(weight) + np.abs(block._bias)).max() * block._members < 2.0**53
         rows = patches @ weight + block._bias
@@ -122,20 +127,28 @@ def test_no_sum_is_rounded(seed, share):
 def test_units_do_not_depend_on_the_order_of_channels():
     """The second layer's channels in another order within their groups, and the third's weights with them."""
     tensors, made = encoder_tensors(*BUNDLED), architecture()
-    each = len(tensors["layers.4.weight"]) // made.layers[4].groups
-    order = (np.arange(len(tensors["layers.4.weight"])).reshape(-1, each)[:, ::-1]).reshape(-1)
+    each = len(tensors["layers.5.weight"]) // made.layers[5].groups
+    order = (np.arange(len(tensors["layers.5.weight"])).reshape(-1, each)[:, ::-1]).reshape(-1)
     changed = {
         f"layers.{place}.{name}": tensors[f"layers.{place}.{name}"][order]
-        for place in (3, 4)
+        for place in (4, 5)
         for name in ("weight", "bias")
     }
-    changed["layers.6.weight"] = tensors["layers.6.weight"][:, order]
+    changed["layers.7.weight"] = tensors["layers.7.weight"][:, order]
     images = drawings(6)
     found = ExactEncoder(made, {**tensors, **changed})(images)
     np.testing.assert_array_equal(found, exact_encoder(*BUNDLED)(images))
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(2, 2), nn.Conv2d(1, 1, 3, stride=(1, 2)), nn.Conv2d(2, 2, 3, groups=2)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(2, 2),
+        nn.Conv2d(1, 1, 3, stride=(1, 2)),
+        nn.Conv2d(2, 2, 3, groups=2),
+        nn.AvgPool2d(2, count_include_pad=False),
+    ],
+)
 def test_a_layer_of_another_kind_is_refused(layer):
     with pytest.raises(TypeError, match=r"dpltm\.drawings\.exact cannot compute "):
         description._described(layer)
