@@ -113,7 +113,7 @@ def _race(folder: Path, racers: list[subprocess.Popen[str]], ledgers: tuple[Any,
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert run(["privacy", "budget", "budget.jsonl", "--json"]) == 0
         found["overspent"] += json.loads(out.getvalue())["budgets"][0]["spent"] > 1
-        kept = sum(isinstance(event, TrainingEvent) for event in look().events())
+        kept = sum(isinstance(event, TrainingEvent) for event in look().events)
         held = [Path(f"run-{number}/ledger.jsonl") for number, code in enumerate(codes) if code == 0]
         if ledgers[0] is not None:
             held += [Path(name) for name in set(ledgers) if Path(name).exists()]

@@ -31,10 +31,10 @@ from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
-from dpltm.privacy.parts import OnRecord, total_epsilon
+from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.sampling import Records

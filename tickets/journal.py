@@ -24,7 +24,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -98,20 +98,28 @@ class Record:
         """All events."""
         return frozenset(text for _, text in self.order)
 
-    @property
+    @cached_property
     def sets_budgets(self) -> bool:
         """Whether a budget is among the events."""
         return any(_BUDGET in text for _, text in self.order)
 
+    @cached_property
     def events(self) -> tuple[Event, ...]:
-        """All events, oldest first, each as often as in the ledger that holds it most often."""
+        """All events, oldest first, each as often as in the ledger that holds it most often.
+
+        Raises:
+            ArtifactError: one that this version does not know.
+        """
         given, counts = Counter[str](), Counter[tuple[int, str]]()
         read, events = event_reader(), []
         for number, text in self.order:
             counts[number, text] += 1
             if counts[number, text] > given[text]:
                 given[text] += 1
-                events.append(read(json.loads(text)))
+                try:
+                    events.append(read(json.loads(text)))
+                except ArtifactError as error:
+                    raise ArtifactError(f"{journal_path()}: {error}") from None
         return tuple(events)
 
 
@@ -213,14 +221,24 @@ def locked() -> Iterator[Journal]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _unreadable("not a plain file")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_size == 0:
-            sync(path.parent)
-        else:
-            _drop_torn_line(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_size == 0:
+                sync(path.parent)
+            else:
+                _drop_torn_line(descriptor)
+        except OSError as error:  # such as a folder on a network that knows no locks
+            raise _unwritable(error) from None
         yield Journal(descriptor, look())
     finally:
-        os.close(descriptor)
+        unlock(descriptor)
+
+
+def unlock(descriptor: int) -> None:
+    """Closes a file and gives its lock back, which a process forked meanwhile would else hold as long as it lives."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def begin(path: Path) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 from dpltm.data.dataset import key_id
 from dpltm.errors import ArtifactError
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, Event
-from dpltm.privacy.ledger import Ledger, is_paid
+from dpltm.privacy.ledger import Ledger
 from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
 from dpltm.tickets.identity import UserRegistry, event_reader, load_key
@@ -155,7 +156,7 @@ def _free(path: Path) -> Path:
 
 def _on_record(record: Record, sets_budget: bool) -> tuple[Event, ...]:
     """All events, where a budget may be among them: without one there is nothing to sum up."""
-    return record.events() if sets_budget or record.sets_budgets else ()
+    return record.events if sets_budget or record.sets_budgets else ()
 
 
 class _Unnamed:
@@ -287,7 +288,7 @@ class _LedgerFile:
                 if kept is not None:
                     self._mirror(descriptor, kept, chain)
             finally:
-                os.close(descriptor)
+                journal.unlock(descriptor)
         except OSError as error:
             raise ArtifactError(
                 f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"

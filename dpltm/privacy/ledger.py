@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import NoReturn, Protocol
 
 from dpltm.data.registry import SESSION, RecordRegistry
-from dpltm.errors import ArtifactError, BudgetError, InputError
-from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import Unit
-from dpltm.privacy.parts import parts, stated_relations, total_epsilon
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.budgets import check_budgets
+from dpltm.privacy.events import DatasetRef, Event, SelectionEvent
+from dpltm.privacy.parts import stated_relations, touching
 
 
 class Account(Protocol):
@@ -94,6 +93,7 @@ class Ledger:
             self._events.append(after(event, self._events))
         self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
         self._account: Account = _Alone() if account is None else account
+        self._admitted: tuple[tuple[Event, ...], tuple[Event, ...]] | None = None
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -136,8 +136,9 @@ class Ledger:
                 check_first(event, itertools.chain(self._events, events[:number]))
             if not events:
                 return
+            self.check_budgets(events)  # while nobody waits: of many releases it takes minutes
             with self._account.reserve(events) as on_record:
-                check_budgets(*beside(self._events, events, on_record))
+                self._admit(events, on_record)
                 if self._persist is not None:
                     self._persist(events)
             self._events += events
@@ -150,7 +151,15 @@ class Ledger:
             ArtifactError: the ledger is not the one that is on record.
         """
         planned = tuple(planned)
-        check_budgets(*beside(self._events, planned, self._account.look(planned)))
+        with self._lock:
+            self._admit(planned, self._account.look(planned))
+
+    def _admit(self, planned: tuple[Event, ...], on_record: tuple[Event, ...]) -> None:
+        """Checks budgets, unless the very same was admitted last."""
+        asked = beside(self._events, planned, on_record)
+        if asked != self._admitted:
+            check_budgets(*asked)
+            self._admitted = asked
 
     def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
         """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.
@@ -187,11 +196,6 @@ class Ledger:
     def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
         """The events on records that ``dataset`` may share; events on other data are kept apart."""
         return touching(self._events, dataset)
-
-
-def touching(events: Iterable[Event], dataset: DatasetRef) -> tuple[Event, ...]:
-    """Those of ``events`` on records that ``dataset`` may share."""
-    return tuple(event for event in events if event.dataset.may_overlap(dataset))
 
 
 def as_adaptive(event: Event) -> Event:
@@ -268,47 +272,6 @@ def beside(
         return event if first else as_adaptive(event)
 
     return tuple(map(later, merge((on_record, held)))), tuple(map(later, planned))
-
-
-def check_budgets(before: Iterable[Event], planned: Iterable[Event]) -> None:
-    """Refuses ``planned`` if they exceed a budget that is set on records they touch.
-
-    Args:
-        before: what is on record.
-        planned: what would be entered, in order.
-
-    Raises:
-        BudgetError: with the budget and what everything would come to.
-    """
-    before, planned = tuple(before), tuple(planned)
-    for budget in budgets_in(before + planned):
-        ref = budget.dataset
-        new = [event for event in touching(planned, ref) if is_paid(event)]
-        both = (*touching(before, ref), *new)
-        pieces = [part for _, part in parts(both) if any(event in part for event in new)]
-        total = max((total_epsilon(part, budget.delta, unit=budget.unit) for part in pieces), default=0.0)
-        if total > budget.epsilon:
-            raise BudgetError(
-                f"budget: this would bring {budget.dataset} to epsilon {figure(total)} at delta {budget.delta:g}, above the"
-                f" budget of {budget.epsilon:g} set on {budget.time[:10]}; spend less, or set another (dpltm privacy budget)"
-            )
-
-
-def budgets_in(events: Iterable[Event]) -> list[BudgetEvent]:
-    """The budgets in force: of several on the same records, for the same unit, the last."""
-    last: dict[tuple[str, str, int, int, Unit], BudgetEvent] = {}
-    for event in events:
-        if isinstance(event, BudgetEvent):
-            ref = event.dataset  # whatever its name, and whatever id it was given that time
-            last[ref.group, ref.cut, ref.start, ref.stop, event.unit] = event
-    return list(last.values())
-
-
-def is_paid(event: Event) -> bool:
-    """Whether an event costs something: it is no budget, and no statement about records that cost nothing."""
-    return not isinstance(event, BudgetEvent) and not (
-        isinstance(event, ProvenanceEvent) and event.provenance != "private"
-    )
 
 
 def after(event: Event, earlier: Iterable[Event]) -> Event:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
 from dpltm.errors import InputError
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.ledger import Ledger, as_adaptive, is_paid, merge, missing, touching
-from dpltm.privacy.parts import stated_relations
+from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
+from dpltm.privacy.parts import stated_relations, touching
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset

@@ -211,3 +211,8 @@ def epsilon_with(
         return total_epsilon((*before.events, *planned), delta, accountant, resolution=resolution, unit=unit)
     mechanisms = (*before, *(() if plan is None else (plan,)))
     return float(_EPSILON(mechanisms, delta, accountant, resolution=resolution, unit=unit))
+
+
+def touching(events: Iterable[Event], dataset: DatasetRef) -> tuple[Event, ...]:
+    """Those of ``events`` on records that ``dataset`` may share."""
+    return tuple(event for event in events if event.dataset.may_overlap(dataset))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import approximate
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.composition import MIN_NOISE
 from dpltm.privacy.events import (
     UNKNOWN,
@@ -24,7 +25,6 @@ from dpltm.privacy.events import (
     TrainingEvent,
     is_release,
 )
-from dpltm.privacy.ledger import is_paid
 from dpltm.privacy.mechanisms import Adjacency, Unit
 from dpltm.privacy.parts import mechanisms_of, parts, stated_relations, total_epsilon
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, unit_of

@@ -13,9 +13,10 @@ from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
-from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.pruning import CRITERIA, DP_CRITERIA

@@ -18,9 +18,8 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
-from dpltm.privacy.ledger import touching
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.parts import OnRecord, touching
 from dpltm.pruning import CRITERIA
 from dpltm.stages.front import check_quantities
 from dpltm.stages.inputs import batched_records, tensors

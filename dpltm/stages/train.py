@@ -22,9 +22,8 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import touching
 from dpltm.privacy.odometer import Odometer
-from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.run import Run

@@ -28,7 +28,7 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger, merge, touching
+from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -42,7 +42,7 @@ from dpltm.privacy.lineage import (
     to_enter,
 )
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
-from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise

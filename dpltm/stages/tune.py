@@ -28,7 +28,7 @@ from dpltm.options.tune import TuneOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import ref_to_text
 from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.ledger import Ledger, touching
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import (
     check_never_private,
     check_test_apart,
@@ -38,6 +38,7 @@ from dpltm.privacy.lineage import (
     source_relation,
 )
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.sampling import Records

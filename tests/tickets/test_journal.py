@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from dpltm.data import load
 from dpltm.errors import BudgetError
+from dpltm.privacy import budgets
 from dpltm.privacy.events import BudgetEvent, DatasetRef, GuaranteeEvent, ProvenanceEvent
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets import journal
@@ -279,3 +284,89 @@ def test_the_budget_that_was_set_last_counts_whichever_ledger_has_it():
     assert "above the budget of 0.5 " in refused(spend, "b.jsonl", 0.75, kind=BudgetError)
     set_budget("b.jsonl", 2.0)
     spend("a.jsonl", 0.75)
+
+
+def test_a_budget_of_a_ledger_that_comes_late_replaces_no_later_one():
+    """Such as one from before the journal, or put back with its whole folder."""
+    for path, epsilon, time in (
+        ("old.jsonl", 9.0, "2025-01-01T00:00:00.1Z"),
+        ("new.jsonl", 1.0, "2026-01-01T00:00:00.1Z"),
+    ):
+        journal_path().unlink(missing_ok=True)
+        ledger = open_ledger(path)
+        ledger.append(BudgetEvent(ledger.registry.reference(ONE), epsilon, 1e-12, time=time))
+    refused(spend, "old.jsonl", 2.0, kind=BudgetError)
+    spend("old.jsonl", 0.5)
+    assert "above the budget of 1 set on 2026-01-01" in refused(spend, "c.jsonl", 0.75, kind=BudgetError)
+    ledger = open_ledger("new.jsonl")
+    early = BudgetEvent(ledger.registry.reference(ONE), 5.0, 1e-12, time="2025-06-01T00:00:00.1Z")
+    assert "set after 2025-06-01T00:00" in refused(ledger.append, early, kind=BudgetError)
+
+
+def test_releases_for_both_relations_are_summed_up_under_replace_one():
+    """A release for add/remove counts twice there: no ledger of its own would help, since budgets look at all."""
+    set_budget("b.jsonl", 1.0)
+    ledger = open_ledger("latent.jsonl")
+    told_apart = Guarantee(0.3, adjacency="replace-one")
+    ledger.append(GuaranteeEvent(ledger.registry.reference(load("digits")), told_apart, "messages"))
+    spend("a.jsonl", 0.35)  # 0.3 + 2 * 0.35 is 1
+    assert "to epsilon 1.02" in refused(spend, "a.jsonl", 0.01, kind=BudgetError)
+    other = Guarantee(0.01, adjacency="replace-one", unit="user")
+    event = GuaranteeEvent(ledger.registry.reference(load("digits")), other, "no common guarantee")
+    assert "no finite guarantee" in refused(open_ledger("u.jsonl").append, event, kind=BudgetError)
+
+
+def test_a_folder_without_locks_is_refused_by_name(monkeypatch, path):
+    before = path.read_bytes()
+
+    def unlocked(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unlocked)
+    assert told(spend, path, 0.25).startswith(
+        f"{journal_path()}: what ledgers hold cannot be kept (No locks available)"
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_forked_process_does_not_keep_the_lock():
+    """One that lives on, such as a worker of a loader, has the file open that its parent has locked."""
+    with journal.locked():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    try:
+        other = os.open(journal_path(), os.O_RDONLY)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_budgets_are_priced_before_others_have_to_wait(monkeypatch):
+    """Under the lock only what somebody entered meanwhile is priced again."""
+    set_budget("b.jsonl", 1.0)
+    waiting, priced = [], []
+
+    @contextlib.contextmanager
+    def locked():
+        with own() as kept:
+            waiting.append(kept)
+            yield kept
+            waiting.clear()
+
+    def total(*arguments):
+        priced.append(bool(waiting))
+        return price(*arguments)
+
+    own, price = journal.locked, budgets.spent_of
+    monkeypatch.setattr(journal, "locked", locked)
+    monkeypatch.setattr(budgets, "spent_of", total)
+    spend("a.jsonl", 0.25)
+    assert priced == [False]
+    late = open_ledger("c.jsonl")
+    event = GuaranteeEvent(late.registry.reference(ONE), Guarantee(0.75), "a count")
+    late.check_budgets((event,))
+    spend("a.jsonl", 0.25)
+    refused(late.append, event, kind=BudgetError)

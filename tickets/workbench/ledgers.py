@@ -9,13 +9,14 @@ from dpltm.errors import InputError, as_flags
 from dpltm.options.privacy import AdoptOptions, BudgetOptions, LedgerOptions, RestoreOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.budgets import MINUTE, QUICK_FIRST, budgets_in, is_paid, spent_of
 from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import BudgetEvent, DatasetRef, Event
+from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, now
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import beside, budgets_in, is_paid, missing
+from dpltm.privacy.ledger import beside, missing
 from dpltm.privacy.mechanisms import Unit
-from dpltm.privacy.parts import mechanisms_of, parts, total_epsilon
+from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.privacy_unit import unit_of
 from dpltm.privacy.report import if_overlapping, report
 from dpltm.privacy.statement import json_figure
@@ -68,7 +69,10 @@ def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
     dataset, ledger = open_dataset(options), open_ledger(path)
     ref = ledger.registry.reference(dataset)
     unit: Unit = options.unit  # type: ignore[assignment]
-    ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit))
+    moment, known = now(), beside(ledger.events, (), journal.look().events)[0]
+    newest = max((event.time[:MINUTE] for event in known if isinstance(event, BudgetEvent)), default="")
+    moment = max(moment[:MINUTE], newest) + moment[MINUTE:]  # a clock that jumped back makes no earlier budget of it
+    ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit, time=moment))
     return {"ledger": str(path), "budgets": _budgets(ledger.events)}
 
 
@@ -183,12 +187,12 @@ def _range(ref: DatasetRef) -> str:
 def _budgets(held: tuple[Event, ...]) -> list[dict[str, Any]]:
     """Each budget in force on records of a ledger, whichever ledger sets it, and what all of them spent of it."""
     rows = []
-    events, _ = beside(held, (), journal.look().events())
+    events, _ = beside(held, (), journal.look().events)
     for budget in budgets_in(events):
         if not any(event.dataset.may_overlap(budget.dataset) for event in held):
             continue
         touching = [event for event in events if event.dataset.may_overlap(budget.dataset)]
-        spent = total_epsilon(touching, budget.delta, unit=budget.unit)
+        spent = min(spent_of(budget, touching, accountant=each) for each in QUICK_FIRST)
         rows.append(
             {
                 "dataset": str(budget.dataset),

@@ -14,9 +14,10 @@ from dpltm.local.channels import rounded_up
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import EncodeRequest
 from dpltm.options.sections import resolve, value_type
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import is_paid, touching
+from dpltm.privacy.parts import touching
 from dpltm.privacy.statement import SEARCH_NOTE, Certified, PrivacyReport
 from dpltm.stages.progress import SILENT
 from dpltm.tickets.owner_scheme import owner_scheme

@@ -11,10 +11,11 @@ from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
+from dpltm.privacy.budgets import check_budgets
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.composition import compose
 from dpltm.privacy.events import OPEN_END, DatasetRef
-from dpltm.privacy.ledger import Ledger, check_budgets
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, mechanisms_of, profiles, total_epsilon
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, LaplaceLoss, SampledGaussianLoss
