@@ -11,6 +11,7 @@ from dpltm.evaluation import accuracy
 from dpltm.features.conventions import NORM
 from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
+from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
@@ -27,7 +28,7 @@ from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
 from dpltm.synthetic import SENSITIVITY, release_moments, synthetic_records
-from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy, descend, sensitivity
+from dpltm.training import Descent, NoisyGradients, TrainingConfig, sensitivity
 
 CLIP_NORM = 1.0
 """Of the training behind ``dp-train``."""
@@ -148,7 +149,7 @@ def _from_training(
                 theta0 = weights_of(model)
 
         with threads(config.threads):
-            descend(prepared, progress)
+            Descent(prepared).run(progress)
     tickets = prune_once(spec, theta0, weights_of(model), config)
     if dataset.test is None:
         return tickets
