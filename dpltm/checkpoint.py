@@ -105,6 +105,42 @@ class NoCheckpoints:
 NOT_KEPT = NoCheckpoints()
 
 
+@dataclass(frozen=True)
+class PartOf:
+    """Checkpoints of a part of some work: those of the part, and what the whole has to say beside.
+
+    Attributes:
+        whole: where they are kept.
+        state, tensors: of the whole.
+        begun: whether the checkpoint that the whole holds, if any, is one of this part.
+    """
+
+    whole: Checkpoints
+    state: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    begun: bool = True
+
+    @property
+    def held(self) -> Checkpoint | None:
+        """See :class:`Checkpoints`."""
+        return self.whole.held if self.begun else None
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """See :class:`Checkpoints`."""
+        self.whole.keep(self._joined(checkpoint))
+
+    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+        """See :class:`Checkpoints`."""
+        return self.whole.offer(lambda: self._joined(make()), figures=figures)
+
+    def forget(self) -> None:
+        """See :class:`Checkpoints`."""
+        self.whole.forget()
+
+    def _joined(self, made: Checkpoint) -> Checkpoint:
+        return Checkpoint(made.place, {**made.state, **self.state}, {**made.tensors, **self.tensors})
+
+
 def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises InputError, with every difference named, unless work goes on as it was begun.
 

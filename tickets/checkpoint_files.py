@@ -121,11 +121,12 @@ class CheckpointFolder:
             if self._lock is None:
                 self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
                 self._folder.parent.mkdir(parents=True, exist_ok=True)
-                self._folder.mkdir(0o700)
+                try:
+                    self._folder.mkdir(0o700)
+                except FileExistsError:
+                    raise self._taken() from None
                 self._acquire()
             _take(self._room, room)
-        except FileExistsError:
-            raise self._taken() from None
         except OSError as error:
             what = f"cannot write the {max(1, room >> 20)} MB that the result needs to {self._folder.parent}"
             raise ArtifactError(f"`out`: {what}: {error.strerror}; make room, or choose another place") from None

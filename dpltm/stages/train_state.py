@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from dpltm import keyed_source
-from dpltm.checkpoint import Checkpoint, Checkpoints, check_same
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.checkpoint import Checkpoint
+from dpltm.errors import ArtifactError, DpltmError
 from dpltm.gradients.choose import choices_made
 from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.noise import FastSource
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.ledger import Ledger
+from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.training import Descent
 
@@ -131,71 +132,27 @@ def centre_in(held: Checkpoint | None) -> torch.Tensor | None:
     return None if values is None else torch.from_numpy(np.array(values))
 
 
-def planned_on(checkpoints: Checkpoints, ledger: Ledger) -> Ledger:
-    """The ledger that a training is planned on: as it was before the interrupted one that is gone on with, if any is.
-
-    A checkpoint that was not paid for yet drew nothing: it is forgotten.
-
-    Args:
-        checkpoints: of the training.
-        ledger: as it is now.
-
-    Raises:
-        InputError: noise was drawn, and the ledger does not hold what pays for that.
-    """
-    if checkpoints.held is None:
-        return ledger
-    held, written = checkpoints.held.state, [to_json(event) for event in ledger.events]
-    wanted = held["events"]
-    for start in range(len(written) - len(wanted) + 1):
-        if written[start : start + len(wanted)] == wanted:
-            return Ledger(ledger.events[:start], registry=ledger.registry)
-    if held["step"]:
-        raise InputError(
-            "`ledger`: it does not hold what the checkpoint goes on with; put back the ledger that it was entered in, or say"
-            " `fresh` to begin again"
-        )
-    checkpoints.forget()
-    return ledger
-
-
 def resumed(plan: TrainingPlan, held: Checkpoint, ledger: Ledger) -> TrainingPlan:
     """The plan of an interrupted training, with the events that it entered.
 
     Args:
-        plan: the same training planned anew, on what the ledger held then (``planned_on``).
+        plan: the same training planned anew, on what the ledger held then (``going_on.planned_on``).
         held: its checkpoint.
         ledger: as it is now.
 
     Raises:
         InputError: it is another training; what differs is named.
     """
-    had, now = dict(held.state.get("of", {})), _facts(plan)
-    if had.pop("records", None) != now.pop("records"):
-        raise InputError(
-            f"`dataset`: an interrupted attempt was begun on other records than those of {plan.dataset.name} at hand; give"
-            " those, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
-        )
-    check_same(had, now)
-    start, planned = len(plan.before.events), (*plan.lineage, plan.event)
-    entered = ledger.events[start : start + len(held.state["events"])]
-    same = len(planned) == len(entered) and all(
-        type(new) is type(old) and replace(new, time=old.time, dataset=old.dataset) == old
-        for new, old in zip(planned, entered, strict=True)
-    )
-    if not same:
-        raise InputError(
-            "checkpoint: this version of dpltm plans other noise, or other events, than the one that began the training; go"
-            " on with that one, or say `fresh` to begin again (what was spent stays spent)"
-        )
-    known = {id(new): old for new, old in zip(planned, entered, strict=True)}
-    swapped: Any = known  # each stands for an event of the same type
+    check_same_work(held, plan.dataset, _facts(plan))
+    planned = (*plan.lineage, plan.event)
+    entered = entered_for(planned, held, plan.before.events, ledger)
+    known: dict[int, Any] = {id(new): old for new, old in zip(planned, entered, strict=True)}  # of the same types
     return replace(
         plan,
         lineage=entered[:-1],
-        event=swapped[id(plan.event)],
-        evaluations=tuple(swapped[id(event)] for event in plan.evaluations),
-        centre=None if plan.centre is None else swapped[id(plan.centre)],
+        event=known[id(plan.event)],
+        evaluations=tuple(known[id(event)] for event in plan.evaluations),
+        centre=None if plan.centre is None else known[id(plan.centre)],
         records=entered[-1].dataset,
         ledger=ledger,
     )
@@ -203,9 +160,9 @@ def resumed(plan: TrainingPlan, held: Checkpoint, ledger: Ledger) -> TrainingPla
 
 def _facts(plan: TrainingPlan) -> dict[str, Any]:
     """What a training is of, beside its options."""
-    records, tickets, feature_map = plan.records, plan.start.tickets, plan.dataset.feature_map
+    tickets, feature_map = plan.start.tickets, plan.dataset.feature_map
     return {
-        "records": [records.group, records.cut, records.start, records.stop],
+        "records": records_of(plan.records),
         "ticket": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "model": plan.start.spec.text,

@@ -371,3 +371,80 @@ def test_damaged_checkpoints_are_refused(stopped, refused):
     HELD.unlink()
     HELD.symlink_to("elsewhere")
     assert "which is not followed" in refused(*TRAIN)
+
+
+# --- tickets ---
+
+MAKE = (
+    "generate",
+    *PRIVATE,
+    "--model",
+    "mlp:6",
+    "--rounds",
+    "3",
+    "--iterations",
+    "60",
+    "--batch-size",
+    "32",
+    "--out",
+    "r",
+)
+KINDS = {
+    "public": ("--provenance", "public", "--rewind", "30"),
+    "private": ("--provenance", "private"),
+    "dp-train": ("--criterion", "dp-train", "--epsilon", "3", "--delta", "1e-4", "--rewind", "30"),
+    "dp-synthetic": ("--criterion", "dp-synthetic", "--epsilon", "3", "--delta", "1e-4"),
+}
+
+
+@pytest.fixture
+def stopped_at(cli, monkeypatch):
+    """Runs a command that ends at the nth offer of a checkpoint, by ``how``."""
+
+    def run(how, number, *command):
+        inner, left = checkpoint_files.CheckpointFolder.offer, itertools.count(1)
+
+        def offer(self, make, **more):
+            if next(left) == number:
+                how()
+            return inner(self, make, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint_files.CheckpointFolder, "offer", offer)
+            return cli(*command)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, events, tree, kind):
+    command, before = (*MAKE, *KINDS[kind]), tree()
+    keys(1)
+    body = cli(*command, "--json").json
+    shutil.rmtree("r")
+    Path("r.private.json").unlink(missing_ok=True)
+    keys(1)
+    for number in (2, 3, 4):
+        with pytest.raises(Killed):
+            stopped_at(die, number, *command)
+        keys(2)  # what goes on has them from the checkpoint
+    assert Path("r.ledger.jsonl").exists() == kind.startswith("dp")
+    done = stopped_at(ctrl_c, 2, *command)
+    assert (done.code, done.err.partition(" goes on from ")[0]) == (130, "error: interrupted; the same command")
+    again = cli(*command, "--json").json
+    assert (again["id"], again["tickets"]) == (body["id"], body["tickets"])
+    assert again["privacy"] == body["privacy"]
+    assert len(events("r/ledger.jsonl")) == 1 + kind.startswith("dp")
+    left = {name for name in tree() if not name.startswith(("r/", "r.private"))}
+    assert left - {"r"} == set(before), "nothing hidden, no ledger beside"
+
+
+def test_other_settings_of_tickets_are_refused_by_name(stopped_at, refused):
+    command = (*MAKE, *KINDS["private"])
+    stopped_at(ctrl_c, 2, *command)
+    assert stat.S_IMODE(HELD.parent.stat().st_mode) == 0o700, "what it holds has no guarantee"
+    for options, said in (
+        (("--rounds", "2"), "--rounds was 3 and is 2"),
+        (("--lr", "0.5"), "--lr was not given and is 0.5"),
+    ):
+        assert f"begun otherwise: {said}; repeat the same" in refused(*command, *options)

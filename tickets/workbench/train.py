@@ -15,11 +15,12 @@ from dpltm.privacy.events import Event
 from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
+from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import StartingPoint, default_network, fresh, from_round
 from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_plan import TrainingPlan
-from dpltm.stages.train_state import planned_on, resumed
+from dpltm.stages.train_state import resumed
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
