@@ -312,7 +312,7 @@ class Descent:
         self._average = WeightAverage(gradients.config.average, gradients.parameters)
 
     def run(
-        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], None] | None = None
+        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
     ) -> None:
         """All steps that are left, and the end.
 

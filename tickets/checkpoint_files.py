@@ -75,7 +75,7 @@ class CheckpointFolder:
         self._target, self._folder = target, checkpoint_path(target)
         self._file, self._room = self._folder / "checkpoint.safetensors", self._folder / "room"
         options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
-        self._of = {"command": type(request).__name__, **options}
+        self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
         self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
         self._progress = progress
         self._lock: int | None = None

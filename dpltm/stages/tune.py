@@ -6,23 +6,25 @@ No private record is read, so the search costs nothing; the records that it read
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.data import Dataset
 from dpltm.data.notes import bounds_notes
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
+from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.noise import FastSource, RandomSource
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.calibration import calibrate_noise
@@ -48,6 +50,7 @@ from dpltm.stages.checks import (
     steps_of,
 )
 from dpltm.stages.front import feature_events, take_over_map
+from dpltm.stages.going_on import check_same_work, records_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.stages.tune_settings import MAX_TRIALS, Setting, named_rounds, settings
@@ -174,22 +177,38 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     return SearchPlan(options, tickets, fronts, trainings, ledger.registry)
 
 
-def tune(plan: SearchPlan, services: Services) -> SearchResult:
+def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
     """Tries every setting of a plan.
 
+    Args:
+        plan: of the search.
+        services: where features come from, and who watches.
+        checkpoints: where the search is kept on the way, and what it goes on from: trainings that ended are not repeated.
+
     Raises:
-        InputError: too few records to hold some out, before the first training.
+        InputError: too few records to hold some out, before the first training; or a checkpoint is held of another search.
     """
-    options, trials = plan.options, list[Trial]()
+    options, held = plan.options, checkpoints.held
     rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
-    total = len(plan.trainings) * options.repeats
+    facts = {
+        "records": records_of(plan.registry.reference(plan.dataset, public=True)),
+        "set": plan.tickets and plan.tickets.id,
+    }
+    if held is not None:
+        check_same_work(held, plan.dataset, facts)
+    keys: ResumableSource = KeyedSource() if held is None else source_of(held.state["keys"])
+    scores: list[float] = [] if held is None else list(held.state["scores"])
+    repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for setting, mechanism in plan.trainings:
-            scores = []
-            for repeat in range(options.repeats):
-                scores.append(_try(plan, setting, mechanism, rows[setting.components], options.seed + repeat))
-                step(len(trials) * options.repeats + repeat + 1)
-            trials.append(_trial(plan, setting, mechanism, scores))
+        for done in range(len(scores), total):
+            state = {"of": facts, "keys": keys.state, "scores": tuple(scores), "events": [], "step": 0}
+            offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
+            setting, mechanism = plan.trainings[done // repeats]
+            part, seed = rows[setting.components], options.seed + done % repeats
+            scores.append(_try(plan, setting, mechanism, part, seed, keys, offer))
+            step(done + 1)
+    each = [scores[start : start + repeats] for start in range(0, total, repeats)]
+    trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
 
@@ -265,7 +284,15 @@ def _public_rows(dataset: Dataset, seed: int, services: Services) -> _Rows:
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
-def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, seed: int) -> float:
+def _try(
+    plan: SearchPlan,
+    setting: Setting,
+    mechanism: NoisySgd,
+    rows: _Rows,
+    seed: int,
+    keys: RandomSource,
+    offer: Callable[[], bool],
+) -> float:
     """Accuracy of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -286,7 +313,9 @@ def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, s
         schedule=options.schedule,  # type: ignore[arg-type]
         average=options.average,  # type: ignore[arg-type]
     )
-    train(model, mask, Records(*rows.train), config, sampling=FastSource(), noise=FastSource())
+    sampling, noise = (FastSource.of(bytes(keys.random_bytes(32))) for _ in range(2))
+    source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
+    train(model, mask, source, config, sampling=sampling, noise=noise, progress=told)
     return accuracy(model, *rows.test)
 
 
@@ -304,18 +333,9 @@ def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list
     tickets, density = plan.tickets, 1.0
     if tickets is not None and setting.round is not None:
         density = tickets.ticket(setting.round).mask.density
+    steps, noise, mean = mechanism.steps, mechanism.noise_multiplier, sum(scores) / len(scores)
     return Trial(
-        setting.round,
-        density,
-        setting.lr,
-        setting.clip_norm,
-        setting.epochs,
-        setting.batch_size,
-        setting.components,
-        mechanism.steps,
-        mechanism.noise_multiplier,
-        sum(scores) / len(scores),
-        scores,
+        **vars(setting), density=density, steps=steps, noise_multiplier=noise, accuracy=mean, accuracies=scores
     )
 
 

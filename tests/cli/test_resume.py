@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from dpltm import keyed_source
 from dpltm.tickets import checkpoint_files
@@ -448,3 +449,78 @@ def test_other_settings_of_tickets_are_refused_by_name(stopped_at, refused):
         (("--lr", "0.5"), "--lr was not given and is 0.5"),
     ):
         assert f"begun otherwise: {said}; repeat the same" in refused(*command, *options)
+
+
+# --- what costs nothing ---
+
+
+def test_a_search_does_not_repeat_what_ended(cli, keys, stopped_at, tree):
+    options = ("--for-records", "700", "--epsilon", "2", "--delta", "1e-4", "--epochs", "1", "--batch-size", "100")
+    command = (
+        "tune",
+        "pub",
+        "--dataset",
+        "digits",
+        "--subset",
+        "0.0:0.5",
+        *options,
+        "--lr",
+        "0.5,1",
+        "--repeats",
+        "2",
+    )
+    command = (*command, "--rounds", "1,2", "--out", "best.toml")
+    keys(1)
+    body = cli(*command, "--json").json
+    best = Path("best.toml").read_text().splitlines()
+    Path("best.toml").unlink()
+    before = tree()
+    keys(1)
+    with pytest.raises(Killed):
+        stopped_at(die, 12, *command)  # seven steps a training
+    keys(2)
+    done = stopped_at(ctrl_c, 10, *command)
+    assert "goes on from training 3 of 8, kept in .best.toml.checkpoint" in done.err
+    again = cli(*command, "--json").json
+    assert again == body
+    assert Path("best.toml").read_text().splitlines()[:-1] == best[:-1], "all but the random name of the records"
+    assert set(tree()) - set(before) == {"best.toml"}
+
+
+@pytest.fixture
+def sent(cli):
+    """A scheme, and messages of digits."""
+    digits = load_digits()
+    x, y = digits.images.astype(np.uint8), digits.target
+    np.savez("a.npz", x_train=x[:400], y_train=y[:400])
+    np.savez("b.npz", x_train=x[400:], y_train=y[400:])
+    said = (
+        "--public",
+        "a.npz",
+        "--features",
+        "unit",
+        "--protocol",
+        "rappor",
+        "--epsilon",
+        "192",
+        "--label-epsilon",
+        "5",
+    )
+    assert cli("latent", "scheme", *said, "--out", "s", "--quiet").code == 0
+    assert cli("latent", "encode", "s", "--dataset", "b.npz", "--delta", "1e-4", "--out", "m", "--quiet").code == 0
+
+
+@pytest.mark.usefixtures("sent")
+def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
+    command = ("latent", "train", "s", "--messages", "m", "--model", "mlp:4", "--epochs", "20", "--batch-size", "99")
+    command = (*command, "--dropout", "0.2", "--rounds", "1", "--out", "r")
+    assert cli(*command, "--quiet").code == 0
+    whole = Path("r/model.safetensors").read_bytes()
+    shutil.rmtree("r")
+    before = tree()
+    with pytest.raises(Killed):
+        stopped_at(die, 3, *command)
+    assert stopped_at(ctrl_c, 5, *command).code == 130
+    assert cli(*command, "--quiet").code == 0
+    assert Path("r/model.safetensors").read_bytes() == whole
+    assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
