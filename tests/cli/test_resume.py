@@ -524,3 +524,92 @@ def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
     assert cli(*command, "--quiet").code == 0
     assert Path("r/model.safetensors").read_bytes() == whole
     assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
+
+
+# --- several commands in one ---
+
+RUN = """
+[run]
+epsilon = 3.0
+delta = 1e-4
+[generate]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 2
+iterations = 60
+batch-size = 32
+[select]
+score = "additive"
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+steps = 9
+"""
+
+
+@pytest.mark.parametrize("number", [3, 14])
+def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refused, events, tree, number):
+    Path("c.toml").write_text(RUN)
+    before = tree()
+    done = stopped_at(ctrl_c, number, "run", "--config", "c.toml", "--out", "o")
+    assert done.code == 130
+    assert "o/.tickets.checkpoint" in done.err if number == 3 else "o/.run.checkpoint" in done.err
+    Path("c.toml").write_text(RUN.replace("steps = 9", "steps = 8"))
+    assert "begun otherwise: `[train] steps` was 9 and is 8" in refused("run", "--config", "c.toml", "--out", "o")
+    Path("c.toml").write_text(RUN)
+    body = cli("run", "--config", "c.toml", "--out", "o", "--json").json
+    assert set(body) == {"out", "generate", "select", "train", "privacy"}
+    assert body["privacy"]["certified"]["epsilon"] <= 3
+    assert [event["kind"] for event in events("o/ledger.jsonl")] == ["provenance", "selection", "training"]
+    hidden = {name for name in set(tree()) - set(before) if "/." in name or "unfinished" in name}
+    assert hidden == set()
+
+
+SWEEP = """
+[recipe]
+title = "T"
+source = "nobody"
+seeds = 2
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+model = "mlp:4"
+batch-size = 50
+steps = 4
+noise-multiplier = 1.0
+[tickets.public]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 1
+iterations = 5
+batch-size = 30
+[[arm]]
+name = "dense"
+[[arm]]
+name = "drawn"
+tickets = "public"
+select = { eps1 = 0.5, score = "additive" }
+"""
+
+
+def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at, events):
+    Path("s.toml").write_text(SWEEP)
+    command = ("run", "--config", "s.toml", "--jobs", "1")
+    for number in (2, 3, 3, 3, 3, 3, 3):
+        done = stopped_at(ctrl_c, number, *command)
+        if done.code == 0:
+            break
+        assert done.code == 130, done.err
+    assert cli(*command, "--quiet").code == 0
+    members = sorted(Path("s.sweep/members").iterdir())
+    assert len(members) == 4
+    for member in members:
+        assert [path.name for path in member.glob("ledger*")] == ["ledger.jsonl"], "no attempt that paid for nothing"
+        kinds = [event["kind"] for event in events(str(member / "ledger.jsonl"))]
+        assert kinds.count("training") == 1
+        assert kinds.count("selection") == member.name.startswith("drawn")
+        assert {path.name for path in member.iterdir()} == {"ledger.jsonl", "result.json", "run", "started.json"}
