@@ -259,10 +259,7 @@ def test_another_winner_than_before_is_refused(cli, stopped, refused):
 def test_without_what_pays_for_it_nothing_goes_on(stopped, refused):
     stopped(ctrl_c, 4, *TRAIN)
     Path("r.ledger.jsonl").rename("away")
-    assert refused(*TRAIN) == (
-        "--ledger: it does not hold what the checkpoint goes on with; put back the ledger that it was entered in, or say"
-        " --fresh to begin again"
-    )
+    assert refused(*TRAIN).startswith("r.ledger.jsonl: holds 0 events (head none), and held 1 event")
 
 
 def test_fresh_begins_again_and_pays_again(cli, stopped, events):
