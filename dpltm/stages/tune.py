@@ -5,6 +5,7 @@ No private record is read, so the search costs nothing; the records that it read
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpltm import keyed_source
 from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.data import Dataset
 from dpltm.data.notes import bounds_notes
@@ -21,10 +23,9 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource, RandomSource
+from dpltm.noise import FastSource
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.calibration import calibrate_noise
@@ -196,16 +197,19 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     }
     if held is not None:
         check_same_work(held, plan.dataset, facts)
-    keys: ResumableSource = KeyedSource() if held is None else source_of(held.state["keys"])
+    key = (
+        keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
+    )  # of the training that comes next
     scores: list[float] = [] if held is None else list(held.state["scores"])
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
         for done in range(len(scores), total):
-            state = {"of": facts, "keys": keys.state, "scores": tuple(scores), "events": [], "step": 0}
+            state = {"of": facts, "key": key.hex(), "scores": tuple(scores), "events": [], "step": 0}
             offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
             setting, mechanism = plan.trainings[done // repeats]
             part, seed = rows[setting.components], options.seed + done % repeats
-            scores.append(_try(plan, setting, mechanism, part, seed, keys, offer))
+            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
+            key = hashlib.sha256(key).digest()
             step(done + 1)
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
     trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
@@ -290,7 +294,7 @@ def _try(
     mechanism: NoisySgd,
     rows: _Rows,
     seed: int,
-    keys: RandomSource,
+    key: bytes,
     offer: Callable[[], bool],
 ) -> float:
     """Accuracy of one training on the public records, each step as noisy as the private one.
@@ -313,7 +317,7 @@ def _try(
         schedule=options.schedule,  # type: ignore[arg-type]
         average=options.average,  # type: ignore[arg-type]
     )
-    sampling, noise = (FastSource.of(bytes(keys.random_bytes(32))) for _ in range(2))
+    sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
     train(model, mask, source, config, sampling=sampling, noise=noise, progress=told)
     return accuracy(model, *rows.test)
