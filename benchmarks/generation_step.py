@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.plain_training import batches_of, train_plain
+from dpltm.plain_training import Batches, train_plain
 
 RECORDS, FEATURES, CLASSES, BATCH, LR = 60_000, 784, 10, 400, 0.1
 
@@ -53,7 +53,7 @@ def main() -> None:
         }
     )
     mask.apply(ticket)
-    batches = batches_of(RECORDS, BATCH, generator)
+    batches = Batches(RECORDS, BATCH, generator)
     times: dict[str, list[float]] = {"bare": [], "generate": []}
     for _ in range(arguments.repeats + 1):
         began = time.perf_counter()

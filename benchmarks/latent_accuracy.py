@@ -35,7 +35,7 @@ from dpltm.local.server import Messages, nearest_mean, of_estimates
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
-from dpltm.plain_training import batches_of, train_plain
+from dpltm.plain_training import Batches, train_plain
 from dpltm.privacy.events import DatasetRef
 from dpltm.replicates import summary
 
@@ -101,7 +101,7 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
     answer = BitStrings(signs, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
     sent = Messages([answer.randomise(x[:, :signs], private.train.y, SecureSource())[0]], answer)
     model = build(ModelSpec("mlp", signs, CLASSES), seed)
-    batches = batches_of(len(sent), 1000, torch.Generator().manual_seed(seed))
+    batches = Batches(len(sent), 1000, torch.Generator().manual_seed(seed))
     train_plain(model, Mask.dense(model), sent[:], sent.labels, batches, 600, 0.02)
     plain = Messages([answer.without_coins(test[:, :signs], private.test.y)], answer, randomised=False)
     return accuracy(model, plain[:], torch.from_numpy(private.test.y))

@@ -12,7 +12,7 @@ import typer.main
 
 from dpltm import __version__
 from dpltm.cli.commands import Group, Later
-from dpltm.errors import DpltmError, in_flags
+from dpltm.errors import DpltmError, Interrupted, in_flags
 from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
@@ -267,7 +267,7 @@ for _command in COMMANDS:
 
 
 def main() -> None:
-    """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad usage or input)."""
+    """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad input), 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's stop tidies up as Ctrl-C does
     sys.exit(run(sys.argv[1:]))
 
@@ -285,6 +285,8 @@ def run(arguments: list[str]) -> int:
         return _fail(message.rstrip("."), 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
         return _fail(INTERRUPTED, 130)
+    except Interrupted as stop:
+        return _fail(str(stop), 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -42,6 +42,14 @@ class WeightAverage:
         share = (POWER + 1) / (t + POWER) if self._kind == "poly" else 1 - min(DECAY, (1 + t) / (10 + t))
         for average, value in zip(self._values, self._parameters, strict=bool(self._values)):
             average.lerp_(value, share)
+
+    def state(self) -> dict[str, Tensor]:
+        """The averages, beside the number of steps; not copied. None where it is the parameters themselves."""
+        return {str(place): value for place, value in enumerate(self._values)}
+
+    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
+        """Takes over the averages of another one after so many steps."""
+        self._steps, self._values = steps, [state[str(place)] for place in range(len(state))]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:

@@ -69,6 +69,10 @@ class BudgetError(DpltmError):
     """The privacy budget does not allow what was asked."""
 
 
+class Interrupted(BaseException):
+    """Ctrl-C, or SIGTERM, where work can go on later; what it says is how. No error, so nothing takes it for one."""
+
+
 def named(text: str, name: Callable[[str], str]) -> str:
     """``text`` with ``name(argument)`` in the place of every argument that stands in backticks."""
     return _MARK.sub(lambda match: name(match[1]), text)

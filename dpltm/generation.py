@@ -15,14 +15,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.errors import InputError
-from dpltm.evaluation import accuracy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
-from dpltm.plain_training import Inputs, batches_of, check_lr, dropping, threads, train_plain
+from dpltm.plain_training import Inputs, check_lr, threads
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
 from dpltm.pruning.schedule import layer_rates, live_schedule
+from dpltm.pruning_rounds import Rounds
+from dpltm.pruning_rounds import Ticket as Ticket
+from dpltm.pruning_rounds import weights_of as weights_of
 
 MAX_ROUNDS = 9_999
 """Pruning rounds of a ticket set."""
@@ -84,25 +87,6 @@ class GenerationConfig:
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """One candidate: a mask, and the network that was trained under it.
-
-    Attributes:
-        round: 0 is the dense network, r the mask after r prunings.
-        mask: live coordinates.
-        accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured. Those
-            may be private, so a ticket's text (``repr``) leaves it out.
-        predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
-            nothing was trained.
-    """
-
-    round: int
-    mask: Mask
-    accuracy: float | None = field(repr=False)
-    predictor: dict[str, Tensor] | None = field(repr=False)
-
-
-@dataclass(frozen=True)
 class Tickets:
     """The result of phase 1: one starting point theta0 and its tickets, densest first."""
 
@@ -123,6 +107,7 @@ def generate(
     evaluation: tuple[Inputs, Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
     dropout: float = 0.0,
+    checkpoints: Checkpoints = NOT_KEPT,
 ) -> Tickets:
     """Runs Algorithm 1, phase 1.
 
@@ -134,6 +119,7 @@ def generate(
         evaluation: records that accuracies are measured on; none are measured without.
         dropout: share of the last layer's inputs that each training step leaves out.
         progress: called as ``progress(steps done, steps in all)``, a few times a second at most is expected of it.
+        checkpoints: where it is kept on the way, and what it goes on from.
 
     Returns:
         ``config.rounds + 1`` tickets with nested masks and the same theta0.
@@ -146,51 +132,19 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    schedule = make_schedule(spec, config)
-    with threads(config.threads):
-        return _rounds(spec, x, y, config, schedule, evaluation, progress, dropout)
+    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation, dropout)
+    _made(rounds, progress, checkpoints, config.threads)
+    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
 
-def _rounds(
-    spec: ModelSpec,
-    x: Inputs,
-    y: Tensor,
-    config: GenerationConfig,
-    schedule: Schedule,
-    evaluation: tuple[Inputs, Tensor] | None,
-    progress: Callable[[int, int], None] | None,
-    dropout: float,
-) -> Tickets:
-    """Train, prune, rewind, ``config.rounds`` times over."""
-    model = build(spec, config.seed)
-    initial = theta0 = weights_of(model)
-    batches = batches_of(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-    left_out = torch.Generator().manual_seed(config.seed + 2**33)
-    prune, mask, tickets, done = CRITERIA[config.criterion].next_mask, Mask.dense(model), [], 0
-
-    def run(steps: int) -> None:
-        nonlocal done
-        report = None if progress is None else _offset(progress, done, config.steps)
-        with dropping(model, dropout, left_out):
-            train_plain(model, mask, x, y, batches, steps, config.lr, report)
-        done += steps
-
-    if config.rewind:
-        run(config.rewind)
-        theta0 = weights_of(model)
-        if not all(bool(value.isfinite().all()) for value in theta0.values()):
-            raise InputError(
-                f"`lr`: training diverged within the {config.rewind} steps of `rewind`; take a smaller one"
-            )
-    for number, live in enumerate(schedule):
-        if number:
-            mask = prune(PruningRound(model, initial, mask, live, config.scope, x[:1], config.seed))
-            model.load_state_dict(theta0)
-        mask.apply(model)
-        run(config.iterations - config.rewind)
-        score = None if evaluation is None else accuracy(model, *evaluation)
-        tickets.append(Ticket(number, mask, score, weights_of(model)))
-    return Tickets(spec, theta0, tuple(tickets))
+def _made(
+    rounds: Rounds, progress: Callable[[int, int], None] | None, checkpoints: Checkpoints, number: int | None
+) -> None:
+    """Runs all rounds, from where a checkpoint was taken if one is held, on so many threads."""
+    with threads(number):
+        if checkpoints.held is not None:
+            rounds.resume(checkpoints.held)
+        rounds.run(progress, lambda: checkpoints.offer(rounds.checkpoint))
 
 
 def train_dense(
@@ -200,14 +154,16 @@ def train_dense(
     config: GenerationConfig,
     progress: Callable[[int, int], None] | None = None,
     dropout: float = 0.0,
+    checkpoints: Checkpoints = NOT_KEPT,
 ) -> Ticket:
     """The first round of :func:`generate` alone, the same to the last bit: the dense network.
 
     Arguments as :func:`generate`.
     """
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
-    with threads(config.threads):
-        return _rounds(spec, x, y, config, dense, None, progress, dropout).tickets[0]
+    rounds = Rounds(spec, x, y, config, dense, None, dropout)
+    _made(rounds, progress, checkpoints, config.threads)
+    return rounds.tickets[0]
 
 
 def without_data(spec: ModelSpec, config: GenerationConfig) -> Tickets:
@@ -303,12 +259,3 @@ def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[floa
     schedule = make_schedule(spec, config)
     whole = total - sum(schedule[0].values())
     return tuple((whole + sum(live.values())) / total for live in schedule)
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter."""
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
-
-
-def _offset(progress: Callable[[int, int], None], start: int, total: int) -> Callable[[int], None]:
-    return lambda done: progress(start + done, total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import ssl
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dpltm.errors import InputError
 class RandomSource(Protocol):
     """Anything that yields uniformly random bytes."""
 
-    def random_bytes(self, count: int) -> bytes:
+    def random_bytes(self, count: int) -> bytes | memoryview:
         """``count`` independent uniform bytes."""
         ...
 
@@ -41,6 +41,21 @@ class FastSource:
     def __init__(self, seed: int | None = None) -> None:
         entropy = int.from_bytes(os.urandom(32), "little") if seed is None else seed
         self._generator = np.random.SFC64(entropy)
+
+    @classmethod
+    def of(cls, words: bytes) -> FastSource:
+        """The source with these 32 bytes as its state."""
+        source = cls()
+        known: Any = source._generator.state  # what numpy says of its type lets nothing be put in
+        known["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+        source._generator.state = known
+        return source
+
+    @property
+    def state(self) -> str:
+        """All that its further bytes depend on; those before can be computed from it as well."""
+        words: Any = self._generator.state["state"]
+        return f"sfc64:{words['state'].astype('<u8').tobytes().hex()}"
 
     def random_bytes(self, count: int) -> bytes:
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]

@@ -8,7 +8,7 @@ as long as torch itself, and is of no use to them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -28,6 +28,14 @@ class Optimizer(Protocol):
         """One step of that size; parameters without a gradient stay."""
         ...
 
+    def state(self) -> dict[str, Tensor]:
+        """What it remembers of the steps so far, beside their number; not copied."""
+        ...
+
+    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
+        """Takes over what another one remembered after so many steps."""
+        ...
+
 
 class _PerParameter:
     """An optimizer that treats each parameter by itself."""
@@ -44,6 +52,18 @@ class _PerParameter:
         for place, parameter in enumerate(self._parameters):
             if parameter.grad is not None:
                 self._move(parameter, parameter.grad, self._states.setdefault(place, []), lr)
+
+    def state(self) -> dict[str, Tensor]:
+        """See :meth:`Optimizer.state`."""
+        return {
+            f"{place}/{number}": value for place, values in self._states.items() for number, value in enumerate(values)
+        }
+
+    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
+        """See :meth:`Optimizer.resume`."""
+        self._steps, self._states = steps, {}
+        for name in sorted(state, key=lambda name: int(name.partition("/")[2])):
+            self._states.setdefault(int(name.partition("/")[0]), []).append(state[name])
 
     def _move(self, parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float) -> None:
         """Moves one parameter; ``state`` is empty the first time, and holds whatever was put into it."""

@@ -114,20 +114,48 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
             handle.remove()
 
 
-def batches_of(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+class Batches:
     """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
 
     Args:
         records: n.
-        batch_size: from 1 to n; with more nothing is ever yielded.
+        batch_size: from 1 to n.
         generator: that shuffles.
 
-    Returns:
+    Yields:
         Indices ``(batch_size,)`` int64, without end.
     """
-    while True:
-        order = torch.randperm(records, generator=generator)
-        yield from order[: records - records % batch_size].split(batch_size)
+
+    def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
+        self._records, self._size, self._generator = records, batch_size, generator
+        self._parts: tuple[Tensor, ...] = ()
+        self._epoch, self._taken = generator.get_state(), 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self
+
+    def __next__(self) -> Tensor:
+        if self._taken == len(self._parts):
+            self._shuffle()
+        self._taken += 1
+        return self._parts[self._taken - 1]
+
+    def state(self) -> tuple[Tensor, int]:
+        """The generator's state before this epoch, and the batches taken of it."""
+        return self._epoch, self._taken
+
+    def resume(self, epoch: Tensor, taken: int) -> None:
+        """Goes on from such a state."""
+        self._generator.set_state(epoch)
+        self._epoch, self._taken = epoch, 0
+        if taken:
+            self._shuffle()
+            self._taken = taken
+
+    def _shuffle(self) -> None:
+        self._epoch, self._taken = self._generator.get_state(), 0
+        order = torch.randperm(self._records, generator=self._generator)
+        self._parts = order[: self._records - self._records % self._size].split(self._size)
 
 
 @contextlib.contextmanager

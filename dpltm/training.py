@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dpltm.averaging import AVERAGES, Average, WeightAverage
-from dpltm.data.ratings import ABSENT
 from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
@@ -28,25 +26,16 @@ from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.chunks import USUAL
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
+from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
 from dpltm.noise import RandomSource, gaussian
 from dpltm.optimizers import OPTIMIZERS
 from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.sampling import Records, in_chunks, poisson_sample
+from dpltm.schedules import SCHEDULES, Schedule
 
 Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
-
-Schedule = Literal["constant", "linear", "cosine"]
-
-_SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda _: 1.0,
-    "linear": lambda passed: 1.0 - passed,
-    "cosine": lambda passed: (1.0 + math.cos(math.pi * passed)) / 2,
-}
-"""By what the step size is multiplied once that part of the steps has passed."""
-
-SCHEDULES = tuple(_SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -105,30 +94,10 @@ class TrainingConfig:
             raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
             raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
-        known = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
+        known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
-
-
-def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
-    return functional.cross_entropy(outputs, labels, reduction="none")
-
-
-def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
-    copies = outputs.shape[1]
-    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
-
-
-def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over what a user gave: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
-
-    Labels are ``ABSENT`` in slots that a user left empty. How many are filled is the user's own affair, so it may divide.
-    """
-    losses = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=ABSENT, reduction="none")
-    return losses.view_as(labels).sum(1) / (labels != ABSENT).sum(1).clamp_min(1)
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
@@ -164,7 +133,7 @@ class NoisyGradients:
         mask: live coordinates.
         loss: one value a record.
         records: private.
-        config: public settings; optimizer, lr and steps are for ``descend``.
+        config: public settings; optimizer, lr and steps are for ``Descent``.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
 
@@ -320,29 +289,88 @@ def train(
         with sensitivity ``filter.certified_bound(live)`` (add/remove) plus N(0, noise_std^2) on every live coordinate.
         The caller enters the event in a ledger before calling. Nothing private is returned.
     """
-    descend(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise), progress)
+    Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
 
 
-def descend(gradients: NoisyGradients, progress: Callable[[int], bool | None] | None = None) -> None:
+class Descent:
     """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
 
-    Whenever ``progress`` is called, and at the end, the parameters are the average that the settings ask for.
+    It may end after any step and go on in another process: from its ``state``, and those of its random sources, the same
+    steps follow to the last bit.
+
+    Args:
+        gradients: of the training.
+
+    Attributes:
+        step: how many are done.
     """
-    config = gradients.config
-    optimizer = OPTIMIZERS[config.optimizer](gradients.parameters)
-    gradients.apply_mask()  # or the average would begin with weights that are pruned
-    average = WeightAverage(config.average, gradients.parameters)
-    for step in range(config.steps):
-        gradients.backward()
-        optimizer.step(config.lr * _SCHEDULES[config.schedule](step / config.steps))
-        average.update()
-        if progress is not None:
-            with average.in_place():
-                stop = progress(step + 1)
-            if stop:
-                break
-    average.settle()
-    gradients.clear()
+
+    def __init__(self, gradients: NoisyGradients) -> None:
+        self.gradients, self.step = gradients, 0
+        self._optimizer = OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
+        gradients.apply_mask()  # or the average would begin with weights that are pruned
+        self._average = WeightAverage(gradients.config.average, gradients.parameters)
+
+    def run(
+        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
+    ) -> None:
+        """All steps that are left, and the end.
+
+        Args:
+            progress: called with the number of steps done, after each, while the parameters are the average; training ends
+                where it returns True.
+            between: called after that, with the parameters as they are. Here ``state`` may be asked for.
+        """
+        config, stop = self.gradients.config, False
+        while self.step < config.steps and not stop:
+            self.gradients.backward()
+            self._optimizer.step(config.lr * SCHEDULES[config.schedule](self.step / config.steps))
+            self._average.update()
+            self.step += 1
+            if progress is not None:
+                with self._average.in_place():
+                    stop = bool(progress(self.step))
+            if between is not None:
+                between()
+        self.end()
+
+    def end(self) -> None:
+        """Ends the training where it is: the parameters are the average for good."""
+        self._average.settle()
+        self.gradients.clear()
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters, optimizer and average, by name; not copied."""
+        parts = {
+            "weights": {str(place): value.detach() for place, value in enumerate(self.gradients.parameters)},
+            "optimizer": self._optimizer.state(),
+            "average": self._average.state(),
+        }
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    @torch.no_grad()
+    def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
+        """Goes on after ``step`` steps of another process.
+
+        Args:
+            step: how many are done.
+            state: what ``state`` gave there; on the CPU.
+
+        Raises:
+            InputError: it does not fit this network, or these settings.
+        """
+        parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
+        for name, value in state.items():
+            part, _, rest = name.partition("/")
+            like = parameters[int(rest.partition("/")[0])]
+            if value.shape != like.shape:
+                raise InputError(f"checkpoint: {name} has shape {tuple(value.shape)}, not {tuple(like.shape)}")
+            parts.setdefault(part, {})[rest] = value.to(like)
+        for place, parameter in enumerate(parameters):
+            parameter.copy_(parts["weights"][str(place)])
+        self.step = step
+        self._optimizer.resume(step, parts.get("optimizer", {}))
+        self._average.resume(step, parts.get("average", {}))
 
 
 AT_ONCE = 2**16

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -20,6 +22,9 @@ from dpltm.options.sections import table
 
 MAX_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
+
+_STAGING = ".partial"
+"""What names of files and folders that are being written end with."""
 
 
 def as_path(path: str | Path) -> Path:
@@ -40,7 +45,11 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: ``target`` exists already, or its place cannot be written to.
     """
-    with _beside(target, lambda: Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))) as staging:
+
+    def make() -> Path:
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent))
+
+    with _beside(target, make) as staging:
         yield staging
         for path in staging.iterdir():
             sync(path)
@@ -59,7 +68,7 @@ def new_file(target: Path) -> Iterator[Path]:
     """
 
     def make() -> Path:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)
         os.close(handle)
         return Path(name)
 
@@ -79,21 +88,56 @@ def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
     missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target)
         staging = make()
     except OSError as error:
         _remove_empty(missing)
         raise ArtifactError(
             f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
         ) from None
+    held = lock(staging)
     try:
         yield staging
     except BaseException:
-        if staging.is_dir():
-            shutil.rmtree(staging, ignore_errors=True)
-        else:
-            staging.unlink(missing_ok=True)
+        _remove(staging)
         _remove_empty(missing)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def lock(path: Path) -> int | None:
+    """A descriptor that has a file or folder to itself until it is closed, or its process ends; None where another has it.
+
+    Raises:
+        OSError: it cannot be opened, or is a link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(path, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except OSError:  # somebody else's; or removed, and perhaps made anew, meanwhile
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Removes what processes that died were writing to become ``target``."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*{_STAGING}"):
+        with contextlib.suppress(OSError):
+            if (held := lock(path)) is not None:
+                _remove(path)
+                os.close(held)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -146,7 +190,7 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """
     staging = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_STAGING, dir=path.parent)
         os.close(handle)
         staging = Path(name)
         yield staging

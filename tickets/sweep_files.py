@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
+from dpltm.tickets.checkpoint_files import checkpoint_path
 from dpltm.tickets.files import read_json, replaced, write_json
 from dpltm.tickets.journal import begin
 
@@ -136,7 +137,8 @@ class SweepFolder:
     def begin(self, label: str, *, again: bool = False) -> bool:
         """Makes room for a trial, under its lock; False if a process of this session died over it.
 
-        What an earlier attempt left is removed, but for its ledger: what was spent stays on record.
+        The ledger of an earlier attempt is put aside, and what was spent stays on record; but where its training can go on,
+        it goes on with it.
 
         Args:
             label: of the trial.
@@ -152,7 +154,7 @@ class SweepFolder:
         if not again and self.has_begun(label):
             return False
         ledger = folder / "ledger.jsonl"
-        if ledger.exists():
+        if ledger.exists() and not checkpoint_path(folder / "run").exists():
             number = 1 + sum(1 for _ in folder.glob("ledger-attempt-*.jsonl"))
             ledger.rename(folder / f"ledger-attempt-{number}.jsonl")
         begin(folder)  # its ledger begins anew; what others held stays on record

@@ -14,17 +14,28 @@ from collections.abc import Callable, Hashable, Mapping
 TURNS = 3
 """How often each way is timed, after once for nothing; the least time counts."""
 
-_chosen: dict[Hashable, str] = {}
+_chosen: dict[str, str] = {}
+
+
+def choices_made() -> dict[str, str]:
+    """What was found so far in this process, as ``repeat_choices`` takes it."""
+    return dict(_chosen)
+
+
+def repeat_choices(made: Mapping[str, str]) -> None:
+    """Takes over what another process found: sums differ in their last bits from one way to another."""
+    _chosen.update(made)
 
 
 def fastest(key: Hashable, ways: Callable[[], Mapping[str, Callable[[], object]]]) -> str | None:
     """The name of the way that took least time; None where all of them failed.
 
     Args:
-        key: what the answer depends on.
+        key: what the answer depends on; its text tells it from others.
         ways: gives what is timed, by name, in turn; not asked where the answer is known. A RuntimeError leaves one out.
     """
-    if key not in _chosen:
+    name_of_key = repr(key)
+    if name_of_key not in _chosen:
         times: dict[str, float] = {}
         timed = ways()
         for name, way in timed.items():
@@ -42,5 +53,5 @@ def fastest(key: Hashable, ways: Callable[[], Mapping[str, Callable[[], object]]
                     times[name] = min(times[name], time.perf_counter() - began)
         if not times:
             return None
-        _chosen[key] = min(times, key=times.__getitem__)
-    return _chosen[key]
+        _chosen[name_of_key] = min(times, key=times.__getitem__)
+    return _chosen[name_of_key]

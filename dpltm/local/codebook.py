@@ -147,7 +147,7 @@ class Codebook:
         messages = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
         for start in range(0, len(scores), self.records_per_codebook):
             some = slice(start, start + self.records_per_codebook)
-            number = source.random_bytes(NUMBER_BYTES)
+            number = bytes(source.random_bytes(NUMBER_BYTES))
             near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
             messages[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
             messages[some, NUMBER_BYTES:] = (

@@ -109,3 +109,6 @@ class GenerateRequest(GenerateOptions, FeatureOptions, DataOptions):
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
     ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
     dry_run: bool = option(False, "Check everything and print what would be done.")
+    fresh: bool = option(
+        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+    )

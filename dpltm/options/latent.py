@@ -196,3 +196,4 @@ class TrainRequest(ServerOptions, _Received):
     """
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

@@ -196,6 +196,9 @@ class RunFolderOptions:
         None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl for `dense`"
     )
     dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+    fresh: bool = option(
+        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,6 +84,7 @@ class ConfigurationOptions:
     """Where the best setting goes."""
 
     out: str | None = option(None, "Configuration file to write.", metavar="FILE.toml")
+    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")
 
 
 @dataclass(frozen=True, kw_only=True)

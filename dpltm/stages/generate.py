@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 from dpltm import generation
+from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, unit_notes
 from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
+from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
@@ -24,6 +26,7 @@ from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.generate_dp import plan_release, release
 from dpltm.stages.generate_settings import check_options, settle
+from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
@@ -123,7 +126,37 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
     return settled
 
 
-def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMORY) -> TicketSet:
+def resumed(plan: GenerationPlan, held: Checkpoint, ledger: Ledger) -> GenerationPlan:
+    """The plan of an interrupted generation, with the events that it entered, if it paid for any.
+
+    Args:
+        plan: the same planned anew, on what the ledger held then (``going_on.planned_on``).
+        held: its checkpoint.
+        ledger: as it is now.
+
+    Raises:
+        InputError: it is another one; what differs is named.
+    """
+    check_same_work(held, plan.dataset, _facts(plan))
+    if plan.event is None:
+        return plan
+    *origins, event = entered_for((*plan.origins, plan.event), held, plan.before.events, ledger)
+    return replace(plan, origins=tuple(origins), event=event, source=event.dataset, ledger=ledger)
+
+
+def _facts(plan: GenerationPlan) -> dict[str, Any]:
+    """What a generation is of, beside its options."""
+    feature_map = plan.dataset.feature_map
+    return {
+        "records": records_of(plan.source),
+        "model": plan.spec.text,
+        "features": None if feature_map is None else feature_map.id,
+    }
+
+
+def generate(
+    plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT
+) -> TicketSet:
     """Makes the tickets, and enters what they depend on.
 
     What a mechanism spends is entered before it is spent; where the tickets come from, before they are returned.
@@ -132,6 +165,7 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         plan: as settled.
         services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
+        checkpoints: where it is kept on the way, and what it goes on from; then the plan is that of ``resumed``.
 
     Returns:
         The set, with the ledger and the report. Of provenance ``private`` it holds accuracies on private records, as the
@@ -141,8 +175,9 @@ def generate(plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMO
         InputError: the ledger has grown since the plan was made, or while public tickets were made; training diverged.
     """
     ledger, options = plan.ledger, plan.options
-    plan.before.check(ledger)
-    body = _make_tickets(plan, services)
+    if plan.event is None or checkpoints.held is None:
+        plan.before.check(ledger)
+    body = _make_tickets(plan, services, checkpoints)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
@@ -171,20 +206,28 @@ def planned_report(plan: GenerationPlan) -> PrivacyReport:
     return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
 
 
-def _make_tickets(plan: GenerationPlan, services: Services) -> Tickets:
+def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> Tickets:
     """The tickets, with whatever a mechanism spends entered in the ledger before it is spent."""
     dataset, config = plan.dataset, plan.config
     if plan.provenance == "data-free":
         return without_data(plan.spec, config)
     if plan.event is not None:
         # what the network in front cost comes before what is released through it
-        pay = partial(plan.ledger.enter, (*plan.origins, plan.event), plan.before.events)
-        return release(plan.event, plan.spec, config, dataset, pay, services)
+        events = (*plan.origins, plan.event)
+        pay = partial(plan.ledger.enter, events, plan.before.events)
+        kept = PartOf(checkpoints, {"of": _facts(plan), "events": [to_json(event) for event in events]})
+        return release(plan.event, plan.spec, config, dataset, pay, services, kept)
     x, y = tensors(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset, services)
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         return generation.generate(
-            plan.spec, x, y, config, evaluation, by_round(config.iterations, config.rewind, step)
+            plan.spec,
+            x,
+            y,
+            config,
+            evaluation,
+            by_round(config.iterations, config.rewind, step),
+            checkpoints=PartOf(checkpoints, {"of": _facts(plan), "events": [], "step": 0}),
         )
 
 

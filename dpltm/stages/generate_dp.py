@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset, unit_range
-from dpltm.errors import InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.evaluation import accuracy
 from dpltm.features.conventions import NORM
 from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
+from dpltm.gradients.choose import choices_made, repeat_choices
+from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
+from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
 from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
@@ -25,8 +32,8 @@ from dpltm.stages.front import check_quantities
 from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
-from dpltm.synthetic import SENSITIVITY, release_moments, synthetic_records
-from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy, descend, sensitivity
+from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
+from dpltm.training import Descent, NoisyGradients, TrainingConfig, sensitivity
 
 CLIP_NORM = 1.0
 """Of the training behind ``dp-train``."""
@@ -91,6 +98,7 @@ def release(
     dataset: Dataset,
     pay: Callable[[], None],
     services: Services,
+    checkpoints: Checkpoints = NOT_KEPT,
 ) -> Tickets:
     """Pays for the event, makes the release, and makes the tickets from that alone.
 
@@ -101,6 +109,7 @@ def release(
         dataset: the private records.
         pay: enters the event; called before anything is drawn.
         services: where features come from, and who watches.
+        checkpoints: where it is kept on the way. Where one is held, it was paid for.
 
     Raises:
         BudgetError: a budget set on the records does not allow it; nothing is entered then.
@@ -108,10 +117,49 @@ def release(
     Guarantees:
         The event is on record before any noise is drawn. The tickets are post-processing of that one release.
     """
+    draws = _Draws(pay, checkpoints)
     if isinstance(event, TrainingEvent):
-        return _from_training(event, spec, config, dataset, pay, services)
+        return _from_training(event, spec, config, dataset, draws, services)
     assert isinstance(event, GaussianEvent)
-    return _from_synthetic(event, spec, config, dataset, pay, services)
+    return _from_synthetic(event, spec, config, dataset, draws, services)
+
+
+class _Draws:
+    """The random numbers of a release, and when they are paid for: once, with their keys on disk before.
+
+    Args:
+        pay: enters the event.
+        checkpoints: with what was kept of the release before, if it was interrupted.
+
+    Attributes:
+        held: that; None of a new one.
+    """
+
+    def __init__(self, pay: Callable[[], None], checkpoints: Checkpoints) -> None:
+        self._pay, self.checkpoints, self.held = pay, checkpoints, checkpoints.held
+        if self.held is None:
+            self.sampling: ResumableSource = KeyedSource()
+            self.noise: ResumableSource = KeyedSource()
+        else:
+            states = self.held.state["sources"]
+            self.sampling, self.noise = source_of(states["sampling"]), source_of(states["noise"])
+            repeat_choices(self.held.state["choices"])
+
+    def paid(self) -> None:
+        """Pays, if that was not done before."""
+        if self.held is not None:
+            return
+        self.checkpoints.keep(Checkpoint("the beginning", self.state(0)))
+        try:
+            self._pay()
+        except DpltmError:
+            self.checkpoints.forget()
+            raise
+
+    def state(self, step: int) -> dict[str, Any]:
+        """What a checkpoint says of them, once so many steps were released."""
+        sources = {"sampling": self.sampling.state, "noise": self.noise.state}
+        return {"step": step, "sources": sources, "choices": choices_made()}
 
 
 def _from_training(
@@ -119,35 +167,37 @@ def _from_training(
     spec: ModelSpec,
     config: GenerationConfig,
     dataset: Dataset,
-    pay: Callable[[], None],
+    draws: _Draws,
     services: Services,
 ) -> Tickets:
     """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
-    model = build(spec, config.seed)
+    model, steps = build(spec, config.seed), event.mechanism.steps
     theta0 = weights_of(model)
     settings = TrainingConfig(
         make_filter("clip", clip_norm=CLIP_NORM),
         event.mechanism.sampling_rate,
-        event.mechanism.steps,
+        steps,
         float(config.batch_size),
         event.mechanism.noise_std,
         config.lr,
     )
     records = batched_records(dataset.train, dataset, services)
-    prepared = NoisyGradients(
-        model, Mask.dense(model), cross_entropy, records, settings, sampling=SecureSource(), noise=SecureSource()
-    )
-    pay()  # before the first draw
-    with services.progress.progress("training under DP", event.mechanism.steps) as step:
+    source = {"sampling": draws.sampling, "noise": draws.noise}
+    descent = Descent(NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, **source))
+    draws.paid()  # before the first draw
+    if draws.held is not None and draws.held.state["step"]:
+        theta0 = _resume(descent, draws.held, theta0)
+    with services.progress.progress("training under DP", steps) as step:
 
-        def progress(done: int) -> None:
+        def between() -> None:
             nonlocal theta0
-            step(done)
-            if done == config.rewind:
+            if descent.step == config.rewind:
                 theta0 = weights_of(model)
+            draws.checkpoints.offer(lambda: _checkpoint(descent, draws, theta0))
+            step(descent.step)
 
         with threads(config.threads):
-            descend(prepared, progress)
+            descent.run(between=between)
     tickets = prune_once(spec, theta0, weights_of(model), config)
     if dataset.test is None:
         return tickets
@@ -158,23 +208,60 @@ def _from_training(
     return replace(tickets, tickets=tuple(scored))
 
 
+def _checkpoint(descent: Descent, draws: _Draws, theta0: Mapping[str, Tensor]) -> Checkpoint:
+    steps = descent.gradients.config.steps
+    tensors = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
+    tensors |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
+    return Checkpoint(f"step {descent.step} of {steps}", draws.state(descent.step), tensors)
+
+
+def _resume(descent: Descent, held: Checkpoint, theta0: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Takes a training to where it was; returns its theta0."""
+    found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
+    try:
+        trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}
+        descent.resume(int(held.state["step"]), trained)
+        return {name: found[f"theta0/{name}"] for name in theta0}
+    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+        raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+
+
 def _from_synthetic(
     event: GaussianEvent,
     spec: ModelSpec,
     config: GenerationConfig,
     dataset: Dataset,
-    pay: Callable[[], None],
+    draws: _Draws,
     services: Services,
 ) -> Tickets:
     """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
     x, y = tensors(dataset.train, dataset, services)
-    pay()  # before the moments are known
-    sigma = event.mechanism.noise_multiplier
-    moments = release_moments(x, y, spec.classes, noise_multiplier=sigma, noise=SecureSource())
+    draws.paid()  # before the moments are known
+    moments, released = _known_moments(draws.held, event), draws.held is not None and draws.held.state["step"] > 0
+    if moments is None:
+        sigma = event.mechanism.noise_multiplier
+        moments = release_moments(x, y, spec.classes, noise_multiplier=sigma, noise=draws.noise)
     count = max(SYNTHETIC, config.batch_size)
     value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
     made = synthetic_records(moments, count, config.seed, value_range=value_range)
     test = None if dataset.test is None else tensors(dataset.test, dataset, services)
     title = f"generating {config.rounds} tickets from synthetic records"
+    known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
+    kept = PartOf(draws.checkpoints, draws.state(1), known, begun=released)
     with services.progress.progress(title, config.steps) as step:
-        return generate(spec, *made, config, test, by_round(config.iterations, config.rewind, step))
+        told = by_round(config.iterations, config.rewind, step)
+        return generate(spec, *made, config, test, told, checkpoints=kept)
+
+
+_MOMENTS = ("counts", "sums", "second")
+
+
+def _known_moments(held: Checkpoint | None, event: GaussianEvent) -> Moments | None:
+    """The moments that were released before an interruption; None if they were not, or it is not known any more."""
+    if held is None or not held.state["step"]:
+        return None
+    try:
+        counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
+    except KeyError:
+        raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+    return Moments(counts, sums, second, event.mechanism.noise_std)

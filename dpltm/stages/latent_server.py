@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from dpltm.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.data import Dataset, Split
 from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError
@@ -129,14 +132,23 @@ def plan_learning(
     return LearningPlan(scheme, tuple(files), _spec(scheme, options), config, options, split, assumed)
 
 
-def learn(plan: LearningPlan, progress: Progress = SILENT) -> Learned:
+def learn(plan: LearningPlan, progress: Progress = SILENT, checkpoints: Checkpoints = NOT_KEPT) -> Learned:
     """Trains, prunes, and measures accuracy where there are public test records.
 
+    Args:
+        plan: of the training.
+        progress: who watches.
+        checkpoints: where it is kept on the way, and what it goes on from. None of messages of a codebook, which take no
+            time.
+
     Raises:
-        InputError: training diverged.
+        InputError: training diverged; or a checkpoint is held of other messages.
     """
     answer, began = plan.scheme.answer, time.perf_counter()
-    tickets = _nearest_mean(plan, answer) if isinstance(answer, Codebook) else _trained(plan, answer, progress)
+    if checkpoints.held is not None:
+        check_same(checkpoints.held.state.get("of", {}), _facts(plan))
+    kept = PartOf(checkpoints, {"of": _facts(plan)})
+    tickets = _nearest_mean(plan, answer) if isinstance(answer, Codebook) else _trained(plan, answer, progress, kept)
     seconds = time.perf_counter() - began
     if not all(bool(value.isfinite().all()) for ticket in tickets for value in (ticket.predictor or {}).values()):
         raise InputError(f"`lr`: training diverged at {plan.options.lr:g}; take a smaller one")
@@ -144,6 +156,15 @@ def learn(plan: LearningPlan, progress: Progress = SILENT) -> Learned:
     scores = tuple(_scores(ticket, plan.spec, inputs) for ticket in tickets)
     notes = (*plan.test_notes, *scheme_notes(plan.scheme), *_notes(plan.scheme))
     return Learned(plan.spec, tickets, scores, seconds, notes)
+
+
+def _facts(plan: LearningPlan) -> dict[str, Any]:
+    """What a training is of, beside its options: messages are told apart by the first of each file."""
+    heads = [hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest() for rows in plan.files]
+    return {
+        "scheme": plan.scheme.id,
+        "messages": [[len(rows), head] for rows, head in zip(plan.files, heads, strict=True)],
+    }
 
 
 def check_options(options: ServerOptions) -> None:
@@ -204,7 +225,9 @@ def _nearest_mean(plan: LearningPlan, answer: Codebook) -> tuple[Ticket, ...]:
     return (Ticket(0, Mask.dense(build(plan.spec)), None, weights),)
 
 
-def _trained(plan: LearningPlan, answer: BitStrings, progress: Progress) -> tuple[Ticket, ...]:
+def _trained(
+    plan: LearningPlan, answer: BitStrings, progress: Progress, checkpoints: Checkpoints
+) -> tuple[Ticket, ...]:
     """A network on bits: the dense one alone, or it and its tickets."""
     config, dropout = plan.config, plan.options.dropout
     received = Messages(plan.files, answer)
@@ -212,9 +235,10 @@ def _trained(plan: LearningPlan, answer: BitStrings, progress: Progress) -> tupl
     if plan.options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
             told = by_round(config.iterations, config.rewind, step)
-            return generate(plan.spec, received, labels, config, None, told, dropout).tickets
+            return generate(plan.spec, received, labels, config, None, told, dropout, checkpoints).tickets
     with progress.progress("training on messages", config.iterations) as step:
-        return (train_dense(plan.spec, received, labels, config, lambda done, _: step(done), dropout),)
+        told = lambda done, _: step(done)  # noqa: E731
+        return (train_dense(plan.spec, received, labels, config, told, dropout, checkpoints),)
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 
+from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.data import Augmentation
+from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.features.centre import release_mean
+from dpltm.gradients.choose import repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
-from dpltm.noise import FastSource, RandomSource, SecureSource, two_sided_geometric
+from dpltm.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
+from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
@@ -32,7 +37,8 @@ from dpltm.stages.inputs import batched_records, tensors
 from dpltm.stages.services import Services
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
-from dpltm.training import NoisyGradients, cross_entropy, descend, mean_cross_entropy, user_cross_entropy
+from dpltm.stages.train_state import Passed, Sources, centre_in, checkpoint_of, go_on
+from dpltm.training import Descent, NoisyGradients
 
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
@@ -40,12 +46,14 @@ MEAN_ROWS = 1000
 NO_NAMED_LEDGER = "other releases from these records add up: name one `ledger` for all of them to have them counted"
 
 
-def train(plan: TrainingPlan, services: Services) -> Run:
-    """Enters the events of a plan, and trains.
+def train(plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> Run:
+    """Enters the events of a plan, and trains; or goes on with what they paid for.
 
     Args:
-        plan: see ``plan``; its model is trained in place, so each is for one run.
+        plan: see ``plan``; its model is trained in place, so each is for one run. Where a checkpoint is held, that of
+            ``train_state.resumed``.
         services: progress, and where features come from.
+        checkpoints: where the training is kept on the way, and what it goes on from.
 
     Returns:
         The run, with its report and the ledger.
@@ -56,28 +64,41 @@ def train(plan: TrainingPlan, services: Services) -> Run:
 
     Guarantees:
         Every event is on record before the noisy value that it pays for is drawn. Whatever ends the training after that,
-        the events stay.
+        the events stay. A step is noised once, whoever computes it how often (``dpltm.checkpoint``).
     """
-    ledger = plan.ledger
-    plan.before.check(ledger)
+    ledger, held = plan.ledger, checkpoints.held
     if plan.options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
-    gradients = _prepare(plan, services)
-    ledger.enter((*plan.lineage, plan.event), plan.before.events)
+    if held is None:
+        plan.before.check(ledger)
+        sources = Sources.fresh(plan.options.noise)
+        descent = Descent(_prepare(plan, services, sources))
+        checkpoints.keep(checkpoint_of(plan, descent, sources, Passed()))  # keys are on disk before they are paid for
+        try:
+            ledger.enter((*plan.lineage, plan.event), plan.before.events)
+        except DpltmError:
+            checkpoints.forget()
+            raise
+    else:
+        services.progress.say(f"going on from {held.place}; nothing more is spent")
+        repeat_choices(held.state["choices"])
+        sources = Sources.of(held.state["sources"])
     if plan.centre is not None:
-        plan = _centred(plan, plan.centre, services)
-        gradients = _prepare(plan, services)
-    seconds, metrics = _descend(plan, gradients, services)
+        plan = _centred(plan, plan.centre, services, sources, centre_in(held))
+    if held is not None or plan.centre is not None:
+        descent = Descent(_prepare(plan, services, sources))
+    passed = Passed() if held is None else go_on(plan, descent, held)
+    _descend(plan, descent, services, sources, passed, checkpoints)
     return Run(
-        _config(plan, gradients.gradients.kernels),
+        _config(plan, descent.gradients.gradients.kernels),
         plan.start.model,
         plan.start.mask,
         plan.dataset.feature_map,
-        tuple(metrics),
-        report_on(plan, ledger.events, metrics[-1]["step"]),
+        tuple(passed.metrics),
+        report_on(plan, ledger.events, passed.metrics[-1]["step"]),
         ledger,
         _behind(plan, ledger.events),
-        seconds,
+        passed.seconds,
     )
 
 
@@ -179,7 +200,7 @@ def _behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, ...]:
     )
 
 
-def _prepare(plan: TrainingPlan, services: Services) -> NoisyGradients:
+def _prepare(plan: TrainingPlan, services: Services, sources: Sources) -> NoisyGradients:
     """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
     options, dataset = plan.options, plan.dataset
     model = plan.start.model.to(options.device)
@@ -192,73 +213,91 @@ def _prepare(plan: TrainingPlan, services: Services) -> NoisyGradients:
     loss = cross_entropy if augment == "none" else mean_cross_entropy
     loss = loss if dataset.unit == "record" else user_cross_entropy
     return NoisyGradients(
-        model, plan.start.mask, loss, source, plan.config, sampling=SecureSource(), noise=_noise(plan)
+        model, plan.start.mask, loss, source, plan.config, sampling=sources.sampling, noise=sources.noise
     )
 
 
-def _noise(plan: TrainingPlan) -> RandomSource:
-    return FastSource() if plan.options.noise == "fast" else SecureSource()
-
-
-def _centred(plan: TrainingPlan, event: GaussianEvent, services: Services) -> TrainingPlan:
-    """The plan with features centred at their mean, which is released here. The event is on record already."""
+def _centred(
+    plan: TrainingPlan, event: GaussianEvent, services: Services, sources: Sources, known: torch.Tensor | None
+) -> TrainingPlan:
+    """The plan with features centred at their mean, which is released here or ``known``. The event is on record already."""
     dataset = plan.dataset
-    feature_map, x = dataset.feature_map, network_inputs(dataset.train, dataset, services)
+    feature_map = dataset.feature_map
     assert feature_map is not None
+    if known is not None:
+        return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(known)))
+    x = network_inputs(dataset.train, dataset, services)
     rows = (torch.from_numpy(np.array(x[start : start + MEAN_ROWS])) for start in range(0, len(x), MEAN_ROWS))
     std = event.mechanism.noise_std
-    centre = release_mean(rows, feature_map.features, dataset.records, std, _noise(plan))
+    centre = release_mean(rows, feature_map.features, dataset.records, std, sources.noise)
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
 
 
-def _descend(plan: TrainingPlan, gradients: NoisyGradients, services: Services) -> tuple[float, list[dict[str, Any]]]:
-    """Trains in place; returns seconds and what was noted on the way. The events are on record already."""
-    options, mechanism, metrics = plan.options, plan.event.mechanism, list[dict[str, Any]]()
-    steps = mechanism.steps
+def _descend(
+    plan: TrainingPlan,
+    descent: Descent,
+    services: Services,
+    sources: Sources,
+    passed: Passed,
+    checkpoints: Checkpoints,
+) -> None:
+    """Trains in place, from where ``passed`` is. The events are on record already."""
+    options, mechanism, steps = plan.options, plan.event.mechanism, plan.event.mechanism.steps
     earlier = OnRecord(
         plan.records, touching((*plan.before.events, *plan.lineage), plan.records)
     )  # all but this training
-    score, error = _score(plan, services), _rating_error(plan, services)
+    score, error = _score(plan, services, sources, len(passed.metrics)), _rating_error(plan, services)
     odometer = Odometer(earlier, mechanism, options.delta, certified_by(options.accountant))
+    began, note = time.perf_counter() - passed.seconds, ""
+
+    def measure(done: int) -> bool:
+        nonlocal note
+        if done in odometer.steps:
+            measured = score(done == steps)
+            passed.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), "accuracy": measured})
+            note = "" if measured is None else f", accuracy {measured:.2%}"
+            if error is not None:
+                off = error()
+                passed.metrics[-1]["rmse"] = json_figure(off)
+                note += f", rmse {off:.4g}"
+        return passed.reached(options.stop_at)
+
     with services.progress.progress("training under DP", steps) as step:
+        told = ""
 
-        def progress(done: int) -> bool:
-            spent = odometer.after(done)
-            note = f"epsilon so far {figure(spent)}"
-            measured = None
-            if done in odometer.steps:
-                measured = score(done == steps)
-                metrics.append({"step": done, "epsilon": json_figure(spent), "accuracy": measured})
-                note += "" if measured is None else f", accuracy {measured:.2%}"
-                if error is not None:
-                    off = error()
-                    metrics[-1]["rmse"] = json_figure(off)
-                    note += f", rmse {off:.4g}"
-            step(done, note)
-            return options.stop_at is not None and measured is not None and measured >= options.stop_at
+        def between() -> None:
+            nonlocal told
+            passed.seconds = time.perf_counter() - began
+            now = partial(checkpoint_of, plan, descent, sources, passed)
+            if checkpoints.offer(now, figures=note != told):
+                told = note
+            step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
-        began = time.perf_counter()
-        descend(gradients, progress)
-        plan.start.model.to("cpu")
-        return time.perf_counter() - began, metrics
+        if passed.reached(options.stop_at):
+            descent.end()
+        else:
+            descent.run(measure, between)
+    plan.start.model.to("cpu")
+    passed.seconds = time.perf_counter() - began
 
 
-def _score(plan: TrainingPlan, services: Services) -> Callable[[bool], float | None]:
+def _score(plan: TrainingPlan, services: Services, sources: Sources, measured: int) -> Callable[[bool], float | None]:
     """What measures accuracy at a checkpoint; its argument says whether it is the last.
 
     On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise of the
-    event that the plan made for it, which is on record, and of no other. None of them is left where none is paid for.
+    event that the plan made for it, which is on record, and of no other. None of them is left where none is paid for. The
+    first ``measured`` were made before the training was interrupted.
     """
     model, dataset, device = plan.start.model, plan.dataset, plan.options.device
     if plan.evaluations:
         x, y = tensors(dataset.train, dataset, services, device)
-        events = iter(plan.evaluations)
+        events = iter(plan.evaluations[measured if len(plan.evaluations) > 1 else 0 :])
 
         def release(last: bool) -> float | None:
             if not last and len(plan.evaluations) == 1:
                 return None
             event = next(events)
-            count = count_correct(model, x, y) + two_sided_geometric(SecureSource(), event.mechanism.epsilon)
+            count = count_correct(model, x, y) + two_sided_geometric(sources.evaluation, event.mechanism.epsilon)
             return min(max(count / dataset.records, 0.0), 1.0)
 
         return release

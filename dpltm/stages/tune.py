@@ -5,15 +5,18 @@ No private record is read, so the search costs nothing; the records that it read
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpltm import keyed_source
+from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.data import Dataset
 from dpltm.data.notes import bounds_notes
 from dpltm.data.registry import RecordRegistry
@@ -49,6 +52,7 @@ from dpltm.stages.checks import (
     steps_of,
 )
 from dpltm.stages.front import feature_events, take_over_map
+from dpltm.stages.going_on import check_same_work, records_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.stages.tune_settings import MAX_TRIALS, Setting, named_rounds, settings
@@ -175,22 +179,41 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     return SearchPlan(options, tickets, fronts, trainings, ledger.registry)
 
 
-def tune(plan: SearchPlan, services: Services) -> SearchResult:
+def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
     """Tries every setting of a plan.
 
+    Args:
+        plan: of the search.
+        services: where features come from, and who watches.
+        checkpoints: where the search is kept on the way, and what it goes on from: trainings that ended are not repeated.
+
     Raises:
-        InputError: too few records to hold some out, before the first training.
+        InputError: too few records to hold some out, before the first training; or a checkpoint is held of another search.
     """
-    options, trials = plan.options, list[Trial]()
+    options, held = plan.options, checkpoints.held
     rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
-    total = len(plan.trainings) * options.repeats
+    facts = {
+        "records": records_of(plan.registry.reference(plan.dataset, public=True)),
+        "set": plan.tickets and plan.tickets.id,
+    }
+    if held is not None:
+        check_same_work(held, plan.dataset, facts)
+    key = (
+        keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
+    )  # of the training that comes next
+    scores: list[float] = [] if held is None else list(held.state["scores"])
+    repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for setting, mechanism in plan.trainings:
-            scores = []
-            for repeat in range(options.repeats):
-                scores.append(_try(plan, setting, mechanism, rows[setting.components], options.seed + repeat))
-                step(len(trials) * options.repeats + repeat + 1)
-            trials.append(_trial(plan, setting, mechanism, scores))
+        for done in range(len(scores), total):
+            state = {"of": facts, "key": key.hex(), "scores": tuple(scores), "events": [], "step": 0}
+            offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
+            setting, mechanism = plan.trainings[done // repeats]
+            part, seed = rows[setting.components], options.seed + done % repeats
+            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
+            key = hashlib.sha256(key).digest()
+            step(done + 1)
+    each = [scores[start : start + repeats] for start in range(0, total, repeats)]
+    trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
 
@@ -266,7 +289,15 @@ def _public_rows(dataset: Dataset, seed: int, services: Services) -> _Rows:
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
-def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, seed: int) -> float:
+def _try(
+    plan: SearchPlan,
+    setting: Setting,
+    mechanism: NoisySgd,
+    rows: _Rows,
+    seed: int,
+    key: bytes,
+    offer: Callable[[], bool],
+) -> float:
     """Accuracy of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -287,7 +318,9 @@ def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, s
         schedule=options.schedule,  # type: ignore[arg-type]
         average=options.average,  # type: ignore[arg-type]
     )
-    train(model, mask, Records(*rows.train), config, sampling=FastSource(), noise=FastSource())
+    sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
+    source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
+    train(model, mask, source, config, sampling=sampling, noise=noise, progress=told)
     return accuracy(model, *rows.test)
 
 
@@ -305,18 +338,9 @@ def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list
     tickets, density = plan.tickets, 1.0
     if tickets is not None and setting.round is not None:
         density = tickets.ticket(setting.round).mask.density
+    steps, noise, mean = mechanism.steps, mechanism.noise_multiplier, sum(scores) / len(scores)
     return Trial(
-        setting.round,
-        density,
-        setting.lr,
-        setting.clip_norm,
-        setting.epochs,
-        setting.batch_size,
-        setting.components,
-        mechanism.steps,
-        mechanism.noise_multiplier,
-        sum(scores) / len(scores),
-        scores,
+        **vars(setting), density=density, steps=steps, noise_multiplier=noise, accuracy=mean, accuracies=scores
     )
 
 

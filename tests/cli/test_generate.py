@@ -6,6 +6,7 @@ What is refused of the options, and what is entered before what, is tested in ``
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,8 @@ def test_a_dry_run_refuses_word_for_word_what_the_run_would(cwd, refused, option
 def test_a_place_where_nothing_can_be_written_is_refused(refused):
     said = refused("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub/tickets.json/new")
     assert said in [
-        f"pub/tickets.json/new: cannot be written: {reason}; choose another place"
+        f"--out: cannot write the 1 MB that the result needs to pub/tickets.json: {reason}; make room, or choose another"
+        " place"
         for reason in ("File exists", "Not a directory")  # whichever the system meets first
     ]
 
@@ -186,16 +188,17 @@ DP_TRAIN = ("generate", *PRIVATE, *TINY, "--criterion", "dp-train", "--out", "ne
 
 @pytest.fixture
 def interrupted(cli, monkeypatch):
-    """Ends a run of ``dp-train`` for epsilon 1 once its event is on disk."""
+    """Ends a run of ``dp-train`` for epsilon 1 once its event is on disk, and loses its checkpoint."""
 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.stages.generate_dp.descend", stop)
+        patch.setattr("dpltm.training.Descent.run", stop)
         assert cli(*DP_TRAIN, "--epsilon", "1").code == 130
     assert not Path("new").exists()
     assert Path("new.ledger.jsonl").exists()
+    shutil.rmtree(".new.checkpoint")  # nothing goes on from there
 
 
 @pytest.mark.usefixtures("interrupted")
@@ -229,15 +232,15 @@ def test_another_place_knows_nothing_of_an_interrupted_run_and_damage_to_its_led
 def test_dp_train_honours_threads(cli, monkeypatch):
     import torch
 
-    from dpltm.stages import generate_dp
+    from dpltm.training import Descent
 
-    seen, descend, before = [], generate_dp.descend, torch.get_num_threads()
+    seen, run, before = [], Descent.run, torch.get_num_threads()
 
     def counting(*arguments, **more):
         seen.append(torch.get_num_threads())
-        return descend(*arguments, **more)
+        return run(*arguments, **more)
 
-    monkeypatch.setattr(generate_dp, "descend", counting)
+    monkeypatch.setattr(Descent, "run", counting)
     for number in (1, 2):
         out = ("--threads", str(number), "--epsilon", "1", "--out", f"t{number}")
         assert cli(*DP_TRAIN[:-2], *out, "--quiet").code == 0

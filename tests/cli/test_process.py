@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
     assert b"wrote r" in seen
 
 
-def test_an_interrupt_keeps_the_event_and_no_run(cwd):
+def test_an_interrupt_keeps_the_event_and_a_checkpoint(cwd):
     """Ctrl-C once the event of a training is in the ledger."""
     ledger = cwd / "pub/ledger.jsonl"
     before = ledger.read_bytes()
@@ -64,7 +65,7 @@ def test_an_interrupt_keeps_the_event_and_no_run(cwd):
     process = start(cwd, "train", "pub@1", *PRIVATE, *options)
     try:
         until = time.monotonic() + PATIENCE
-        while ledger.read_bytes() == before or not any(path.name.startswith(".r.") for path in cwd.iterdir()):
+        while ledger.read_bytes() == before:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until, "the event never reached the ledger"
             time.sleep(0.05)
@@ -74,12 +75,15 @@ def test_an_interrupt_keeps_the_event_and_no_run(cwd):
         process.kill()
     # Python ends by the signal itself where the interrupt went through code that was run from a string; shells say 130
     assert process.returncode in (130, -signal.SIGINT)
-    assert (out, err) == ("", "error: interrupted; what the ledger entered stays entered\n")
+    assert out == ""
+    where = r"from step \d+ of 500000, kept in \.r\.checkpoint \(for its owner alone\)"
+    said = rf"error: interrupted; the same command goes on {where}; what the ledger entered stays entered\n"
+    assert re.fullmatch(said, err), err
     after = ledger.read_bytes()
     assert after.startswith(before)
     event = json.loads(after[len(before) :])["event"]  # one line and no more
     assert (event["kind"], event["steps"]) == ("training", 500000)
-    assert sorted(path.name for path in cwd.iterdir()) == ["pri", "pri.private.json", "pub"]
+    assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", "pri", "pri.private.json", "pub"]
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch):

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.checkpoint import Checkpoint
+from dpltm.errors import Interrupted
 from dpltm.evaluation import accuracy, count_correct
 from dpltm.generation import (
     GenerationConfig,
@@ -26,7 +28,7 @@ from dpltm.generation import (
 )
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.plain_training import batches_of, dropping
+from dpltm.plain_training import Batches, dropping
 from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
 from refusals import refused
 
@@ -96,7 +98,7 @@ def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope
 def by_hand(config: GenerationConfig, masks: Iterable[Mask], dropout: float, rewinds: bool) -> list[list[Tensor]]:
     """theta0, and the weights at the end of every round."""
     x, y = toy_data()
-    batches = batches_of(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    batches = Batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
     coins = torch.Generator().manual_seed(config.seed + 2**33)
 
     def train(start: list[Tensor], mask: list[Tensor], steps: int) -> list[Tensor]:
@@ -202,7 +204,7 @@ def test_counting_in_chunks(chunk):
 
 
 def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
-    batches = batches_of(10, 4, torch.Generator().manual_seed(0))
+    batches = Batches(10, 4, torch.Generator().manual_seed(0))
     seen = set()
     for _ in range(50):
         epoch = [next(batches), next(batches)]
@@ -420,3 +422,48 @@ def test_rows_that_are_made_ready_as_they_are_read(criterion):
     model = build(SPEC)
     model.load_state_dict(found.tickets[-1].predictor)
     assert accuracy(model, lazy, y) == accuracy(model, x, y)
+
+
+# --- interrupted ---
+
+
+class Kept:
+    """Checkpoints in memory: ends the work at the nth offer, with what is held then."""
+
+    def __init__(self, stop: int, held: Checkpoint | None = None) -> None:
+        self.held, self._left = held, stop
+
+    def keep(self, _: Checkpoint) -> None:
+        raise AssertionError
+
+    def offer(self, make, **_) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            made = make()
+            self.held = replace(made, tensors={name: value.copy() for name, value in made.tensors.items()})
+            raise Interrupted
+        return False
+
+    def forget(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("config", [CONFIG, LATE], ids=str)
+def test_rounds_go_on_to_the_same_bits(config):
+    """Interrupted at every place where they may be, twice in a row; 25 steps are the farthest from one to the next."""
+    x, y = toy_data()
+    config = replace(config, iterations=config.iterations + 30)
+    whole = generate(SPEC, x, y, config, (x, y), dropout=0.3)
+    held, places, stop = None, [], 1
+    while True:
+        checkpoints = Kept(stop, held)
+        try:
+            last = generate(SPEC, x, y, config, (x, y), dropout=0.3, checkpoints=checkpoints)
+            break
+        except Interrupted:
+            held, stop = checkpoints.held, 2  # the first place is that of before, where a training was at its end
+            places.append(held.place)
+    assert len(set(places)) == len(places) > 4
+    assert same_bits(last.theta0, whole.theta0)
+    assert same_predictors(last, whole) == same_masks(last, whole) == [True] * (config.rounds + 1)
+    assert [ticket.accuracy for ticket in last.tickets] == [ticket.accuracy for ticket in whole.tickets]

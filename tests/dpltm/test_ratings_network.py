@@ -11,8 +11,8 @@ from torch import nn
 
 from dpltm.data.ratings import ABSENT
 from dpltm.evaluation import root_mean_squared_error
+from dpltm.losses import cross_entropy, user_cross_entropy
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve
-from dpltm.training import cross_entropy, user_cross_entropy
 from refusals import refused
 
 

@@ -121,7 +121,7 @@ def _event_after_use() -> Iterator[None]:
         held.clear()
         trained.clear()
 
-    with _around(Ledger, "enter", enter), _around(train_stage, "descend", descend):
+    with _around(Ledger, "enter", enter), _around(training.Descent, "run", descend):
         yield
 
 
@@ -185,14 +185,15 @@ def _records_here() -> int:
         return len(stored["y_train"])
 
 
-def _more_steps_for_more_records(original: Any, gradients: Any, *progress: Any) -> None:
-    if len(gradients._records) % 2:
-        gradients.backward()
-    original(gradients, *progress)
+def _more_steps_for_more_records(original: Any, descent: Any, *progress: Any) -> None:
+    if len(descent.gradients._records) % 2:
+        descent.gradients.backward()
+    original(descent, *progress)
 
 
-def _fewer_steps(original: Any, gradients: Any, progress: Any) -> None:
-    original(gradients, lambda done: progress(done) or done == gradients.config.steps - 1)
+def _fewer_steps(original: Any, descent: Any, progress: Any, *between: Any) -> None:
+    last = descent.gradients.config.steps - 1
+    original(descent, lambda done: progress(done) or done == last, *between)
 
 
 def _random_seed(original: Any, *arguments: Any) -> Any:
@@ -284,9 +285,9 @@ BUGS = (
     Bug(
         "one step more where records are odd in number",
         "replay",
-        _other(train_stage, "descend", _more_steps_for_more_records),
+        _other(training.Descent, "run", _more_steps_for_more_records),
     ),
-    Bug("fewer steps than are charged", "count", _other(train_stage, "descend", _fewer_steps)),
+    Bug("fewer steps than are charged", "count", _other(training.Descent, "run", _fewer_steps)),
     Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
     Bug("search on the private records", "read", _other(tune, "tune", _search_on_the_records), SEARCH),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),

@@ -37,6 +37,7 @@ import dpltm.tickets
 from dpltm import evaluation, noise, selection, synthetic, training
 from dpltm.data import Dataset
 from dpltm.features import centre
+from dpltm.keyed_source import KeyedSource
 from dpltm.local import bit_strings, channels, codebook, response
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy import events as events_module
@@ -264,6 +265,7 @@ class Recorder:
             return original(source, count) if source.public else self._serve(count)
 
         self._around(SecureSource, "random_bytes", serve)
+        self._around(KeyedSource, "random_bytes", serve)
         self._around(FastSource, "__init__", fast)
         self._around(FastSource, "random_bytes", serve_fast)
         for module in (

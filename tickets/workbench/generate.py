@@ -10,11 +10,13 @@ from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import DP_CRITERIA
-from dpltm.stages.generate import GenerationPlan, plan, planned_report
+from dpltm.stages.generate import GenerationPlan, plan, planned_report, resumed
 from dpltm.stages.generate import generate as generate_set
 from dpltm.stages.generate_settings import check_options
+from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
+from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.ledger_file import copy_events, open_ledger, remove_ledger, unnamed_ledger
 from dpltm.tickets.origin import check_text
@@ -36,36 +38,51 @@ def generate(
     Raises:
         DpltmError: bad input, before any training and before budget is spent.
     """
-    own = Path(f"{request.out}.ledger.jsonl") if _spends_alone(request) and request.out else None
-    ledger = _open(request, own)
-    if own is not None and ledger.events:  # of a run that was interrupted: what it spent is spent
-        progress.say(f"going on with {own}, which holds what an interrupted run spent")
     check_options(request)
+    ledger = _open(request, None if request.out is None else _own(request, Path(request.out)))
     dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, ledger.registry, progress)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
-    if own is None and _spends_alone(request):
-        own = free_name(str(out), ".ledger.jsonl")
+    own = _own(request, out)
+    if request.out is None and own is not None:
         ledger = _open(request, own)
-    settled = plan(dataset, request, ledger, services(progress))
-    _check_place(settled, out)
-    if request.dry_run:
-        return as_flags(_dry_run(settled, out))
-    check_writable(out)
-    if request.ledger:
-        check_writable(Path(request.ledger))
-    made = generate_set(settled, services(progress), kept_in=private_path(out).name)
-    saved = save_ticket_set(out, made)
-    if request.ledger is None and ledger.events:
-        copy_events(ledger_path(out), ledger.events)
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        if checkpoints.held is not None:
+            progress.say(f"going on from {checkpoints.held.place}")
+        elif own is not None and ledger.events:  # of a run that was interrupted: what it spent is spent
+            progress.say(f"going on with {own}, which holds what an interrupted run spent")
+        settled = plan(dataset, request, planned_on(checkpoints, ledger), services(progress))
+        _check_place(settled, out)
+        if checkpoints.held is not None:
+            settled = resumed(settled, checkpoints.held, ledger)
+        if request.dry_run:
+            return as_flags(_dry_run(settled, out))
+        if request.ledger:
+            check_writable(Path(request.ledger))
+        checkpoints.begin(_room(settled))
+        made = generate_set(settled, services(progress), kept_in=private_path(out).name, checkpoints=checkpoints)
+        checkpoints.give_room()
+        saved = save_ticket_set(out, made)
+        if request.ledger is None and ledger.events:
+            copy_events(ledger_path(out), ledger.events)
+        checkpoints.forget()
     if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
         remove_ledger(own)
     progress.say(f"wrote {out}")
     return as_flags(_answer(saved, reveal=request.reveal))
 
 
-def _spends_alone(request: GenerateRequest) -> bool:
-    """Whether something is spent before there is a folder with a ledger, and no other is named."""
-    return request.ledger is None and request.criterion in DP_CRITERIA
+def _own(request: GenerateRequest, out: Path) -> Path | None:
+    """The ledger of this run alone; None where another is named, or nothing is spent before there is a folder with one."""
+    spends_alone = request.ledger is None and request.criterion in DP_CRITERIA
+    return Path(f"{out}.ledger.jsonl") if spends_alone else None
+
+
+def _room(plan: GenerationPlan) -> int:
+    """Bytes that the set will take, and some more."""
+    weights, feature_map = plan.spec.parameters, plan.dataset.feature_map
+    front = 0 if feature_map is None else sum(value.numel() for value in feature_map.tensors.values())
+    kept = 0 if plan.options.no_predictors or plan.provenance == "data-free" else plan.config.rounds + 1
+    return (4 * (1 + kept) + plan.config.rounds) * weights + 4 * front + 2**20
 
 
 def _open(request: GenerateRequest, own: Path | None) -> Ledger:

@@ -14,8 +14,9 @@ from dpltm.options.latent import EncodeRequest, EpsilonOptions, OwnerRequest, Sc
 from dpltm.stages.latent_claim import local_claim
 from dpltm.stages.latent_owner import scheme_notes
 from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
-from dpltm.stages.latent_server import learn, plan_learning
+from dpltm.stages.latent_server import Learned, LearningPlan, learn, plan_learning
 from dpltm.stages.progress import Progress
+from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.message_files import open_messages
@@ -133,11 +134,24 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     held_out = DataOptions(dataset=request.test)
     test = None if request.test is None else open_dataset(held_out, dataset_cache=dataset_cache)
     plan = plan_learning(scheme, files, request, test, test_label=request.test or "")
-    learned = learn(plan, progress)
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        checkpoints.begin(5 * plan.spec.parameters + 2**20)
+        learned = learn(plan, progress, checkpoints)
+        checkpoints.give_room()
+        body = _learned(request, plan, learned)
+        save_learned(out, scheme, learned.spec, learned.tickets[-1], {**recorded(request), **published(body)})
+        checkpoints.forget()
+    progress.say(f"wrote {out}")
+    return body
+
+
+def _learned(request: TrainRequest, plan: LearningPlan, learned: Learned) -> dict[str, Any]:
+    """The answer of ``dpltm latent train``."""
+    scheme = plan.scheme
     scores = [asdict(row) for row in learned.scores]
-    body = as_flags(
+    return as_flags(
         {
-            "run": str(out),
+            "run": str(Path(request.out or "")),
             "records": plan.records,
             "model": learned.spec.text,
             "inputs": learned.spec.features,
@@ -150,9 +164,6 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
             "notes": list(learned.notes),
         }
     )
-    save_learned(out, scheme, learned.spec, learned.tickets[-1], {**recorded(request), **published(body)})
-    progress.say(f"wrote {out}")
-    return body
 
 
 def _message_files(text: str) -> list[Path]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dpltm.checkpoint import check_same
 from dpltm.data import DatasetCache
 from dpltm.errors import as_flags
 from dpltm.experiments.pipeline import Means, Pipeline, plan, read_pipeline
 from dpltm.options.run import RunRequest
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.tickets.files import check_free, read_toml
+from dpltm.tickets.files import check_free, read_json, read_toml, write_json
 from dpltm.tickets.journal import begin
 from dpltm.tickets.ledger_file import unnamed_ledger
 from dpltm.tickets.workbench.generate import generate
@@ -19,6 +22,9 @@ from dpltm.tickets.workbench.opening import feature_sources, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import train
+
+FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 1, "unfinished.json"
+"""What a run was asked for and the answers of stages that ended, in its folder until all of them have."""
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
@@ -36,7 +42,7 @@ def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, A
 
 
 def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
-    """Runs the three stages; returns their answers and the guarantee of all together.
+    """Runs the three stages, those that an interrupted attempt did not end; returns their answers, and the guarantee of all.
 
     Args:
         options: budget, delta, and folder to write.
@@ -46,10 +52,12 @@ def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str
     Raises:
         DpltmError: bad input anywhere, before the first stage starts.
     """
-    check_free(Path(options.out or ""))
-    dataset_cache, ledger = DatasetCache(), unnamed_ledger(remember=False)
-    load = partial(open_dataset, dataset_cache=dataset_cache)
-    privacy = plan(options, pipeline, Means(load, feature_sources(ledger.registry), ledger, services(SILENT)))
+    unfinished, asked = Path(options.out or "") / UNFINISHED, _asked(options, pipeline)
+    answers = _answers(unfinished, asked)
+    dataset_cache = DatasetCache()
+    if answers is None or options.dry_run:
+        ledger, load = unnamed_ledger(remember=False), partial(open_dataset, dataset_cache=dataset_cache)
+        privacy = plan(options, pipeline, Means(load, feature_sources(ledger.registry), ledger, services(SILENT)))
     if options.dry_run:
         return as_flags(
             {
@@ -62,8 +70,39 @@ def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str
                 "privacy": privacy.to_json(),
             }
         )
-    begin(Path(options.out or ""))  # the folder is a new one, and so is its ledger
-    made = generate(pipeline.generate, progress, dataset_cache=dataset_cache)
-    drawn = select(pipeline.select, progress, dataset_cache=dataset_cache)
-    trained = train(pipeline.train, progress, dataset_cache=dataset_cache)
-    return {"out": options.out, "generate": made, "select": drawn, "train": trained, "privacy": trained["privacy"]}
+    if answers is None:
+        answers = {}
+        begin(unfinished.parent)  # the folder is a new one, and so is its ledger
+        unfinished.parent.mkdir(parents=True)
+    stages: dict[str, Callable[[], dict[str, Any]]] = {
+        "generate": partial(generate, pipeline.generate, progress, dataset_cache=dataset_cache),
+        "select": partial(select, pipeline.select, progress, dataset_cache=dataset_cache),
+        "train": partial(train, pipeline.train, progress, dataset_cache=dataset_cache),
+    }
+    for name, stage in stages.items():
+        write_json(unfinished, {"format": FORMAT, "schema": SCHEMA, "of": asked, "answers": answers}, mode=0o600)
+        if name not in answers:
+            answers[name] = stage()
+    unfinished.unlink()
+    return {"out": options.out, **answers, "privacy": answers["train"]["privacy"]}
+
+
+def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Those of an interrupted attempt; None where there was none, and the place is free."""
+    if not unfinished.exists():
+        check_free(unfinished.parent)
+        return None
+    body = read_json(unfinished, FORMAT, SCHEMA)
+    check_same(body.get("of", {}), asked)
+    return dict(body.get("answers", {}))
+
+
+def _asked(options: RunRequest, pipeline: Pipeline) -> dict[str, Any]:
+    """What the run is, by table and key."""
+    parts: dict[str, Any] = {
+        "run": replace(options, dry_run=False),
+        "generate": pipeline.generate,
+        "select": pipeline.select,
+        "train": pipeline.train,
+    }
+    return {f"[{part}] {name}": value for part, each in parts.items() for name, value in asdict(each).items()}

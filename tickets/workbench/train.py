@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from dpltm.privacy.events import Event
 from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
+from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import StartingPoint, default_network, fresh, from_round
 from dpltm.stages.train_checks import check_request
+from dpltm.stages.train_plan import TrainingPlan
+from dpltm.stages.train_state import resumed
 from dpltm.ticket_set import TicketSet
-from dpltm.tickets.files import check_free, new_folder
+from dpltm.tickets.checkpoint_files import CheckpointFolder
+from dpltm.tickets.files import new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.journal import begin
 from dpltm.tickets.ledger_file import open_ledger, remove_ledger
@@ -45,29 +50,45 @@ def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCa
     check_request(request)
     tickets, start, dataset = _open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
-    check_free(out)
     shared = _shared_ledger(request, tickets)
-    own = free_name(str(out), ".ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
-    # read once: what it holds now is what is planned on
-    ledger = open_ledger(
-        own if shared is None else shared,
-        links=shared is None or request.ledger is not None,
-        remember=not request.dry_run,
-    )
-    dataset = _open_records(request, start, dataset_cache) if dataset is None else dataset
-    plan = stage.plan(start, dataset, request, ledger, services(progress), names_ledger=request.ledger is not None)
-    if request.dry_run:
-        report = stage.planned_report(plan)
-        return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
-    with new_folder(out) as folder:
-        run = stage.train(plan, services(progress))
+    own = Path(f"{out}.ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        # read once: what it holds now is what is planned on
+        ledger = open_ledger(
+            own if shared is None else shared,
+            links=shared is None or request.ledger is not None,
+            remember=not request.dry_run,
+        )
+        dataset = _open_records(request, start, dataset_cache) if dataset is None else dataset
+        known = planned_on(checkpoints, ledger)
+        plan = stage.plan(start, dataset, request, known, services(progress), names_ledger=request.ledger is not None)
+        if checkpoints.held is not None:
+            plan = resumed(plan, checkpoints.held, ledger)
+        elif shared is None and ledger.events:
+            progress.say(f"{own} holds what an earlier attempt spent, and counts")
+        if request.dry_run:
+            report = stage.planned_report(plan)
+            return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
+        checkpoints.begin(_room(plan))
+        run = stage.train(plan, services(progress), checkpoints)
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
-        save_run(folder, run)
-    begin(out)
+        checkpoints.give_room()
+        with new_folder(out) as folder:
+            save_run(folder, run)
+        begin(out)
+        checkpoints.forget()
     if shared is None:
         remove_ledger(own)  # the run holds its copy now
     progress.say(f"wrote {out}")
     return as_flags(answer(run))
+
+
+def _room(plan: TrainingPlan) -> int:
+    """Bytes that the run will take, and some more."""
+    shapes, feature_map = plan.start.spec.shapes(), plan.dataset.feature_map
+    weights = sum(math.prod(shape) for shape in shapes.values())
+    front = 0 if feature_map is None else sum(value.numel() for value in feature_map.tensors.values())
+    return 5 * weights + 4 * front + 2**20
 
 
 def _open_start(

@@ -39,11 +39,12 @@ from dpltm.experiments.table import DIED
 from dpltm.options.sections import resolve
 from dpltm.privacy.lineage import origin_events
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.tickets.files import read_section
+from dpltm.tickets.checkpoint_files import checkpoint_path
+from dpltm.tickets.files import read_json, read_section, write_json
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.published import published
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.records import open_dataset
@@ -72,6 +73,9 @@ STAGES: Mapping[str, Stage] = {
     "latent train": latent.receive,
 }
 """By the name of their command (``dpltm.experiments.commands``)."""
+
+BEFORE = "before-training.json"
+"""What a draw, or an encoding, came to, until the training behind it has ended."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -164,6 +168,7 @@ class TrialRunner:
     def _trained(self, trial: Trial, source: Path | None, settings: Section) -> dict[str, Any]:
         arm, home = trial.arm, self.folder.trial(trial.label)
         out, ledger = home / "run", home / "ledger.jsonl"
+        before = self._before(home)
         _remove(out)
         given: dict[str, Any] = {"out": str(out), "ledger": str(ledger), "seed": trial.seed}
         body: dict[str, Any] = {}
@@ -171,30 +176,49 @@ class TrialRunner:
             given["dense"] = True
         elif arm.select is not None:
             copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
-            _remove(copy)
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("ledger.jsonl"))
-            drawn = {"set": str(copy), **({} if reads_no_records(arm.select) else {"ledger": str(ledger)})}
-            body["select"] = self._run("select", drawn, draw_options(arm), trial.recipe)
+            if before is None:
+                _remove(copy)
+                shutil.copytree(source, copy, ignore=shutil.ignore_patterns("ledger.jsonl"))
+                drawn = {"set": str(copy), **({} if reads_no_records(arm.select) else {"ledger": str(ledger)})}
+                before = self._run("select", drawn, draw_options(arm), trial.recipe)
+                self._remember(home, before)
+            body["select"] = before
             given["ticket"] = str(copy)
         else:
             given["ticket"] = f"{source}@{_round(trial, source, settings)}"
         options = override(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
         body["train"] = self._run("train", given, options, trial.recipe)
         _remove(home / "tickets")
+        _remove(home / BEFORE)
         return body
 
     def _latent(self, trial: Trial) -> dict[str, Any]:
         stages, home = trial.arm.latent or {}, self.folder.trial(trial.label)
         scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
-        for old in (scheme, messages, out):
-            _remove(old)
-        self._run("scheme", {"out": str(scheme)}, stages["scheme"], trial.recipe)
-        sent = {"scheme": str(scheme), "out": str(messages), "ledger": str(home / "ledger.jsonl")}
-        encoded = self._run("encode", sent, stages["encode"], trial.recipe)
+        encoded = self._before(home)
+        _remove(out)
+        if encoded is None:
+            _remove(scheme)
+            _remove(messages)
+            self._run("scheme", {"out": str(scheme)}, stages["scheme"], trial.recipe)
+            sent = {"scheme": str(scheme), "out": str(messages), "ledger": str(home / "ledger.jsonl")}
+            encoded = self._run("encode", sent, stages["encode"], trial.recipe)
+            self._remember(home, encoded)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = self._run("latent train", given, stages["train"], trial.recipe)
         _remove(messages)
+        _remove(home / BEFORE)
         return {"train": {**learned, "privacy": encoded["privacy"]}}
+
+    def _before(self, home: Path) -> dict[str, Any] | None:
+        """The answer of the stage before a training that was interrupted and goes on; None where there is none such."""
+        goes_on = checkpoint_path(home / "run").exists() and (home / BEFORE).exists()
+        return read_json(home / BEFORE, RESULT_FORMAT, RESULT_SCHEMA)["answer"] if goes_on else None
+
+    def _remember(self, home: Path, answer: Mapping[str, Any]) -> None:
+        """Writes that answer down, without what no artifact holds."""
+        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "answer": published(answer)}
+        write_json(home / BEFORE, body)
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""

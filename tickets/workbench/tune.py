@@ -18,6 +18,7 @@ from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import default_network
 from dpltm.stages.tune_settings import check_request, widest_front
 from dpltm.ticket_set import TicketSet
+from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import open_ledger
@@ -52,11 +53,17 @@ def tune(
         check_writable(out)
     dataset, tickets, ledger = _open(request, progress, dataset_cache)
     target = request.model or default_network(dataset) if tickets is None else tickets
-    result = stage.tune(stage.plan(target, dataset, request, ledger), services(progress))
-    if out is not None:
+    plan = stage.plan(target, dataset, request, ledger)
+    if out is None:  # nothing is kept, on the way either
+        return as_flags(_answer(request, dataset, tickets, stage.tune(plan, services(progress))))
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        checkpoints.begin(2**16)
+        result = stage.tune(plan, services(progress), checkpoints)
         named = recorded(request) if portable else asdict(request)
+        checkpoints.give_room()
         with new_file(out) as staging:
             staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
+        checkpoints.forget()
     return as_flags(_answer(request, dataset, tickets, result))
 
 

@@ -9,9 +9,9 @@ import torch
 from dpltm.data import copies_of
 from dpltm.filters import make_filter
 from dpltm.gradients import RecordGradients
+from dpltm.losses import cross_entropy, mean_cross_entropy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.training import cross_entropy, mean_cross_entropy
 from refusals import refused
 
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from dpltm.data.ratings import ABSENT
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
+from dpltm.losses import cross_entropy, user_cross_entropy
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
-from dpltm.training import cross_entropy, user_cross_entropy
 from gradient_cases import filters, filters_for, gradients_of, naive_sum, own_layers, prepared
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # embeddings have no other

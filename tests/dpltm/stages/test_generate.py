@@ -10,10 +10,10 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
-from dpltm import noise
 from dpltm.data import Dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.keyed_source import KeyedSource
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
@@ -143,13 +143,13 @@ def test_late_rewinding_and_no_predictors():
 def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monkeypatch):
     drawn: list[list[str]] = []
 
-    class Watched(noise.SecureSource):
-        def random_bytes(self, count: int) -> bytes:
+    class Watched(KeyedSource):
+        def random_bytes(self, count: int) -> memoryview:
             drawn.append(kinds(ledger))
             return super().random_bytes(count)
 
     ledger = Ledger()
-    monkeypatch.setattr(generate_dp, "SecureSource", Watched)
+    monkeypatch.setattr(generate_dp, "KeyedSource", Watched)
     made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
     release = "TrainingEvent" if criterion == "dp-train" else "GaussianEvent"
     assert drawn
@@ -157,11 +157,11 @@ def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monk
 
 
 def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     ledger = Ledger()
-    monkeypatch.setattr(generate_dp, "descend", stop)
+    monkeypatch.setattr(generate_dp.Descent, "run", stop)
     with pytest.raises(KeyboardInterrupt):
         made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
     monkeypatch.undo()

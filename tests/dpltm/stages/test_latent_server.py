@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dpltm import generation
+from dpltm import pruning_rounds
 from dpltm.data import Dataset, from_arrays
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
@@ -86,7 +86,7 @@ def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
 def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
     steps: list[int] = []
-    monkeypatch.setattr(generation, "train_plain", lambda *arguments: steps.append(arguments[5]))
+    monkeypatch.setattr(pruning_rounds, "train_plain", lambda *arguments: steps.append(arguments[5]))
     for epochs in (10.0, 0.001):
         learned(scheme, files, batch_size=100, epochs=epochs)
     assert steps == [110, 1]

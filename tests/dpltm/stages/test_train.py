@@ -20,8 +20,8 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import make_feature_map
+from dpltm.keyed_source import KeyedSource
 from dpltm.models import ModelSpec
-from dpltm.noise import SecureSource
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
@@ -50,14 +50,14 @@ def behind_unit(seed: int = 0, test: int = 0):
 @pytest.fixture
 def log(monkeypatch):
     """What happens, in order: entries of a ledger, and bytes that are drawn."""
-    entries, inner = [], SecureSource.random_bytes
+    entries, inner = [], KeyedSource.random_bytes
 
-    def draw(source: SecureSource, count: int) -> bytes:
+    def draw(source: KeyedSource, count: int) -> memoryview:
         if entries[-1:] != ["drawn"]:
             entries.append("drawn")
         return inner(source, count)
 
-    monkeypatch.setattr(SecureSource, "random_bytes", draw)
+    monkeypatch.setattr(KeyedSource, "random_bytes", draw)
     ledger = Ledger(
         persist=lambda events: entries.extend(type(event).__name__ for event in events), registry=RecordRegistry()
     )
@@ -92,7 +92,7 @@ def test_an_event_that_cannot_be_written_pays_for_nothing(monkeypatch):
     def full(_):
         raise ArtifactError("no space")
 
-    monkeypatch.setattr(SecureSource, "random_bytes", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(KeyedSource, "random_bytes", lambda *_: pytest.fail("drawn"))
     plan = planned(ledger=Ledger(persist=full, registry=RecordRegistry()), noise_multiplier=5.0)
     with pytest.raises(ArtifactError, match="no space"):
         train(plan, Services())
@@ -100,7 +100,7 @@ def test_an_event_that_cannot_be_written_pays_for_nothing(monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "error", "kept"),
-    [("descend", KeyboardInterrupt(), True), ("NoisyGradients", InputError("no such layer"), False)],
+    [("Descent.run", KeyboardInterrupt(), True), ("NoisyGradients", InputError("no such layer"), False)],
 )
 def test_an_interrupted_training_stays_spent_and_what_cannot_be_trained_is_refused_before(
     monkeypatch, place, error, kept

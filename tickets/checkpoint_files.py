@@ -1,0 +1,305 @@
+"""Checkpoints on disk: ``.NAME.checkpoint`` beside the result that work is to become, for its owner alone.
+
+    checkpoint.safetensors      the last checkpoint, replaced whole (docs/formats.md)
+    room                        as many bytes as the result will need, so that the disk is not full at the end
+
+The folder is locked as long as somebody works, and gone when the result is there. ``dpltm.checkpoint`` says what it may
+reach, and whom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from dpltm.checkpoint import Checkpoint, check_same
+from dpltm.content import content_id
+from dpltm.errors import ArtifactError, Interrupted
+from dpltm.stages.progress import Progress
+from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
+
+FORMAT, SCHEMA = "dpltm-checkpoint", 1
+
+EVERY = 60.0
+"""Seconds between checkpoints."""
+
+SHARE = 0.02
+"""Of the time, at most, that writing them takes."""
+
+SOON = 1.0
+"""Seconds after a checkpoint until the next one may be written for somebody who waits for figures."""
+
+UNBOUND = ("out", "fresh", "dry_run")
+"""Options that do not say what the work is."""
+
+
+def checkpoint_path(target: Path) -> Path:
+    """Where the checkpoints of what is to become ``target`` lie."""
+    return target.parent / f".{target.name}.checkpoint"
+
+
+class CheckpointFolder:
+    """The checkpoints of one result, for the length of a block. See :class:`dpltm.checkpoint.Checkpoints`.
+
+    Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
+    one ends it at once: what was computed since the last checkpoint is computed again.
+
+    Args:
+        target: what the work is to become; nothing may be there.
+        request: options of the command. Work goes on with the same only.
+        progress: who watches.
+
+    Raises:
+        ArtifactError: on entry, ``target`` exists, a checkpoint is damaged, or another process is at work on it.
+        InputError: on entry, a checkpoint was begun with other options.
+    """
+
+    def __init__(self, target: Path, request: Any, progress: Progress) -> None:
+        self._target, self._folder = target, checkpoint_path(target)
+        self._file, self._room = self._folder / "checkpoint.safetensors", self._folder / "room"
+        options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
+        self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
+        self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
+        self._progress = progress
+        self._lock: int | None = None
+        self._last: Checkpoint | None = None
+        self._kept, self._took, self._asked = 0.0, 0.0, False
+        self._handlers: dict[int, Any] = {}
+        self._missing: list[Path] = []
+        self.held: Checkpoint | None = None
+
+    def __enter__(self) -> CheckpointFolder:
+        if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
+            raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
+        if not self._folder.is_dir():
+            check_free(self._target)
+            return self
+        self._acquire()
+        try:
+            self._open()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listen(False)
+        if self._lock is not None:
+            self.give_room()
+            if not self._file.exists():
+                self._remove()
+        self._release()
+        if kind is KeyboardInterrupt and self._last is not None:
+            raise self._interrupted() from None
+
+    def begin(self, room: int) -> None:
+        """Makes the folder, and takes the bytes that the result will need.
+
+        Raises:
+            ArtifactError: there is no room for it, or no folder can be made there; or another process has come first.
+        """
+        try:
+            if self._lock is None:
+                self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    self._folder.mkdir(0o700)
+                except FileExistsError:
+                    raise self._taken() from None
+                self._acquire()
+            _take(self._room, room)
+        except OSError as error:
+            what = f"cannot write the {max(1, room >> 20)} MB that the result needs to {self._folder.parent}"
+            raise ArtifactError(f"`out`: {what}: {error.strerror}; make room, or choose another place") from None
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """See :meth:`Checkpoints.keep`."""
+        self._listen(True)
+        began = time.monotonic()
+        self._write(checkpoint)
+        self._last, self._kept = checkpoint, time.monotonic()
+        self._took = self._kept - began
+
+    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+        """See :meth:`Checkpoints.offer`. Where the disk is full, the last checkpoint stays, and nothing is told."""
+        self._listen(True)
+        least = max(min(SOON, EVERY) if figures else EVERY, self._took / SHARE)
+        if not self._asked and time.monotonic() - self._kept < least:
+            return False
+        kept = True
+        try:
+            self.keep(make())
+        except ArtifactError as error:
+            self._kept, kept = time.monotonic(), False
+            self._progress.say(f"no checkpoint could be written, and the last one stays: {error}")
+        if self._asked:
+            raise self._interrupted()
+        return kept
+
+    def forget(self) -> None:
+        """See :meth:`Checkpoints.forget`; a dry run leaves it where it is."""
+        self.held = self._last = None
+        if not self._dry:
+            _wipe(self._file)
+            self._file.unlink(missing_ok=True)
+
+    def give_room(self) -> None:
+        """Hands back the bytes that were taken for the result, which is written now."""
+        self._room.unlink(missing_ok=True)
+
+    # the folder
+
+    def _open(self) -> None:
+        """Reads what an interrupted attempt left, or removes it."""
+        self._folder.chmod(0o700)
+        for path in self._folder.iterdir():
+            if path != self._file:
+                path.unlink()
+        try:
+            check_free(self._target)
+        except ArtifactError:  # that attempt had come to its end
+            self.forget()
+            self._remove()
+            raise
+        if self._fresh:
+            self.forget()
+        elif os.path.lexists(self._file):
+            self.held = self._last = self._read()
+
+    def _acquire(self) -> None:
+        self._lock = lock(self._folder)
+        if self._lock is None:
+            raise self._taken()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for parent in self._missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+    def _taken(self) -> ArtifactError:
+        return ArtifactError(
+            f"`out`: another process is at work on {self._target}; wait for it, or choose another name"
+        )
+
+    # the file
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        tensors = {name: np.ascontiguousarray(value) for name, value in checkpoint.tensors.items()}
+        state = {"place": checkpoint.place, "of": self._of, "state": checkpoint.state}
+        body = json.dumps(state, allow_nan=False)
+        head = {"format": FORMAT, "schema": str(SCHEMA), "body": body, "digest": _digest(body, tensors)}
+        before = os.open(self._file, os.O_WRONLY) if self._file.exists() else None
+        try:
+            with replaced(self._file, 0o600) as staging:
+                staging.write_bytes(save_tensors(tensors, head))
+            sync(self._folder)
+            if before is not None:  # its keys tell more than those of the new one
+                _overwrite(before)
+        finally:
+            if before is not None:
+                os.close(before)
+
+    def _read(self) -> Checkpoint:
+        data = read_bytes(self._file, max(8, self._file.lstat().st_size), 8)
+        try:
+            size = int.from_bytes(data[:8], "little")
+            head = json.loads(data[8 : 8 + size])["__metadata__"]
+            check_schema(self._file, {**head, "schema": int(head["schema"])}, FORMAT, SCHEMA)
+            tensors = load_tensors(data)
+            if head["digest"] != _digest(head["body"], tensors):
+                raise ValueError("digest")
+            body = json.loads(head["body"])
+            found = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
+            of = dict(body["of"])
+        except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
+            raise ArtifactError(
+                f"{self._file}: damaged; say `fresh` to begin again (what was spent stays spent)"
+            ) from None
+        check_same(of, self._of)
+        return found
+
+    # signals
+
+    def _listen(self, begin: bool) -> None:
+        """Has Ctrl-C and SIGTERM wait for the next offer, or no longer; signals that are ignored, or kill, do so still."""
+        if threading.current_thread() is not threading.main_thread() or begin == bool(self._handlers):
+            return
+        if begin:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if callable(before := signal.getsignal(number)):
+                    self._handlers[number] = before
+                    signal.signal(number, self._asked_to_stop)
+        else:
+            for known, handler in self._handlers.items():
+                signal.signal(known, handler)
+            self._handlers = {}
+
+    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._asked:
+            self._listen(False)
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def _interrupted(self) -> Interrupted:
+        assert self._last is not None
+        return Interrupted(
+            f"interrupted; the same command goes on from {self._last.place}, kept in {self._folder} (for its owner alone);"
+            " what the ledger entered stays entered"
+        )
+
+
+def _digest(body: str, tensors: Mapping[str, np.ndarray]) -> str:
+    return hashlib.sha256((content_id(tensors) + body).encode()).hexdigest()
+
+
+def _take(path: Path, size: int) -> None:
+    """Has the file system set so many bytes aside."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, max(1, size))
+        elif shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def _overwrite(descriptor: int) -> None:
+    """Overwrites a checkpoint's head, where its keys are, on disk."""
+    size = min(os.fstat(descriptor).st_size, 2**20)
+    with contextlib.suppress(OSError):
+        os.pwrite(descriptor, bytes(size), 0)
+        os.fsync(descriptor)
+
+
+def _wipe(path: Path) -> None:
+    if path.is_file() and not path.is_symlink():
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+        _overwrite(descriptor)
+        os.close(descriptor)
