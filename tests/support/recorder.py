@@ -44,6 +44,8 @@ from dpltm.privacy import events as events_module
 from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.sampling import Records
+from dpltm.tickets.journal import journal_path
+from dpltm.tickets.ledger_file import _Unnamed
 from dpltm.training import NoisyGradients
 from refs import reference as reference_of
 
@@ -352,7 +354,7 @@ class Recorder:
         original(ledger, *given)
         self._ledgers.append(ledger)  # held, so that no other one takes its id
         for entered in ledger.events[before:]:
-            self.log.append(Entered(entered, id(ledger), ledger._persist is None or _written(entered)))
+            self.log.append(Entered(entered, id(ledger), ledger._persist is None or _written(ledger, entered)))
 
     def _where(self) -> DatasetRef:
         return self.reference or NOBODYS
@@ -523,9 +525,10 @@ class Recorder:
         return _copied(release.answer)
 
 
-def _written(event: Event) -> bool:
-    """Whether a ledger below the working folder holds the event."""
-    return any(event.time in path.read_text() for path in Path().rglob("*.jsonl"))
+def _written(ledger: Ledger, event: Event) -> bool:
+    """Whether a file below the working folder holds the event; of a ledger without a file, the journal of all ledgers."""
+    kept = [journal_path()] if isinstance(ledger._account, _Unnamed) else Path().rglob("*.jsonl")
+    return any(event.time in path.read_text() for path in kept)
 
 
 def _hashed(text: str, count: int) -> bytes:
