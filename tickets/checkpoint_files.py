@@ -86,9 +86,14 @@ class CheckpointFolder:
         self.held: Checkpoint | None = None
 
     def __enter__(self) -> CheckpointFolder:
-        if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
+        try:
+            there, left = os.path.lexists(self._folder), self._folder.is_dir() and not self._folder.is_symlink()
+        except OSError as error:
+            place = f"{str(self._target)[:80]}..."
+            raise ArtifactError(f"`out`: {place}: {error.strerror}; choose another name") from None
+        if there and not left:
             raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
-        if not self._folder.is_dir():
+        if not left:
             check_free(self._target)
             return self
         self._acquire()

@@ -72,6 +72,7 @@ class Ledger:
         >>> training = NoisySgd(256 / 60000, steps=14062, noise_multiplier=1.1)
         >>> ledger = Ledger()
         >>> ledger.append(TrainingEvent(UNKNOWN_RECORDS, training, filter="clip", live=1000))
+        >>> from dpltm.privacy.parts import total_epsilon
         >>> len(ledger.events), round(total_epsilon(ledger.events, delta=1e-5), 2)
         (1, 2.38)
     """

@@ -154,7 +154,17 @@ def test_no_artifact_tells_whose_machine_it_was_or_how_long_it_took(artifacts: P
     for path, data in found:
         for place in (str(artifacts.parent), USER, str(Path(torch.__file__).parent.parent), str(Path.home())):
             assert place.encode() not in data, path
-        for digits in (b"98765", b"296296", b"1646.", b"4938.", b"823.0", b"2469."):  # seconds, minutes, of two cores
+        for digits in (
+            b"98765",
+            b"296296",
+            b"1646.",
+            b"4938.",
+            b"823.0",
+            b"2469.",
+            b"493827",
+            b"8230.",
+            b"4115.",
+        ):  # seconds, minutes, of two cores
             assert digits not in data, path
         if path.suffix == ".json":
             assert not re.search(rb'"[a-z_]*(seconds|minutes)"', data), path
@@ -182,13 +192,13 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, 
     home = home_in(cwd, made)
     given = ("train", f"{home}/pub@1", "--dataset", home / "pri.npz", *LITTLE, "--epsilon", "2")
     body = cli(*given, "--out", "a.run", "--json").json
-    assert body["seconds"] == pytest.approx(TOOK)
+    assert body["seconds"] == pytest.approx(3 * TOOK)  # read at the start, after each of two steps, and at the end
     assert body["ticket_set"] == f"{home}/pub"
     assert json.loads(Path("a.run/result.json").read_text()) == {
         **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
     }  # fmt: skip
     shown = cli(*given, "--ledger", "b.jsonl", "--out", "b.run").out
-    assert re.search(r"│ seconds +│ 98765 +│", shown)
+    assert re.search(r"│ seconds +│ 296296 +│", shown)
 
 
 def test_a_sweep_tells_its_maker_whole_minutes(cli, cwd, made, monkeypatch) -> None:
@@ -196,8 +206,8 @@ def test_a_sweep_tells_its_maker_whole_minutes(cli, cwd, made, monkeypatch) -> N
     (cwd / "r.toml").write_text(RECIPE.format(home=home_in(cwd, made)).partition('[[arm]]\nname = "drawn"')[0])
     body = cli("run", "--config", "r.toml", "--jobs", "1", "--json").json
     threads = json.loads(next(Path("r.sweep/times").iterdir()).read_text())["threads"]
-    # a trial's clock is read around its training's: three ticks
-    assert [row["minutes"] for row in body["arms"]] == [round(3 * TOOK * threads / 60 / 2)]
+    # a trial's clock is read around its training's: five ticks
+    assert [row["minutes"] for row in body["arms"]] == [round(5 * TOOK * threads / 60 / 2)]
     assert [path.stat().st_mode & 0o777 for path in Path("r.sweep/times").iterdir()] == [0o600]
     assert "| min |" not in Path("r.sweep/results.md").read_text()
 

@@ -48,7 +48,9 @@ def test_without_aes_it_is_shake(monkeypatch):
         source_of(f"{AES}:{KEY.hex()}")
 
 
-@pytest.mark.parametrize("source", [KeyedSource(KEY, AES), KeyedSource(KEY, SHAKE), FastSource(3)], ids=str)
+@pytest.mark.parametrize(
+    "source", [KeyedSource(KEY, AES), KeyedSource(KEY, SHAKE), FastSource(3)], ids=["aes", "shake", "fast"]
+)
 def test_a_state_gives_the_same_bytes_again(source):
     source.random_bytes(100)
     state = source.state
