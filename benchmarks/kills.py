@@ -4,8 +4,9 @@
 
 Every command of ``WORK`` runs once undisturbed. Then it is started, killed by SIGKILL at a random moment, and started again,
 until it ends by itself. Its random keys are injected: by its name where it begins, and others where it goes on, so that
-equal weights can only come from the checkpoint. Afterwards weights are compared bit by bit; ledgers must hold each release
-once; nothing hidden may be left. Prints JSON.
+equal weights can only come from the checkpoint. Kernels that are chosen by timing, and round differently, tie: on a busy machine
+two processes choose differently. Afterwards weights are compared bit by bit; ledgers must hold each release once; nothing
+hidden may be left. Prints JSON.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 CHILD = """
-import hashlib, itertools, os, sys
+import hashlib, itertools, os, sys, types
 from dpltm import keyed_source
+from dpltm.gradients import choose
 from dpltm.tickets import checkpoint_files
 every, *sys.argv[1:] = sys.argv[1:]
 folder = checkpoint_files.CheckpointFolder
@@ -37,6 +39,7 @@ def begin(self, room):
     keyed_source.fresh_key = lambda: hashlib.sha256(f"{name} {next(count)}".encode()).digest()
     inner(self, room)
 folder.begin = begin
+choose.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
 checkpoint_files.EVERY, checkpoint_files.SHARE = float(every), 0.5
 from dpltm.cli import main
 main.main()
