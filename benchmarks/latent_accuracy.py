@@ -1,6 +1,7 @@
 """Local privacy that learns: MNIST from one message a record, label included, at local epsilon 0.5 to 8.
 
-    DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2] [--features scatter | drawings] [--without-bits]
+    DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2] [--features scatter | drawings] [--without-bits] \
+        [--epsilons 0.5 1 2 4 8]
 
 Prints one JSON object a line. Records are projected onto d principal components of the scattering features of public
 Kuzushiji characters, or onto d directions of the encoder of drawings. d, and the scale J of scattering, are chosen
@@ -42,7 +43,7 @@ from dpltm.replicates import summary
 EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     (0.5, 1.0, 2.0, 4.0, 8.0),
     (2, 3),
-    (16, 24, 32, 48, 64, 96, 128, 192, 256),
+    (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 400),
     5,
     (0.8, 0.6, 0.4),
 )
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--features", choices=("scatter", "drawings"), default="scatter")
     parser.add_argument("--without-bits", action="store_true")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     public, private = load("kmnist-7k"), load("mnist")
@@ -128,7 +130,7 @@ def main() -> None:
         found = make_feature_map(f"drawings:{max(DIMENSIONS)}", (28, 28), public.bounds)
         inputs = {"drawings": [found(x).numpy() for x in (public.train.x, private.train.x, private.test.x)]}
     labels, test_labels = private.train.y, private.test.y
-    for epsilon in EPSILONS:
+    for epsilon in options.epsilons:
         tried = {
             (scale, values): public_score(
                 unit(inputs[scale][0], values), public.train.y, best_codebook(values, CLASSES, epsilon)
