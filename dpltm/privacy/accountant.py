@@ -154,8 +154,14 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
     remaining = delta - composition.delta
     if remaining <= 0:
         return math.inf
-    rest = sum(bounded_epsilon(loss) * count for loss, count in composition.losses.items() if not _mu(loss))
+    rest = sum(_alone(loss, remaining) * count for loss, count in composition.losses.items() if not _mu(loss))
     return composition.draw + rest + gdp.epsilon(remaining, _total_mu(composition))
+
+
+def _alone(loss: PrivacyLoss, delta: float) -> float:
+    """Epsilon of a loss that the theorem does not speak of."""
+    found = bounded_epsilon(loss)
+    return renyi.best_epsilon(loss.renyi, delta) if math.isinf(found) else found
 
 
 def central_limit_mu(mechanisms: Iterable[Mechanism], *, unit: Unit | None = None) -> float | None:

@@ -14,6 +14,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     Mechanism,
     NoisySgd,
+    PrivateSearch,
     RandomizedResponse,
     Selection,
     TwoSteps,
@@ -31,6 +32,7 @@ from dpltm.privacy.privacy_loss import (
     SampledGaussianLoss,
 )
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, over_two_steps, unit_of
+from dpltm.privacy.search_loss import SearchLoss
 
 MIN_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
@@ -106,6 +108,9 @@ def compose(mechanisms: Iterable[Mechanism], unit: Unit | None = None) -> Compos
                 losses[_sampled(mechanism)] += mechanism.steps
             case GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
+            case PrivateSearch():
+                tries = Counter(_losses_of_try(training, mechanism.score_noise) for training in mechanism.trainings)
+                losses[SearchLoss(tuple(tries.items()), mechanism.gamma)] += 1
             case Selection() if mechanism.certified_epsilon > MAX_PURE:
                 plain += mechanism.certified_epsilon
             case Selection(draw="exponential", adaptive=False):
@@ -152,6 +157,8 @@ def is_unprotected(mechanism: Mechanism) -> bool:
             return math.isinf(mechanism.certified_epsilon)
         case NoisySgd() | GaussianRelease():
             return mechanism.noise_multiplier < MIN_NOISE
+        case PrivateSearch():
+            return mechanism.score_noise < MIN_NOISE or any(map(is_unprotected, mechanism.trainings))
         case LaplaceRelease() | RandomizedResponse() | Guarantee():
             return False
     raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
@@ -173,6 +180,12 @@ def _check_common_guarantee(mechanisms: tuple[Mechanism, ...], unit: Unit) -> No
             "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
             " use one unit throughout, or separate ledgers"
         )
+
+
+def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
+    """What one try of a search releases: its training, and its score."""
+    score = GaussianRelease(score_noise, adjacency=training.adjacency, unit=training.unit)
+    return tuple(compose([training, score], training.unit).losses.items())
 
 
 def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:

@@ -15,9 +15,11 @@ from dpltm.privacy.events import (
     NonPrivateEvent,
     ProvenanceEvent,
     RandomizedResponseEvent,
+    SearchEvent,
     SelectionEvent,
     TrainingEvent,
 )
+from dpltm.privacy.mechanisms import mean_tries
 
 _PROVENANCE = {
     "data-free": "depend on no data: they cost nothing",
@@ -38,6 +40,8 @@ def describe(event: Event) -> str:
             return _selection(event)
         case TrainingEvent():
             return _training(event)
+        case SearchEvent():
+            return _search(event)
         case LaplaceEvent(mechanism=noise):
             return f"{event.what}, with Laplace noise of scale {noise.scale:g} for the L1 sensitivity {noise.sensitivity:g}"
         case GaussianEvent(mechanism=noise):
@@ -75,6 +79,16 @@ def _selection(event: SelectionEvent) -> str:
     if drawn.draw == "exponential":
         said += ", after other releases" if drawn.adaptive else ", before any other release"
     return said
+
+
+def _search(event: SearchEvent) -> str:
+    search = event.mechanism
+    noise = sorted(training.noise_multiplier for training in search.trainings)
+    return (
+        f"the best of a secret number of trainings, {mean_tries(search.gamma):.3g} in the mean, each at one of"
+        f" {len(search.trainings)} settings, filter {event.filter}, Gaussian noise from {noise[0]:.4g} to {noise[-1]:.4g}"
+        f" times the sensitivity on {event.live:,} live coordinates, scored by a count with noise of {search.score_noise:g}"
+    )
 
 
 def _training(event: TrainingEvent) -> str:

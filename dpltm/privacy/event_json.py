@@ -24,6 +24,7 @@ from dpltm.privacy.events import (
     ProvenanceKind,
     RandomizedResponseEvent,
     ReleaseEvent,
+    SearchEvent,
     SelectionEvent,
     TrainingEvent,
 )
@@ -34,6 +35,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     Mechanism,
     NoisySgd,
+    PrivateSearch,
     RandomizedResponse,
     Selection,
     Unit,
@@ -68,6 +70,7 @@ KINDS: dict[str, _Kind] = {
         TrainingEvent, NoisySgd,
         ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "filter", "live"),
     ),
+    "search": _Kind(SearchEvent, PrivateSearch, ("gamma", "score_noise", "trainings", "filter", "live")),
     "laplace": _Kind(LaplaceEvent, LaplaceRelease, ("what", "sensitivity", "scale")),
     "gaussian": _Kind(GaussianEvent, GaussianRelease, ("what", "sensitivity", "noise_multiplier")),
     "randomized-response": _Kind(RandomizedResponseEvent, RandomizedResponse, ("what", "epsilon", "categories")),
@@ -82,6 +85,8 @@ _CHOICES: dict[str, Any] = {
     "ProvenanceKind": ProvenanceKind,
     "Unit": Unit,
 }
+_TRY = ("sampling_rate", "steps", "noise_multiplier", "sensitivity")
+"""What is written of a try of a search; it has the relation of the search."""
 _RENAMED = {"mechanism": "draw"}
 """Keys that are called otherwise in the values: how a winner is drawn."""
 _ADDED = {"adaptive"}
@@ -110,6 +115,8 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"dataset": ref_to_json(event.dataset)}
     for key in ("time", "adjacency", "unit", *KINDS[name].keys):
         value = values[_RENAMED.get(key, key)]
+        if key == "trainings":
+            value = [{name: getattr(training, name) for name in _TRY} for training in value]
         body[key] = "inf" if isinstance(value, float) and math.isinf(value) else value
     for key, value in (*body.items(), *body["dataset"].items()):
         if isinstance(value, str) and not _is_text(value):
@@ -141,6 +148,9 @@ def from_json(body: object) -> Event:
     known = {key: types[_RENAMED.get(key, key)] for key in ("dataset", "time", "adjacency", "unit", *kind.keys)}
     read = {_RENAMED.get(key, key): value for key, value in _checked(f"{name} event", known, values).items()}
     try:
+        if "trainings" in read:
+            stated = {name: read[name] for name in _STATED}
+            read["trainings"] = tuple(NoisySgd(**each, **stated) for each in read["trainings"])
         if kind.mechanism is not None:
             read["mechanism"] = kind.mechanism(**{key: value for key, value in read.items() if key in parameters})
         return kind.event(**{item.name: read[item.name] for item in fields(kind.event)})
@@ -242,6 +252,13 @@ def _value(where: str, name: str, annotation: str, value: object) -> Any:
         if value is None:
             return None
         annotation = "float"
+    if (
+        annotation == "tuple[NoisySgd, ...]"
+        and isinstance(value, list)
+        and all(isinstance(one, dict) for one in value)
+    ):
+        types = _types(NoisySgd)
+        return [_checked(where, {key: types[key] for key in _TRY}, one) for one in value]
     choices = get_args(_CHOICES.get(annotation))
     if annotation.startswith("Literal["):
         choices = tuple(part.strip().strip("\"'") for part in annotation[len("Literal[") : -1].split(","))

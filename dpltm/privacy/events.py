@@ -19,6 +19,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     Mechanism,
     NoisySgd,
+    PrivateSearch,
     RandomizedResponse,
     Selection,
     Unit,
@@ -282,6 +283,21 @@ class TrainingEvent(ReleaseEvent):
     """
 
     mechanism: NoisySgd
+    filter: str
+    live: int
+
+
+@dataclass(frozen=True)
+class SearchEvent(ReleaseEvent):
+    """The best of a secret number of trainings at random settings (privacy-model.md 5.7).
+
+    Attributes:
+        mechanism: its tries, and how many there are.
+        filter: the gradient filter, as text; of every try.
+        live: number of live coordinates.
+    """
+
+    mechanism: PrivateSearch
     filter: str
     live: int
 

@@ -19,8 +19,11 @@ Adjacency = Literal["add-remove", "replace-one"]
 Unit = Literal["record", "user"]
 """What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.privacy_unit``."""
 
-MAX_STEPS, MAX_CATEGORIES = 10**9, 10**9
+MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
 """Beyond these a number is an accident, and more than accountants compose."""
+
+MIN_GAMMA = 1e-9
+"""The least parameter of a search: 50 million tries in the mean."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,34 @@ class Guarantee(Mechanism):
 
 
 @dataclass(frozen=True)
+class PrivateSearch(Mechanism):
+    """The best of a secret number of tries: each trains at one of several settings and is scored by a noisy count.
+
+    Attributes:
+        trainings: of a try at each setting; every try draws one of them, all equally likely.
+        score_noise: standard deviation of the Gaussian noise on the count, of which a neighbour changes at most 1.
+        gamma: of the logarithmic distribution of the number of tries (``private_search``), in (0, 1).
+    """
+
+    trainings: tuple[NoisySgd, ...]
+    score_noise: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("score_noise", self.score_noise)
+        if not MIN_GAMMA <= self.gamma < 1:
+            raise InputError(f"Expected {MIN_GAMMA:g} <= gamma={self.gamma} < 1")
+        if not 1 <= len(self.trainings) <= MAX_SETTINGS:
+            raise InputError(f"Expected from 1 to {MAX_SETTINGS} trainings, not {len(self.trainings)}")
+        for training in self.trainings:
+            if (training.adjacency, training.unit) != (self.adjacency, self.unit):
+                raise InputError("trainings: a search and its tries are stated for one relation and one unit")
+            if training.nominal_sensitivity is not None:
+                raise InputError("trainings: those of a search have no claim beside the certified bound")
+
+
+@dataclass(frozen=True)
 class Unprotected(Mechanism):
     """No mechanism at all: records, or something computed from them, were released as they are."""
 
@@ -223,6 +254,11 @@ class TwoSteps(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", self.mechanism.adjacency)
         object.__setattr__(self, "unit", self.mechanism.unit)
+
+
+def mean_tries(gamma: float) -> float:
+    """Expected number of tries of a search: P(K = k) = (1 - gamma)^k / (k ln(1 / gamma)), k from 1."""
+    return (1 / gamma - 1) / -math.log(gamma)
 
 
 def check_positive(name: str, value: float, *, infinite: bool = False) -> None:

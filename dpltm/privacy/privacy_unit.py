@@ -36,6 +36,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     Mechanism,
     NoisySgd,
+    PrivateSearch,
     Selection,
     TwoSteps,
     Unit,
@@ -74,6 +75,10 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
         case GaussianRelease():
             noise, bound = mechanism.noise_multiplier / 2, 2 * mechanism.sensitivity
             return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
+        case PrivateSearch():
+            trainings = tuple(replace(over_two_steps(each), adjacency="replace-one") for each in mechanism.trainings)
+            noise = mechanism.score_noise / 2
+            return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():
             return replace(mechanism, certified_epsilon=2 * mechanism.certified_epsilon)
         case LaplaceRelease():

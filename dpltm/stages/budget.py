@@ -22,6 +22,7 @@ from dpltm.privacy.events import (
     GuaranteeEvent,
     ProvenanceEvent,
     ReleaseEvent,
+    SearchEvent,
     SelectionEvent,
     TrainingEvent,
 )
@@ -88,7 +89,7 @@ def _nominal_remainder(budget: float, before: OnRecord, delta: float) -> tuple[f
     drawn = tuple(event for event in claimed if isinstance(event, SelectionEvent))
     spent = sum(event.mechanism.eps1 for event in drawn)
     check_share(budget, spent, replace(before, events=drawn), delta, "record", "nominal epsilon")
-    trained = tuple(event for event in claimed if isinstance(event, TrainingEvent))
+    trained = tuple(event for event in claimed if isinstance(event, (TrainingEvent, SearchEvent)))
     return budget - spent, replace(before, events=trained)
 
 

@@ -19,7 +19,15 @@ from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
 from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.events import SETTINGS, DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import (
+    SETTINGS,
+    DatasetRef,
+    Event,
+    GuaranteeEvent,
+    ProvenanceEvent,
+    SearchEvent,
+    TrainingEvent,
+)
 from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.progress import SILENT, Progress
@@ -212,9 +220,9 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
     if source is None:
         raise InputError(f"`features`: {name}: its config.json does not say what it was trained on")
     # a dense run depends on the training, and on evaluations that may have ended it, and on no draw or ticket
-    releases = (event for event in trained.events if isinstance(event, (TrainingEvent, GuaranteeEvent)))
+    releases = (event for event in trained.events if isinstance(event, (TrainingEvent, SearchEvent, GuaranteeEvent)))
     spent = tuple(event for event in releases if event.dataset.may_overlap(source))
-    if not any(isinstance(event, TrainingEvent) for event in spent):
+    if not any(isinstance(event, (TrainingEvent, SearchEvent)) for event in spent):
         raise InputError(
             f"`features`: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
         )

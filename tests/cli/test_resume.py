@@ -38,6 +38,14 @@ def _often(monkeypatch):
     monkeypatch.setattr(checkpoint_files, "SHARE", 1e9)
 
 
+@pytest.fixture(autouse=True)
+def _signals():
+    """Ctrl-C interrupts, though a shell that starts a suite in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def keys(monkeypatch):
     """Has the next training draw its keys from a seed."""

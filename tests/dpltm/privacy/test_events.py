@@ -23,6 +23,7 @@ from entries import (
     PROVENANCE,
     RANDOMIZED,
     REVEALED,
+    SEARCH,
     SELECTION,
     TRAINING,
     having,
@@ -33,6 +34,7 @@ EXAMPLES = {
     "provenance": replace(PROVENANCE, provenance="data-free"),
     "selection": SELECTION,
     "training": TRAINING,
+    "search": SEARCH,
     "laplace": LAPLACE,
     "gaussian": GAUSSIAN,
     "randomized-response": RANDOMIZED,
@@ -60,6 +62,14 @@ ON_DISK = {
     "training": {
         "kind": "training", **HEAD, "sampling_rate": 256 / 60000, "steps": 3515, "noise_multiplier": 1.1, "sensitivity": 1.0,
         "nominal_sensitivity": None, "filter": "clip 1", "live": 10,
+    },
+    "search": {
+        "kind": "search", **HEAD, "gamma": 0.1, "score_noise": 50.0,
+        "trainings": [
+            {"sampling_rate": 256 / 60000, "steps": 3515, "noise_multiplier": 1.5, "sensitivity": 1.0},
+            {"sampling_rate": 0.5, "steps": 20, "noise_multiplier": 8.0, "sensitivity": 1.0},
+        ],
+        "filter": "clip 1", "live": 10,
     },
     "laplace": {"kind": "laplace", **HEAD, "what": "a mean", "sensitivity": 2.0, "scale": 4.0},
     "gaussian": {"kind": "gaussian", **HEAD, "what": "a sum", "sensitivity": 3.0, "noise_multiplier": 4.0},
@@ -116,6 +126,11 @@ def entries_of(draw, kind):
     event = varied(EXAMPLES[kind])
     if kind in ("provenance", "budget"):
         return replace(event, dataset=ref)
+    if kind == "search":  # its trainings share its relation
+        relation = {"adjacency": draw(st.sampled_from(["add-remove", "replace-one"])), "unit": draw(VALUES["Unit"])}
+        numbers = {"gamma": draw(st.floats(1e-9, 0.999)), "score_noise": draw(VALUES["float"])}
+        replaced = relation["adjacency"] == "replace-one"
+        return replace(having(SEARCH, **relation, **numbers), dataset=ref.widened if replaced else ref)
     mechanism = varied(event.mechanism)
     if kind != "randomized-response":
         mechanism = replace(mechanism, adjacency=draw(st.sampled_from(["add-remove", "replace-one"])))
@@ -262,7 +277,7 @@ def test_not_an_object(body):
 @pytest.mark.parametrize("kind", ["shuffle", "Training", "", None, 3, ["training"]])
 def test_unknown_kind(kind):
     message = (
-        f"unknown event {kind!r}: known are provenance, selection, training, laplace, gaussian, randomized-response,"
+        f"unknown event {kind!r}: known are provenance, selection, training, search, laplace, gaussian, randomized-response,"
         " guarantee, non-private, budget; a newer dpltm may have written it"
     )
     assert refusal(ON_DISK["training"] | {"kind": kind}) == message

@@ -1,0 +1,128 @@
+"""Private search: several trainings at settings drawn at random, of which the best alone is released (privacy-model.md 5.7).
+
+A *try* draws one of the public settings, trains on the private records, and scores the result by a noisy count: it is a
+mechanism Q with outputs in the order of their scores, ties broken by coins. A search makes K tries and releases the best.
+K is drawn from a logarithmic distribution and kept secret. That is what makes it cheap: whoever sees the winner does not
+know against how many it won (Papernot, Steinke 2022; after Liu, Talwar 2019).
+
+**The bound.** Let f be the generating function of K, F(y) the chance of Q that a try on D comes out at most as good as y,
+and G(y) the same on D'. The winner has the density f'(F) dQ on D and f'(G) dQ' on D'. F and G are the chances of one event,
+so G >= g(F), where g is the least that the profile of Q allows. f' grows, so with a = f' and b = f' o g, at every y
+
+    f'(F) q - e^x f'(G) q'  <=  a(F) q - e^x b(F) q'  <=  sup over u in [0, 1] of (a(u) q - e^x b(u) q')+ .
+
+The right side is e^x-homogeneous in the lines (a, b): the upper envelope of the lines a(u) r - b(u) in r, a convex piecewise
+linear function sum over k of w_k (r - t_k)+ with w_k > 0. Integrating it over y gives
+
+    delta(x) of the search  <=  sum over k of  w_k delta_Q(x + ln t_k)
+
+for every x, in either direction: the profile of one try, moved and weighed. (Koskela, Redberg, Wang 2024 price private
+selection by profiles as well. Here f'(F) and f'(G) are bounded together: where a winner counts for most, at F near 1, the
+two are nearest.) ``tests/dpltm/privacy/test_private_search.py`` compares with the true divergence of small mechanisms in
+every order of their outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import MIN_GAMMA, mean_tries
+
+Curve = Callable[[np.ndarray], np.ndarray]
+"""An upper bound on delta at each epsilon."""
+
+_SLACK = 1e-12
+"""Added to profiles where a small difference of large numbers follows."""
+
+_LEVELS = 3000
+"""Values of u between which the lines are bounded, evenly spaced in ln a(u)."""
+
+
+def gamma_for(mean: float) -> float:
+    """The parameter in (0, 1) at which ``mean`` tries are expected.
+
+    Raises:
+        InputError: ``mean`` is not above 1, or beyond ``MIN_GAMMA``.
+    """
+    if not 1.001 <= mean <= mean_tries(MIN_GAMMA):
+        raise InputError("mean", mean, f"from 1.001 to {mean_tries(MIN_GAMMA):.3g}")
+    return float(math.exp(brentq(lambda log: mean_tries(math.exp(log)) - mean, math.log(MIN_GAMMA), -1e-4)))
+
+
+def tries(gamma: float, first: float, second: float) -> int:
+    """How many tries, from two uniform numbers in (0, 1) (Kemp 1981, algorithm LS).
+
+    Args:
+        gamma: in (0, 1).
+        first, second: secret, and of nothing else.
+    """
+    return 1 + math.floor(math.log(second) / math.log1p(-(gamma**first)))
+
+
+def derivative(gamma: float, x: np.ndarray) -> np.ndarray:
+    """f'(x) = (1 - gamma) / (ln(1 / gamma) (1 - (1 - gamma) x)) of the generating function, for x in [0, 1]."""
+    return (1 - gamma) / (-math.log(gamma) * (1 - (1 - gamma) * np.asarray(x)))
+
+
+def search_curve(one: Curve, other: Curve, gamma: float) -> Curve:
+    """delta of a search at every epsilon, from that of one try: the bound at the top of this module.
+
+    Args:
+        one: of a try, on D against D'; valid at every real epsilon.
+        other: on D' against D.
+        gamma: of the number of tries.
+
+    Returns:
+        An upper bound on D against D', in [0, 1]; it falls.
+    """
+    levels = np.clip(-np.expm1(np.linspace(0.0, math.log(gamma), _LEVELS)) / (1 - gamma), 0.0, 1.0)
+    levels[-1] = 1.0
+    least = _least(one, other, levels)
+    # u lies between two levels: the line of larger slope and smaller offset is above its own
+    weights, moves = _envelope(derivative(gamma, levels[1:]), derivative(gamma, least[:-1]))
+
+    def delta(epsilons: np.ndarray) -> np.ndarray:
+        asked = np.asarray(epsilons, dtype=np.float64)
+        found = one((asked[..., None] + moves).ravel()).reshape(*asked.shape, -1)
+        return np.minimum(found @ weights * (1 + _SLACK), 1.0)
+
+    return delta
+
+
+def _least(one: Curve, other: Curve, levels: np.ndarray) -> np.ndarray:
+    """g(u): the least chance on D' of an event of chance u on D.
+
+    For every epsilon, u <= e^epsilon g + one(epsilon) and 1 - g <= e^epsilon (1 - u) + other(epsilon).
+    """
+    epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 50.0, 1500)])
+    grown, above, below = np.exp(epsilons), one(epsilons) + _SLACK, other(epsilons) + _SLACK
+    found = np.array([max(((u - above) / grown).max(), (1 - grown * (1 - u) - below).max(), 0.0) for u in levels])
+    return np.minimum(found, levels)
+
+
+def _envelope(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The largest of 0 and the lines slope r - offset over r > 0, as sum of w (r - t)+: w and ln t.
+
+    Args:
+        slopes: positive, ascending.
+        offsets: positive, ascending.
+    """
+    kept = [(0.0, 0.0)]
+    for slope, offset in zip(slopes.tolist(), offsets.tolist(), strict=True):
+        if slope <= kept[-1][0]:
+            continue
+        while len(kept) > 1 and _turn(kept[-2], kept[-1]) >= _turn(kept[-1], (slope, offset)):
+            kept.pop()
+        kept.append((slope, offset))
+    steps = np.diff(np.array(kept), axis=0)
+    return steps[:, 0], np.log(steps[:, 1] / steps[:, 0])
+
+
+def _turn(left: tuple[float, float], right: tuple[float, float]) -> float:
+    """Where the second line takes over from the first."""
+    return (right[1] - left[1]) / (right[0] - left[0])
