@@ -16,6 +16,7 @@ from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Split
 from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
+from dpltm.data.homes import cache_home, data_home
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
 from dpltm.data.rows import Rows
@@ -167,18 +168,6 @@ def load_records(path: str, label: str | None = None, layout: Layout | None = No
         DataError: the file or a record is not what it must be.
     """
     return checks.checked_features(read_records(Path(path), label, layout=layout))
-
-
-def data_home() -> Path:
-    """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
-    declared = os.environ.get("DPLTM_DATA")
-    return Path(declared).expanduser() if declared else cache_home()
-
-
-def cache_home() -> Path:
-    """The folder for what can be had again: ``dpltm`` in the user cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dpltm"
 
 
 def _read(
