@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpltm.data.files import RawSplit, shown
+from dpltm.data.raw import RawSplit, shown
 from dpltm.data.mapped import copied, pieces
 from dpltm.errors import DataError, first_line, shown_value
 

@@ -15,7 +15,7 @@ from dpltm.data import checks
 from dpltm.data.catalogue import Description
 from dpltm.data.checks import EMPTY
 from dpltm.data.dataset import BoundsOrigin, Dataset, Origin, Split
-from dpltm.data.files import RawSplit
+from dpltm.data.raw import RawSplit
 from dpltm.data.mapped import copied, gathered
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
