@@ -33,8 +33,8 @@ import numpy as np
 from dpltm.data.mapped import pieces
 from dpltm.privacy.events import HASHES
 
-ROWS = 4096
-"""Rows that are hashed at once."""
+VALUES = 2**16
+"""Values that are hashed at once: what is made of them stays in a processor's cache."""
 
 DISTINCT = 0.9
 """Of rows that differ in their values, the part that must differ as bags for bags to be of use."""
@@ -148,10 +148,14 @@ class Rows:
 
     def _chunks(self, x: np.ndarray, label: bool = False) -> Iterator[np.ndarray]:
         """Rows as float32, some at a time; with the label behind the features if asked."""
-        for number, part in enumerate(pieces(x, ROWS)):
-            rows = _float32(part).reshape(len(part), -1)
-            y = self.y[number * ROWS : number * ROWS + len(part)]
-            yield np.column_stack([rows, _float32(y)]) if label else rows
+        done, at_once = 0, max(1, VALUES // max(1, x[:1].size))
+        for piece in pieces(x):
+            for start in range(0, len(piece), at_once):
+                part = piece[start : start + at_once]
+                rows = _float32(part).reshape(len(part), -1)
+                y = self.y[done : done + len(part)]
+                yield np.column_stack([rows, _float32(y)]) if label else rows
+                done += len(part)
 
     def _mixed_texts(self, key: bytes) -> Iterator[np.ndarray]:
         """Every text as one row of its own length, mixed."""
@@ -209,17 +213,23 @@ def _secrets(key: bytes, view: str) -> tuple[np.uint64, np.uint64]:
 
 
 def _mix(value: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: every bit of the result depends on every bit of the argument."""
-    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
-    return value ^ (value >> _U(31))
+    """SplitMix64's finaliser, in place: every bit of the result depends on every bit of the argument."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value ^= value >> _U(shift)
+        value *= _U(factor)
+    value ^= value >> _U(31)
+    return value
 
 
 def _mixed(rows: np.ndarray, key: bytes) -> np.ndarray:
     """A secret number for each value of some rows, float32 to uint64."""
     first, second = _secrets(key, "value")
     with np.errstate(over="ignore"):
-        return _mix((rows.view("<u4").astype(np.uint64) + first) * _U(_STEP) ^ second)
+        mixed = rows.view("<u4").astype(np.uint64)
+        mixed += first
+        mixed *= _U(_STEP)
+        mixed ^= second
+        return _mix(mixed)
 
 
 def _hash(mixed: np.ndarray, key: bytes, view: str) -> np.ndarray:
