@@ -2,8 +2,8 @@
 
     python benchmarks/beyond_memory.py --records 10000000 --features 256
 
-Makes a folder of ``.npy`` files (bytes around a mean of each class), and has ``dpltm train`` go through it once. Prints JSON:
-seconds, and the most memory that the process had, mapped files included (``ru_maxrss``).
+Makes a folder of ``.npy`` files (bytes around a mean of each class), and has ``dpltm train`` go through it once.
+Prints JSON: seconds, and the most memory that the process had, mapped files included (``ru_maxrss``).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ FACTS = ("test", "bounds", "classes", "records", "name")
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
-"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or one of
-PyTorch's with random access, which is read once (``dpltm.data.items``)."""
+"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
+one of PyTorch's with random access, which is read once (``dpltm.data.items``)."""
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""

@@ -196,8 +196,8 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch with
-            random access, which is read once (``dpltm.data.items``).
+        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
+            with random access, which is read once (``dpltm.data.items``).
         y: labels ``(n, ...)``; private. None beside a dataset.
         ledger: where the event is entered when the loop begins; None for one of its own.
         dataset: which records these are, so that a shared ledger can tell them from others, as

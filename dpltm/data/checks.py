@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpltm.data.raw import RawSplit, shown
 from dpltm.data.mapped import copied, pieces
+from dpltm.data.raw import RawSplit, shown
 from dpltm.errors import DataError, first_line, shown_value
 
 _LABEL_LIMIT = 2**31

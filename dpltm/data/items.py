@@ -1,4 +1,4 @@
-"""Records that a ``torch.utils.data.Dataset`` gives one by one, as arrays: read once, in order, and kept where there is room.
+"""Records that a ``torch.utils.data.Dataset`` gives by place, as arrays: read once, in order, and kept.
 
 What is trained on is then what was identified, whatever the dataset gives when it is asked again.
 """
@@ -16,7 +16,7 @@ from dpltm.errors import DataError, DpltmError
 
 
 def gives_items(x: object) -> bool:
-    """Whether ``x`` gives records one by one; with :func:`read_items`, which refuses those that cannot be asked for by place."""
+    """Whether ``x`` gives records one by one; :func:`read_items` refuses those that cannot be asked for by place."""
     return isinstance(x, (Dataset, DataLoader))
 
 
@@ -35,7 +35,9 @@ def read_items(x: Any, y: object = None) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(x, DataLoader):
         raise DataError("`x`: a DataLoader, which draws batches of its own; give its dataset, loader.dataset")
     if isinstance(x, IterableDataset) or not hasattr(x, "__len__"):
-        raise DataError(f"`x`: {type(x).__name__} has no records by place; give a dataset with __getitem__ and __len__")
+        raise DataError(
+            f"`x`: {type(x).__name__} has no records by place; give a dataset with __getitem__ and __len__"
+        )
     count = len(x)
     if not count:
         raise DataError(f"`x`: {type(x).__name__} holds no records")

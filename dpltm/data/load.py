@@ -87,8 +87,8 @@ def load(
     asked = (dataset, label, bounds, classes, test, words, length, home)
     if dataset_cache is None:
         return take_part(_whole(*asked), subset, records, for_training)
-    files = Path(dataset), home / f"{dataset}.npz", Path(test or "")
-    files = *files, *(each / f"{name}.npy" for each in files for name in PARTS)
+    paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
+    files = (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
     return take_part(dataset_cache.whole(_whole, files, *asked), subset, records, for_training)
 
 

@@ -114,8 +114,7 @@ class Rows:
             done += len(rows)
         views.sort(axis=1)
         distinct = 1 + np.count_nonzero(views[:2, 1:] != views[:2, :-1], axis=1)
-        hashes = np.delete(views, 1, axis=0) if distinct[1] < DISTINCT * distinct[0] else views
-        hashes = hashes.reshape(-1)
+        hashes = (np.delete(views, 1, axis=0) if distinct[1] < DISTINCT * distinct[0] else views).ravel()
         hashes.sort()
         return hashes
 

@@ -15,8 +15,8 @@ from dpltm.data import checks
 from dpltm.data.catalogue import Description
 from dpltm.data.checks import EMPTY
 from dpltm.data.dataset import BoundsOrigin, Dataset, Origin, Split
-from dpltm.data.raw import RawSplit
 from dpltm.data.mapped import copied, gathered
+from dpltm.data.raw import RawSplit
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
 from dpltm.data.subset import WHOLE, Part, parse_subset

@@ -12,7 +12,9 @@ class DataOptions:
     """Which records, and the public facts about them."""
 
     dataset: str | None = option(
-        None, "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.", metavar="NAME|FILE"
+        None,
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
+        metavar="NAME|FILE",
     )
     subset: str | None = option(
         None,

@@ -65,7 +65,9 @@ class MemoryFeatures:
                     values[done : done + len(rows)] = rows
                     done += len(rows)
                     let_go(values)
-            shape = (len(split), copies, feature_map.features) if augment != "none" else (len(split), feature_map.features)
+            shape = (
+                (len(split), copies, feature_map.features) if augment != "none" else (len(split), feature_map.features)
+            )
             self._known[key] = split, values.reshape(shape)  # the split is kept, so that its id stays its own
         return self._known[key][1]
 

@@ -34,7 +34,11 @@ def test_missing_folder_and_kind(tmp_path):
     folder.mkdir()
     for path, fault in (
         (missing, "no such file; correct the path"),
-        (folder, "is a folder without x_train.npy; give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow"),
+        (
+            folder,
+            "is a folder without x_train.npy;"
+            " give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow",
+        ),
         (kind, "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
     ):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"

@@ -87,6 +87,8 @@ def test_the_faces_take_them_as_arrays():
     for step in private:
         step.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    message = refused(dpltm.PrivateLoop, model, loss, DataLoader(items), batch_size=20, steps=2, epsilon=1.0, delta=1e-4)
+    message = refused(
+        dpltm.PrivateLoop, model, loss, DataLoader(items), batch_size=20, steps=2, epsilon=1.0, delta=1e-4
+    )
     assert message.startswith("`x`: a DataLoader, which draws batches of its own;")
     assert refused(dpltm.train, "mlp:4", DataLoader(items), **few) == message

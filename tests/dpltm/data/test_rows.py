@@ -106,7 +106,9 @@ def test_rows_are_hashed_some_at_a_time():
     first = VALUES // 3
     x = np.arange(3 * (first + 5)).reshape(-1, 3)
     rows, late = Rows(x, x[:, 0] % 2), Rows(x[first:], x[first:, 0] % 2)
-    assert rows.public_hashes()[first:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[first:]]
+    assert (
+        rows.public_hashes()[first:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[first:]]
+    )
     assert np.array_equal(rows.value_hashes(KEY)[first:], late.value_hashes(KEY))
     assert len(rows.keyed_hashes(KEY)) == 2 * len(x)
     assert len(np.unique(rows.keyed_hashes(KEY))) == 2 * len(x)
