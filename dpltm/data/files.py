@@ -90,7 +90,7 @@ def kind_of(path: Path) -> str:
 def _reading(path: Path, option: str) -> Iterator[str]:
     """The kind of a file that is there; a block in which the system's errors become one line."""
     kind = kind_of(path)
-    if kind == "":
+    if kind == "" and path.is_dir():
         raise DataError(
             f"{option} {path}: is a folder without x_train.npy; give one that has it, or a file in it that ends in {KINDS}"
         )

@@ -40,6 +40,7 @@ def test_missing_folder_and_kind(tmp_path):
             " give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow",
         ),
         (kind, "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
+        (tmp_path / "bare", "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
     ):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
 
