@@ -4,9 +4,9 @@
 
 Every command of ``WORK`` runs once undisturbed. Then it is started, killed by SIGKILL at a random moment, and started again,
 until it ends by itself. Its random keys are injected: by its name where it begins, and others where it goes on, so that
-equal weights can only come from the checkpoint. Kernels that are chosen by timing, and round differently, tie: on a busy machine
-two processes choose differently. Afterwards weights are compared bit by bit; ledgers must hold each release once; nothing
-hidden may be left. Prints JSON.
+equal weights can only come from the checkpoint. Kernels that are chosen by timing, and round differently, tie: on a busy
+machine two processes choose differently. Afterwards weights are compared bit by bit; ledgers must hold each release once;
+nothing hidden may be left. Prints JSON.
 """
 
 from __future__ import annotations

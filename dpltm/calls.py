@@ -8,10 +8,12 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+import torch.utils.data
 from torch import Tensor
 
 from dpltm.data import Dataset, Rows, Split, from_arrays
 from dpltm.data.checks import as_array
+from dpltm.data.items import gives_items, read_items
 from dpltm.data.settle import check_name
 from dpltm.errors import InputError, in_python
 from dpltm.options.arguments import Arguments
@@ -22,8 +24,9 @@ from dpltm.ticket_set import TicketSet, Winner
 FACTS = ("test", "bounds", "classes", "records", "name")
 """Public facts about records that come as arrays."""
 
-Records = np.ndarray | Tensor | Dataset
-"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels."""
+Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
+"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
+one of PyTorch's with random access, which is read once (``dpltm.data.items``)."""
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
@@ -103,6 +106,8 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
         if beside:
             raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
         return x
+    if gives_items(x):
+        x, y = read_items(x, y)
     if y is None:
         raise InputError("`y` is missing: the labels that go with `x`")
     known = {name: value for name, value in facts.items() if value is not None}

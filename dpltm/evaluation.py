@@ -36,7 +36,7 @@ def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> floa
     return count_correct(model, x, y, chunk) / len(x)
 
 
-def root_mean_squared_error(model: nn.Module, x: Tensor, y: Tensor, chunk: int = CHUNK) -> float:
+def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
     """Root mean squared error of the expected rating, sum_k p_k k, against the rating.
 
     Args:

@@ -22,7 +22,7 @@ from torch import Tensor
 from dpltm.calls import Labels, Records, array_of, check_types, held_out, ledger_of, records_and_options
 from dpltm.data import Dataset
 from dpltm.data.checks import checked_features
-from dpltm.data.files import RawSplit
+from dpltm.data.raw import RawSplit
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions, MapOptions

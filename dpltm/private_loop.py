@@ -19,7 +19,9 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from dpltm.data.items import gives_items, read_items
 from dpltm.data.rows import Rows
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Filter
@@ -194,8 +196,9 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private.
-        y: labels ``(n, ...)``; private.
+        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
+            with random access, which is read once (``dpltm.data.items``).
+        y: labels ``(n, ...)``; private. None beside a dataset.
         ledger: where the event is entered when the loop begins; None for one of its own.
         dataset: which records these are, so that a shared ledger can tell them from others, as
             ``ledger.registry.reference(dpltm.data.from_arrays(x, y, ...))`` gives it; by default they may be any.
@@ -229,8 +232,8 @@ class PrivateLoop:
         self,
         model: nn.Module,
         loss: Loss,
-        x: Tensor | np.ndarray,
-        y: Tensor | np.ndarray,
+        x: Tensor | np.ndarray | Dataset,
+        y: Tensor | np.ndarray | None = None,
         *,
         ledger: Ledger | None = None,
         dataset: DatasetRef = UNKNOWN_RECORDS,
@@ -239,7 +242,10 @@ class PrivateLoop:
         self.ledger = Ledger() if ledger is None else ledger
         for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger), ("dataset", dataset)):
             _check_type(name, value)
-        given, x, y = LoopSettings.of(settings), _rows_of("x", x), _rows_of("y", y)
+        given = LoopSettings.of(settings)
+        if gives_items(x):
+            x, y = read_items(x, y)
+        x, y = _rows_of("x", x), _rows_of("y", y)
         count = len(x) if given.records is None else given.records
         given.check(count, len(x))
         like = next(model.parameters(), None)

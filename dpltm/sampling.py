@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpltm.data.mapped import gathered
 from dpltm.errors import InputError
 from dpltm.gradients.chunks import LIMIT
 from dpltm.noise import RandomSource
@@ -158,8 +159,7 @@ def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int,
 def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
     if isinstance(values, Tensor):
         return values[torch.from_numpy(index).to(values.device)]
-    rows = np.ascontiguousarray(values[index])
-    return torch.from_numpy(rows if rows.dtype.isnative else rows.astype(rows.dtype.newbyteorder("=")))
+    return torch.from_numpy(gathered(values, index))
 
 
 def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,7 +8,8 @@ from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Origin, Split, key_id
-from dpltm.data.load import cache_home, data_home, load, load_records
+from dpltm.data.homes import cache_home, data_home
+from dpltm.data.load import load, load_records
 from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.rows import Rows, count_shared, share_rows
 from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpltm.data.files import RawSplit, shown
+from dpltm.data.mapped import copied, pieces
+from dpltm.data.raw import RawSplit, shown
 from dpltm.errors import DataError, first_line, shown_value
 
 _LABEL_LIMIT = 2**31
@@ -53,15 +54,25 @@ def checked_features(raw: RawSplit) -> np.ndarray:
         raise DataError(
             f"{where} has {len(x)} records but {raw.y_name} has {raw.y.size} labels; give one label a record"
         )
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        record, feature = np.argwhere(~np.isfinite(x.reshape(len(x), -1)))[0]
-        column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
-        value = x.reshape(len(x), -1)[record, feature]
-        raise DataError(
-            f"{where} has {value} at record {record}, {column} (counted from 0); features must be finite; "
-            "replace the value or drop the record"
-        )
-    return np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
+    if x.dtype.kind == "f":
+        _check_finite(raw, where)
+    plain = x.dtype.newbyteorder("=")
+    return np.ascontiguousarray(x) if x.flags.c_contiguous and x.dtype == plain else copied(x)
+
+
+def _check_finite(raw: RawSplit, where: str) -> None:
+    """Raises DataError for the first value that is not finite."""
+    before = 0
+    for rows in pieces(raw.x):
+        if not np.isfinite(rows).all():
+            flat = rows.reshape(len(rows), -1)
+            record, feature = np.argwhere(~np.isfinite(flat))[0]
+            column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
+            raise DataError(
+                f"{where} has {flat[record, feature]} at record {before + record}, {column} (counted from 0); features must"
+                " be finite; replace the value or drop the record"
+            )
+        before += len(rows)
 
 
 EMPTY = -1

@@ -123,7 +123,7 @@ class Dataset:
 
     def fingerprint(self, key: bytes) -> str:
         """Keyed identity of the full training split: equal for equal rows in whatever order, meaningless without the key."""
-        return hmac.new(key, self.rows.keyed_hashes(key).tobytes(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(key, self.rows.keyed_hashes(key).data, hashlib.sha256).hexdigest()[:32]
 
     def reference(self, key: bytes | None = None) -> DatasetRef:
         """Which records these are, for events: a name and a random id, and what tells them apart in this process.

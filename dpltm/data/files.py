@@ -1,47 +1,35 @@
-"""Reading ``.npz``, ``.csv`` and ``.parquet`` files into arrays; nothing in them is ever unpickled."""
+"""Reading ``.npz`` files, folders of ``.npy`` files, and tables into arrays; nothing in them is ever unpickled.
+
+What is large, and stored as it is, is mapped: in memory are the parts that are worked on (``dpltm.data.mapped``).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import csv
+import struct
 import zipfile
 import zlib
-from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from tokenize import TokenError
+from typing import Protocol
 
 import numpy as np
 
+from dpltm.data.mapped import AT_ONCE, LARGE
+from dpltm.data.raw import RawSplit, shown
+from dpltm.data.tables import read_table
 from dpltm.data.tokens import Layout, check_ragged, padded
-from dpltm.errors import DataError
+from dpltm.errors import DataError, first_line
 
-SUFFIXES = (".npz", ".csv", ".parquet")
+TABLES = (".csv", ".parquet", ".arrow")
+SUFFIXES = (".npz", *TABLES)
 
+KINDS = ".npz, .csv, .parquet or .arrow"
+"""The same for messages."""
 
-@dataclass(frozen=True)
-class RawSplit:
-    """One split as read, before any check, with what messages need to name its parts.
-
-    Attributes:
-        x: features as stored.
-        y: labels as stored; None where only records were asked for.
-        source: file or dataset.
-        x_name, y_name: what the source calls the two arrays.
-        columns: names of the feature columns, where the source has them.
-        label: name of the column of labels, where the source has it.
-        ragged: of texts, the words and where each record's begin, which ``x`` was made from; they are what identifies it.
-    """
-
-    x: np.ndarray
-    y: np.ndarray | None
-    source: str
-    x_name: str = "x_train"
-    y_name: str = "y_train"
-    columns: tuple[str, ...] | None = None
-    label: str | None = None
-    ragged: tuple[np.ndarray, np.ndarray] | None = None
+PARTS = ("x_train", "y_train", "x_test", "y_test")
+"""Arrays of an archive, or of a folder of ``NAME.npy`` files."""
 
 
 def read_file(
@@ -50,56 +38,68 @@ def read_file(
     """The training split of a file and, where the file has one, its test split.
 
     Args:
-        path: an ``.npz``, ``.csv`` or ``.parquet`` file.
-        label: the label column of a ``.csv`` or ``.parquet`` file; None for an ``.npz`` file.
+        path: an ``.npz`` file, a folder of ``.npy`` files, or a table (``.csv``, ``.parquet``, ``.arrow``).
+        label: the label column of a table; None for others.
         option: where ``path`` comes from, for messages.
         layout: what texts become; the usual one if None.
 
     Raises:
         DataError: the file is missing or is not what it claims to be, or ``label`` does not fit it.
     """
-    with _reading(path, option) as suffix:
-        if suffix == ".npz" and label is not None:
-            raise DataError(f"`label` {label}: {path} is .npz and names its labels y_train; drop `label`")
-        if suffix == ".npz":
-            return _read_npz(path, layout or Layout())
-        return (_read_csv if suffix == ".csv" else _read_parquet)(path, label), None
+    with _reading(path, option) as kind:
+        if kind in TABLES:
+            return read_table(path, label), None
+        if label is not None:
+            raise DataError(f"`label` {label}: {path} is {kind} and names its labels y_train; drop `label`")
+        return _read_npz(path, layout or Layout())
 
 
 def read_records(path: Path, label: str | None, option: str = "`input`", layout: Layout | None = None) -> RawSplit:
-    """The records of a file that needs no labels: ``x`` or ``x_test`` of an ``.npz``, else every column but ``label``.
+    """The records of a file that needs no labels: ``x`` or ``x_test`` of an archive, else every column but ``label``.
 
     Texts of an ``.npz`` are ``values`` and ``offsets``, or ``values_test`` and ``offsets_test``.
 
     Args:
-        path: an ``.npz``, ``.csv`` or ``.parquet`` file.
-        label: a column of a ``.csv`` or ``.parquet`` file to leave out unread, or None.
+        path: as for ``read_file``.
+        label: a column of a table to leave out unread, or None.
         option: where ``path`` comes from, for messages.
         layout: what texts become; None where only quantities will do.
 
     Raises:
         DataError: as for ``read_file``.
     """
-    with _reading(path, option) as suffix:
-        if suffix == ".npz" and label is not None:
-            raise DataError(f"`label` {label}: {path} is .npz and has no columns; drop `label`")
-        if suffix == ".npz":
-            return _read_npz_records(path, layout)
-        return (_read_csv if suffix == ".csv" else _read_parquet)(path, label, labelled=False)
+    with _reading(path, option) as kind:
+        if kind in TABLES:
+            return read_table(path, label, labelled=False)
+        if label is not None:
+            raise DataError(f"`label` {label}: {path} is {kind} and has no columns; drop `label`")
+        return _read_npz_records(path, layout)
+
+
+FOLDER = "a folder"
+
+
+def kind_of(path: Path) -> str:
+    """The suffix of a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
+    if not path.is_dir():
+        return path.suffix.lower()
+    return FOLDER if any((path / f"{name}.npy").is_file() for name in (*PARTS, "x")) else ""
 
 
 @contextlib.contextmanager
 def _reading(path: Path, option: str) -> Iterator[str]:
-    """The kind of a file that is there, by its suffix; a block in which the system's errors become one line."""
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        raise DataError(f"{option} {path}: is a folder; give a file in it that ends in .npz, .csv or .parquet")
-    if suffix not in SUFFIXES:
-        raise DataError(f"{option} {path}: unknown kind of file; give one that ends in .npz, .csv or .parquet")
-    if not path.is_file():
+    """The kind of a file that is there; a block in which the system's errors become one line."""
+    kind = kind_of(path)
+    if kind == "" and path.is_dir():
+        raise DataError(
+            f"{option} {path}: is a folder without x_train.npy; give one that has it, or a file in it that ends in {KINDS}"
+        )
+    if kind not in (FOLDER, *SUFFIXES):
+        raise DataError(f"{option} {path}: unknown kind of file; give one that ends in {KINDS}")
+    if kind != FOLDER and not path.is_file():
         raise DataError(f"{option} {path}: no such file; correct the path")
     try:
-        yield suffix
+        yield kind
     except OSError as error:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
@@ -108,8 +108,8 @@ def read_test(path: Path, label: str | None, layout: Layout | None = None) -> Ra
     """The test split that the file of ``test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
 
     Args:
-        path: an ``.npz``, ``.csv`` or ``.parquet`` file.
-        label: the column of labels of a ``.csv`` or ``.parquet`` file; None in an ``.npz``.
+        path: as for ``read_file``.
+        label: the column of labels of a table; None for others.
         layout: what texts become; None for the usual layout.
 
     Raises:
@@ -117,17 +117,6 @@ def read_test(path: Path, label: str | None, layout: Layout | None = None) -> Ra
     """
     whole, part = read_file(path, label, "`test`", layout)
     return part or whole
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def shown(names: Sequence[str], limit: int = 8) -> str:
-    """Some names for a message, quoted."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(repr(n) for n in names[:limit]) + more
 
 
 def _read_npz(path: Path, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
@@ -153,9 +142,71 @@ def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
         return _ragged(archive, path, names[0].removeprefix("values"), layout, None)
 
 
+class _Arrays(Protocol):
+    """An archive: arrays by name."""
+
+    @property
+    def files(self) -> Sequence[str]: ...
+
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+
+class _Folder:
+    """Files ``NAME.npy`` in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.files = sorted(each.stem for each in path.glob("*.npy") if each.is_file())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        path = self._path / f"{name}.npy"
+        return np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
+
+
+class _Archive:
+    """An ``.npz`` file. Members that are large, and not compressed, are mapped."""
+
+    def __init__(self, path: Path, members: np.lib.npyio.NpzFile) -> None:
+        self._path, self._members, self.files = path, members, list(members.files)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        found = self._mapped(name)
+        # numpy hands a member that is not an array back as bytes
+        return np.asarray(self._members[name]) if found is None else found
+
+    def _mapped(self, name: str) -> np.ndarray | None:
+        archive = self._members.zip
+        if archive is None or f"{name}.npy" not in archive.namelist():
+            return None
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size < LARGE:
+            return None
+        with archive.open(info) as member:
+            version = np.lib.format.read_magic(member)
+            if version not in _HEADERS:
+                return None
+            shape, by_column, dtype = _HEADERS[version](member)
+            start = member.tell()
+            if dtype.hasobject:
+                raise ValueError("Object arrays cannot be mapped")
+            while member.read(AT_ONCE):  # to its end, where the checksum is compared
+                pass
+        with self._path.open("rb") as file:
+            file.seek(info.header_offset)
+            name_length, extra_length = struct.unpack("<26xHH", file.read(30))
+        start += info.header_offset + 30 + name_length + extra_length
+        return np.memmap(self._path, dtype, "r", start, shape, "F" if by_column else "C")
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
 @contextlib.contextmanager
-def _npz(path: Path, arrays: str) -> Iterator[np.lib.npyio.NpzFile]:
-    """The archive, open; ``arrays`` is how to save one."""
+def _npz(path: Path, arrays: str) -> Iterator[_Arrays]:
+    """The archive, or the folder, open; ``arrays`` is how to save one."""
+    if path.is_dir():
+        yield _Folder(path)
+        return
     # Opened here, since numpy leaves a file that it opened itself open when the archive turns out to be broken.
     with path.open("rb") as stream:
         try:
@@ -164,10 +215,10 @@ def _npz(path: Path, arrays: str) -> Iterator[np.lib.npyio.NpzFile]:
             raise DataError(f"{path}: is not a NumPy archive that can be read; save it with numpy.savez") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: holds a single array; save it with numpy.savez({arrays})")
-        yield archive
+        yield _Archive(path, archive)
 
 
-def _npz_split(archive: np.lib.npyio.NpzFile, path: Path, split: str, layout: Layout) -> RawSplit:
+def _npz_split(archive: _Arrays, path: Path, split: str, layout: Layout) -> RawSplit:
     x_name, y_name = f"x_{split}", f"y_{split}"
     if any(f"{part}_{split}" in archive.files for part in _RAGGED):
         if x_name in archive.files:
@@ -181,7 +232,7 @@ _RAGGED = ("values", "offsets")
 """The two arrays of texts."""
 
 
-def _ragged(archive: np.lib.npyio.NpzFile, path: Path, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
+def _ragged(archive: _Arrays, path: Path, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
     """Texts as records of one length; what they take up is known to fit the file before it is taken."""
     names = _RAGGED[0] + suffix, _RAGGED[1] + suffix
     values, offsets = (_npz_array(archive, path, name) for name in names)
@@ -194,125 +245,18 @@ def _ragged(archive: np.lib.npyio.NpzFile, path: Path, suffix: str, layout: Layo
     return RawSplit(x, y, str(path), names[0], f"y{suffix}", ragged=(values, offsets))
 
 
-def _npz_array(archive: np.lib.npyio.NpzFile, path: Path, name: str) -> np.ndarray:
+def _npz_array(archive: _Arrays, path: Path, name: str) -> np.ndarray:
     if name not in archive.files:
         raise DataError(f"{path}: has no array {name}, only {shown(archive.files)}; save it under that name")
     try:
-        # numpy hands a member that is not an array back as bytes.
-        return np.asarray(archive[name])
-    except (ValueError, EOFError, OSError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        return archive[name]
+    except _DAMAGED as error:
         fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
         raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
 
 
-def _read_csv(path: Path, label: str | None, labelled: bool = True) -> RawSplit:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            header = next(csv.reader(stream, strict=True), [])
-            stream.seek(0)
-            position = _label_position(path, header, label, labelled)
-            if not labelled:
-                _check_names(path, header)
-            read = [at for at in range(len(header)) if labelled or at != position]
-            cells = _csv_cells(path, stream, header, read)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
-        ) from error
-    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read))
-    if not labelled or position is None:
-        return _table_split(path, header, position, table, None)
-    return _table_split(path, header, position, np.delete(table, position, axis=1), table[:, position])
-
-
-def _csv_cells(path: Path, stream: TextIO, header: list[str], read: list[int]) -> array[float]:
-    """The cells of those columns below the header, row by row, in one flat array of doubles: far smaller than lists."""
-    cells = array("d")
-    rows = csv.reader(stream, strict=True)
-    next(rows)
-    for row in rows:
-        if not row:
-            continue
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}: line {rows.line_num} has {len(row)} cells but the header has {len(header)}; "
-                "give every line one cell a column"
-            )
-        try:
-            cells.extend([float(row[at]) for at in read])
-        except ValueError as error:
-            column = next(at for at in read if not _is_number(row[at]))
-            raise DataError(
-                f"{path}: line {rows.line_num}, column {header[column]!r} holds {row[column]!r}; "
-                "every cell must be a number; encode or drop it"
-            ) from error
-    return cells
-
-
-def _check_names(path: Path, header: list[str]) -> None:
-    """Raises DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
-    if all(_is_number(cell) for cell in header) and not (
-        all(cell.strip().isdecimal() for cell in header) and len(set(header)) == len(header)
-    ):
-        raise DataError(f"{path}: its first line holds numbers where names of columns belong; add a header line")
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_parquet(path: Path, label: str | None, labelled: bool = True) -> RawSplit:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(f"{path}: reading .parquet needs pyarrow; pip install 'dpltm[parquet]'") from error
-    try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-    except pa.ArrowException as error:
-        raise DataError(
-            f"{path}: is not a parquet file that can be read ({first_line(error)}); write it again"
-        ) from error
-    header = table.column_names
-    position = _label_position(path, header, label, labelled)
-    read = [at for at in range(len(header)) if labelled or at != position]
-    for name, column in ((header[at], table.columns[at]) for at in read):
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise DataError(
-                f"{path}: column {name!r} has type {kind}; every column must be numeric; encode or drop it"
-            )
-        if column.null_count:
-            raise DataError(f"{path}: column {name!r} has {column.null_count} nulls; fill them or drop the column")
-    columns = [table.columns[at].to_numpy() for at in read]
-    labels = columns.pop(position) if labelled and position is not None else None
-    features = np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
-    return _table_split(path, header, position, features, labels)
-
-
-def _label_position(path: Path, header: list[str], label: str | None, needed: bool) -> int | None:
-    """Which column holds the labels; None where none is named and ``needed`` is False."""
-    if not header:
-        raise DataError(f"{path}: is empty; expected a header line and records")
-    if label is None and not needed:
-        return None
-    if label is None:
-        raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
-    if header.count(label) != 1:
-        what = "has no such column" if label not in header else "has that column more than once"
-        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}")
-    if header == [label] and not needed:
-        raise DataError(f"`label` {label}: {path} has no other column; give one that has the features")
-    return header.index(label)
-
-
-def _table_split(path: Path, header: list[str], position: int | None, x: np.ndarray, y: np.ndarray | None) -> RawSplit:
-    columns = tuple(name for at, name in enumerate(header) if at != position)
-    y_name = "no column" if position is None else f"column {header[position]!r}"
-    label = None if position is None else header[position]
-    return RawSplit(x, y, str(path), "the feature table", y_name, columns, label)
+_DAMAGED = (
+    *(ValueError, EOFError, OSError, MemoryError, RuntimeError, SyntaxError, TokenError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What reading an array may raise."""

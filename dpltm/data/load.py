@@ -15,9 +15,11 @@ from dpltm.data import checks, openml
 from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Split
-from dpltm.data.files import SUFFIXES, RawSplit, read_file, read_records, read_test
+from dpltm.data.files import FOLDER, KINDS, PARTS, SUFFIXES, kind_of, read_file, read_records, read_test
+from dpltm.data.homes import cache_home, data_home
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
+from dpltm.data.raw import RawSplit
 from dpltm.data.rows import Rows
 from dpltm.data.settle import declared_facts, settle, take_part
 from dpltm.data.tokens import Layout, check_positions
@@ -50,8 +52,9 @@ def load(
 
     Args:
         dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
-            with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or, of ratings, ``.dat``.
-        label: the label column of a ``.csv`` or ``.parquet`` file.
+            with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet``, ``.arrow`` or, of ratings, ``.dat``.
+            Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
+        label: the label column of a table.
         bounds: finite ``(low, high)`` of every feature.
         classes: number of classes, 2 or more.
         records: public number of training records, after ``subset``; 1 or more.
@@ -84,7 +87,8 @@ def load(
     asked = (dataset, label, bounds, classes, test, words, length, home)
     if dataset_cache is None:
         return take_part(_whole(*asked), subset, records, for_training)
-    files = Path(dataset), home / f"{dataset}.npz", Path(test or "")
+    paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
+    files = (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
     return take_part(dataset_cache.whole(_whole, files, *asked), subset, records, for_training)
 
 
@@ -159,7 +163,7 @@ def load_records(path: str, label: str | None = None, layout: Layout | None = No
     """Records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
-        path: an ``.npz`` file with an array ``x`` or ``x_test``, or texts; or a ``.csv`` or ``.parquet`` file of features.
+        path: an ``.npz`` file, or a folder, with an array ``x`` or ``x_test``, or texts; or a table of features.
         label: a column of such a table that is no feature.
         layout: what texts become; None where only quantities will do.
 
@@ -167,18 +171,6 @@ def load_records(path: str, label: str | None = None, layout: Layout | None = No
         DataError: the file or a record is not what it must be.
     """
     return checks.checked_features(read_records(Path(path), label, layout=layout))
-
-
-def data_home() -> Path:
-    """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
-    declared = os.environ.get("DPLTM_DATA")
-    return Path(declared).expanduser() if declared else cache_home()
-
-
-def cache_home() -> Path:
-    """The folder for what can be had again: ``dpltm`` in the user cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dpltm"
 
 
 def _read(
@@ -190,7 +182,7 @@ def _read(
     if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
         return None, path.stem, *read_file(path, label, layout=layout)
     if label is not None:
-        raise DataError(f"`label` {label}: {dataset} is a name, not a .csv or .parquet file; drop `label`")
+        raise DataError(f"`label` {label}: {dataset} is a name, not a table; drop `label`")
     description = catalogue().get(dataset)
     if description is not None and description.refusal is not None:
         raise DataError(f"{dataset}: {description.refusal}")
@@ -244,7 +236,7 @@ def _unknown(dataset: str, home: Path) -> DataError:
     hint = f"did you mean {close[0]}? " if close else ""
     return DataError(
         f"`dataset` {dataset}: no such dataset; {hint}known: {', '.join(names)}; or put {dataset}.npz into {home}, "
-        "or give a path that ends in .npz, .csv or .parquet"
+        f"or give a path that ends in {KINDS}"
     )
 
 
@@ -256,9 +248,10 @@ def _test_split(
         return own
     if own is not None:
         raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-    expected, given = Path(train.source).suffix.lower(), Path(test).suffix.lower()
+    expected, given = kind_of(Path(train.source)), kind_of(Path(test))
     if given != expected:
-        raise DataError(f"`test` {test}: must be a {expected} file as {train.source} is; convert one of them")
+        wanted = FOLDER if expected == FOLDER else f"a {expected} file"
+        raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
     return read_test(Path(test), label, layout)
 
 

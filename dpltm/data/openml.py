@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dpltm.data.catalogue import Description
-from dpltm.data.files import RawSplit, first_line
-from dpltm.errors import DataError
+from dpltm.data.raw import RawSplit
+from dpltm.errors import DataError, first_line
 
 
 def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:

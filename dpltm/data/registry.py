@@ -27,6 +27,7 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from dpltm.data.dataset import Dataset, key_id
+from dpltm.data.mapped import pieces
 from dpltm.data.rows import Rows, count_shared, share_rows
 from dpltm.errors import InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef, Event, ProvenanceEvent
@@ -94,9 +95,11 @@ class RecordRegistry:
             ArtifactError: a registry on disk cannot be read or written.
         """
         key = self.key
-        hashes = cache(dataset.rows.keyed_hashes)  # large data take a second; what was met before takes none
+        hashes = dataset.rows.keyed_hashes
+        if len(dataset.rows) <= MAX_ROWS:  # or they would take more memory than all else
+            hashes = cache(hashes)  # large data take a second; what was met before takes none
         content = self._content(dataset.rows, hashes, key)
-        self._remember(content, hashes)
+        self._remember(content, hashes if len(dataset.rows) <= MAX_ROWS else _too_many)
         published = self._content(dataset.rows, hashes, PUBLIC_KEY)
         self._note(published, content)  # whoever names these records publicly is understood here
         part = dataset.part
@@ -182,8 +185,10 @@ class RecordRegistry:
         asked = hmac.new(self.key, b"rows" + key + rows.digest.encode(), hashlib.sha256).hexdigest()[:32]
         content = self._ids().get(asked)
         if content is None:
-            hashes = keyed_hashes(key).astype("<u8")
-            content = hashlib.blake2b(hashes.tobytes(), digest_size=16, key=key).hexdigest()
+            told = hashlib.blake2b(digest_size=16, key=key)
+            for some in pieces(keyed_hashes(key)):
+                told.update(some.astype("<u8").tobytes())
+            content = told.hexdigest()
             self._note(asked, content)
         return content
 
@@ -225,6 +230,12 @@ class RecordRegistry:
     def _is_comparable(self, content: str) -> bool:
         """Whether what a content shares is known, and its rows are at hand to be compared."""
         return len(self._rows(content)) > 0
+
+
+def _too_many(key: bytes) -> np.ndarray:
+    """What is kept of the rows of a dataset that has more of them than ``MAX_ROWS``."""
+    del key
+    return np.empty(0, dtype=np.uint64)
 
 
 def few_enough(hashes: np.ndarray) -> np.ndarray:

@@ -30,10 +30,11 @@ from typing import Literal
 
 import numpy as np
 
+from dpltm.data.mapped import pieces
 from dpltm.privacy.events import HASHES
 
-ROWS = 4096
-"""Rows that are hashed at once."""
+VALUES = 2**16
+"""Values that are hashed at once: what is made of them stays in a processor's cache."""
 
 DISTINCT = 0.9
 """Of rows that differ in their values, the part that must differ as bags for bags to be of use."""
@@ -69,9 +70,9 @@ class Rows:
         """SHA-256 (hex) of exactly this file's content, order and types too: private, and a name for what is kept of it."""
         content = hashlib.sha256(repr((self.columns, self.label, self.kin)).encode())
         for part in (*(self.ragged or (self.x,)), self.y):
-            plain = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
-            content.update(f"{plain.dtype.name} {plain.shape}\n".encode())
-            content.update(plain.data if plain.ndim else plain.tobytes())
+            content.update(f"{part.dtype.name} {part.shape}\n".encode())
+            for piece in pieces(part):
+                content.update(np.ascontiguousarray(piece, dtype=part.dtype.newbyteorder("<")).tobytes())
         return content.hexdigest()
 
     @property
@@ -88,10 +89,10 @@ class Rows:
         Guarantees:
             Depends on no other record. Equal records have equal hashes, so all copies of one are in the same part.
         """
-        hashes = [
+        hashes = (
             int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little") % HASHES for row in self._plain()
-        ]
-        return np.array(hashes, dtype=np.int64)
+        )
+        return np.fromiter(hashes, dtype=np.int64, count=len(self))
 
     def keyed_hashes(self, key: bytes) -> np.ndarray:
         """Hashes of all rows in every view, sorted, ``(m,)`` uint64, m up to three times n: what rows are recognised by.
@@ -102,18 +103,20 @@ class Rows:
         key = key + self.kin.encode()
         if self.ragged is not None:
             return np.sort(np.concatenate([_hash(rows, key, "values") for rows in self._mixed_texts(key)]))
-        views: dict[str, list[np.ndarray]] = {"values": [], "bag": [], "columns": []}
         names = self._names
+        views = np.empty((2 if names is None else 3, len(self)), dtype=np.uint64)  # values, bag, columns
+        done = 0
         for rows in self._chunks(self.x, label=True):
-            mixed = _mixed(rows, key)
-            views["values"].append(_hash(mixed[:, :-1], key, "values"))
-            views["bag"].append(_hash_bag(mixed, key))
+            mixed, part = _mixed(rows, key), views[:, done : done + len(rows)]
+            part[0], part[1] = _hash(mixed[:, :-1], key, "values"), _hash_bag(mixed, key)
             if names is not None:
-                views["columns"].append(_hash(mixed[:, names[0]], key, "columns " + "\0".join(names[1])))
-        hashes_by_view = {view: np.concatenate(parts) for view, parts in views.items() if parts}
-        if len(np.unique(hashes_by_view["bag"])) < DISTINCT * len(np.unique(hashes_by_view["values"])):
-            del hashes_by_view["bag"]
-        return np.sort(np.concatenate(list(hashes_by_view.values())))
+                part[2] = _hash(mixed[:, names[0]], key, "columns " + "\0".join(names[1]))
+            done += len(rows)
+        views.sort(axis=1)
+        distinct = 1 + np.count_nonzero(views[:2, 1:] != views[:2, :-1], axis=1)
+        hashes = (np.delete(views, 1, axis=0) if distinct[1] < DISTINCT * distinct[0] else views).ravel()
+        hashes.sort()
+        return hashes
 
     def value_hashes(self, key: bytes) -> np.ndarray:
         """The view *values* alone, a hash for each row in its order, ``(n,)`` uint64: to find one split in another."""
@@ -144,9 +147,14 @@ class Rows:
 
     def _chunks(self, x: np.ndarray, label: bool = False) -> Iterator[np.ndarray]:
         """Rows as float32, some at a time; with the label behind the features if asked."""
-        for start in range(0, len(self), ROWS):
-            rows = _float32(x[start : start + ROWS]).reshape(min(ROWS, len(self) - start), -1)
-            yield np.column_stack([rows, _float32(self.y[start : start + ROWS])]) if label else rows
+        done, at_once = 0, max(1, VALUES // max(1, x[:1].size))
+        for piece in pieces(x):
+            for start in range(0, len(piece), at_once):
+                part = piece[start : start + at_once]
+                rows = _float32(part).reshape(len(part), -1)
+                y = self.y[done : done + len(part)]
+                yield np.column_stack([rows, _float32(y)]) if label else rows
+                done += len(part)
 
     def _mixed_texts(self, key: bytes) -> Iterator[np.ndarray]:
         """Every text as one row of its own length, mixed."""
@@ -204,17 +212,23 @@ def _secrets(key: bytes, view: str) -> tuple[np.uint64, np.uint64]:
 
 
 def _mix(value: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: every bit of the result depends on every bit of the argument."""
-    value = (value ^ (value >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> _U(27))) * _U(0x94D049BB133111EB)
-    return value ^ (value >> _U(31))
+    """SplitMix64's finaliser, in place: every bit of the result depends on every bit of the argument."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value ^= value >> _U(shift)
+        value *= _U(factor)
+    value ^= value >> _U(31)
+    return value
 
 
 def _mixed(rows: np.ndarray, key: bytes) -> np.ndarray:
     """A secret number for each value of some rows, float32 to uint64."""
     first, second = _secrets(key, "value")
     with np.errstate(over="ignore"):
-        return _mix((rows.view("<u4").astype(np.uint64) + first) * _U(_STEP) ^ second)
+        mixed = rows.view("<u4").astype(np.uint64)
+        mixed += first
+        mixed *= _U(_STEP)
+        mixed ^= second
+        return _mix(mixed)
 
 
 def _hash(mixed: np.ndarray, key: bytes, view: str) -> np.ndarray:

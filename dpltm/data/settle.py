@@ -15,7 +15,8 @@ from dpltm.data import checks
 from dpltm.data.catalogue import Description
 from dpltm.data.checks import EMPTY
 from dpltm.data.dataset import BoundsOrigin, Dataset, Origin, Split
-from dpltm.data.files import RawSplit
+from dpltm.data.mapped import copied, gathered
+from dpltm.data.raw import RawSplit
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
 from dpltm.data.subset import WHOLE, Part, parse_subset
@@ -39,8 +40,8 @@ def from_arrays(
 ) -> Dataset:
     """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
-    The arrays are copied, memory maps too: what is trained on later are the records that a ledger has, whatever becomes of
-    the arrays.
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
+    memory map that is read-only is not; leave its file as it is until the work is done.
 
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers.
@@ -59,21 +60,14 @@ def from_arrays(
     check_name(name)
     if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise DataError("`test`: not a pair of features and labels")
-    train = RawSplit(_own(checks.as_array(x, "x")), _own(checks.as_array(y, "y")), name, "x", "y")
+    train = RawSplit(copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y")), name, "x", "y")
     part = None
     if test is not None:
-        features, labels = (_own(checks.as_array(each, "test")) for each in test)
+        features, labels = (copied(checks.as_array(each, "test")) for each in test)
         part = RawSplit(features, labels, name, "x of test", "y of test")
     return take_part(
         settle(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training
     )
-
-
-def _own(values: np.ndarray) -> np.ndarray:
-    """A copy that nobody writes to: hashing the records again at each use would take a hundred times as long."""
-    copied = np.array(values)
-    copied.flags.writeable = False
-    return copied
 
 
 def settle(
@@ -163,13 +157,13 @@ def _cut(whole: Dataset, part: Part) -> Dataset:
     elif part.cut != "whole":
         hashes = whole.rows.public_hashes()
         inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
-        x, y = x[inside], y[inside]
+        x, y = gathered(x, inside, to_stay=True), y[inside]
         records = max(1, math.floor(part.share * whole.records)) if described else len(y)
     else:
         records = whole.records
     taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
     if not taken.all():
-        x, y = x[taken], y[taken]
+        x, y = gathered(x, np.flatnonzero(taken), to_stay=True), y[taken]
     if not len(y):
         raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
     return replace(whole, train=Split(x, y), part=part, records=records)

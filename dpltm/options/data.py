@@ -12,14 +12,16 @@ class DataOptions:
     """Which records, and the public facts about them."""
 
     dataset: str | None = option(
-        None, "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .dat file.", metavar="NAME|FILE"
+        None,
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
+        metavar="NAME|FILE",
     )
     subset: str | None = option(
         None,
         "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
         metavar="FRACTION|A:B",
     )
-    label: str | None = option(None, "Label column of a .csv or .parquet file.", metavar="COLUMN")
+    label: str | None = option(None, "Label column of a table.", metavar="COLUMN")
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
     classes: int | None = option(None, "Public number of classes.", metavar="K")
     records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")

@@ -104,7 +104,9 @@ class GenerateRequest(GenerateOptions, FeatureOptions, DataOptions):
     """
 
     dataset: str | None = option(
-        "digits", "Name (see dpltm datasets ls) or path of a .npz, .csv or .parquet file.", metavar="NAME|FILE"
+        "digits",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
+        metavar="NAME|FILE",
     )
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
     ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")

@@ -18,11 +18,11 @@ class PredictRequest:
     run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)
     input: str | None = option(
         None,
-        "Records as in training: a .npz with x (or x_test), or a .csv or .parquet of its features, in its order.",
+        "Records as in training: a .npz with x (or x_test), or a table of its features, in its order.",
         metavar="FILE",
         required=True,
     )
-    label: str | None = option(None, "Column of a .csv or .parquet file that is no feature.", metavar="COLUMN")
+    label: str | None = option(None, "Column of a table that is no feature.", metavar="COLUMN")
     out: str | None = option(
         None,
         "File to write: a .csv of label,p0,p1,... or a .npz with label and probabilities.",

@@ -18,7 +18,7 @@ from dpltm.privacy.lineage import check_test_apart, held_by
 from dpltm.run import Run
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import take_over_map
-from dpltm.stages.inputs import tensors
+from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
 
 
@@ -82,7 +82,7 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     """
     dataset, notes = plan_evaluation(run, dataset, ledger)
     assert dataset.test is not None  # or it was refused
-    x, y = tensors(dataset.test, dataset, services or Services())
+    x, y = inputs(dataset.test, dataset, services or Services())
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
 

@@ -27,7 +27,7 @@ from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.generate_dp import plan_release, release
 from dpltm.stages.generate_settings import check_options, settle
 from dpltm.stages.going_on import check_same_work, entered_for, records_of
-from dpltm.stages.inputs import tensors
+from dpltm.stages.inputs import inputs
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
 from dpltm.ticket_set import TicketSet
@@ -217,8 +217,8 @@ def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpo
         pay = partial(plan.ledger.enter, events, plan.before.events)
         kept = PartOf(checkpoints, {"of": _facts(plan), "events": [to_json(event) for event in events]})
         return release(plan.event, plan.spec, config, dataset, pay, services, kept)
-    x, y = tensors(dataset.train, dataset, services)
-    evaluation = (x, y) if dataset.test is None else tensors(dataset.test, dataset, services)
+    x, y = inputs(dataset.train, dataset, services)
+    evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         return generation.generate(
             plan.spec,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, prepare
+from dpltm.data.mapped import LARGE
+from dpltm.plain_training import Inputs
 from dpltm.sampling import Records
 from dpltm.stages.front import network_inputs
 from dpltm.stages.services import Services
@@ -26,6 +29,31 @@ def tensors(split: Split, dataset: Dataset, services: Services, device: str = "c
     else:
         ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
     return ready.to(device), torch.tensor(split.y, device=device)
+
+
+class _Ready:
+    """Records that are made ready as they are read."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        places = np.arange(*index.indices(len(self))) if isinstance(index, slice) else index.numpy()
+        return self._records.take(places)[0]
+
+
+def inputs(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Inputs, Tensor]:
+    """As :func:`tensors`; but records that would take much memory are made ready as they are read.
+
+    Args:
+        split, dataset, services, device: as :func:`tensors`.
+    """
+    if dataset.unit != "record" or 4 * len(split) * dataset.features < LARGE:
+        return tensors(split, dataset, services, device)
+    return _Ready(batched_records(split, dataset, services, device)), torch.tensor(split.y, device=device)
 
 
 def batched_records(

@@ -44,7 +44,7 @@ from dpltm.selection import (
 )
 from dpltm.stages.checks import LedgerState, check_delta, check_same_network
 from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
-from dpltm.stages.inputs import tensors
+from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
 from dpltm.ticket_set import Candidate, Draw, TicketSet, Winner
 
@@ -319,7 +319,7 @@ def _announce(plan: DrawPlan, services: Services) -> None:
 def _count(plan: DrawPlan, services: Services) -> np.ndarray:
     """Right answers of each candidate's predictor on the private records: private."""
     model = build(plan.tickets.body.spec)
-    x, y = tensors(plan.dataset.train, plan.dataset, services)
+    x, y = inputs(plan.dataset.train, plan.dataset, services)
     correct = []
     with services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
         for ticket in plan.candidates:

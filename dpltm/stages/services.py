@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, copies_of
+from dpltm.data.mapped import let_go, pieces, room_for
 from dpltm.features.feature_map import FeatureMap
 from dpltm.stages.progress import SILENT, Progress, watched_by
 
@@ -58,8 +59,15 @@ class MemoryFeatures:
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                values = np.concatenate(list(feature_rows(split, feature_map, augment, step)))
-            shape = (len(split), -1, feature_map.features) if augment != "none" else (len(split), feature_map.features)
+                copies, done = copies_of(split.x[:1], augment).shape[1], 0
+                values = room_for((len(split), copies * feature_map.features), "<f2")
+                for rows in feature_rows(split, feature_map, augment, step):
+                    values[done : done + len(rows)] = rows
+                    done += len(rows)
+                    let_go(values)
+            shape = (
+                (len(split), copies, feature_map.features) if augment != "none" else (len(split), feature_map.features)
+            )
             self._known[key] = split, values.reshape(shape)  # the split is kept, so that its id stays its own
         return self._known[key][1]
 
@@ -91,9 +99,10 @@ def feature_rows(
         augment: copies of each record.
         step: called with the records done, every ``ROWS`` and at the end.
     """
-    for done in (*range(ROWS, len(split), ROWS), len(split)):
-        rows = features_of_copies(split.x[(done - 1) // ROWS * ROWS : done], feature_map, augment)
-        yield rows.half().numpy().astype("<f2", copy=False)
+    done = 0
+    for x in pieces(split.x, ROWS):
+        yield features_of_copies(x, feature_map, augment).half().numpy().astype("<f2", copy=False)
+        done += len(x)
         if step is not None:
             step(done)
 

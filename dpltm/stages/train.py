@@ -16,6 +16,7 @@ import torch
 
 from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.data import Augmentation
+from dpltm.data.mapped import pieces
 from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.features.centre import release_mean
@@ -33,7 +34,7 @@ from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.run import Run
 from dpltm.stages.front import is_origin_event, network_inputs
-from dpltm.stages.inputs import batched_records, tensors
+from dpltm.stages.inputs import batched_records, inputs
 from dpltm.stages.services import Services
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
@@ -227,7 +228,7 @@ def _centred(
     if known is not None:
         return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(known)))
     x = network_inputs(dataset.train, dataset, services)
-    rows = (torch.from_numpy(np.array(x[start : start + MEAN_ROWS])) for start in range(0, len(x), MEAN_ROWS))
+    rows = (torch.from_numpy(np.array(some)) for some in pieces(x, MEAN_ROWS))
     std = event.mechanism.noise_std
     centre = release_mean(rows, feature_map.features, dataset.records, std, sources.noise)
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
@@ -290,7 +291,7 @@ def _score(plan: TrainingPlan, services: Services, sources: Sources, measured: i
     """
     model, dataset, device = plan.start.model, plan.dataset, plan.options.device
     if plan.evaluations:
-        x, y = tensors(dataset.train, dataset, services, device)
+        x, y = inputs(dataset.train, dataset, services, device)
         events = iter(plan.evaluations[measured if len(plan.evaluations) > 1 else 0 :])
 
         def release(last: bool) -> float | None:
@@ -303,7 +304,7 @@ def _score(plan: TrainingPlan, services: Services, sources: Sources, measured: i
         return release
     if dataset.test is None:
         return lambda _: None
-    test = tensors(dataset.test, dataset, services, device)
+    test = inputs(dataset.test, dataset, services, device)
     return lambda _: accuracy(model, *test)
 
 
@@ -312,5 +313,5 @@ def _rating_error(plan: TrainingPlan, services: Services) -> Callable[[], float]
     dataset = plan.dataset
     if not dataset.rated or dataset.test is None or plan.evaluations:
         return None
-    test = tensors(dataset.test, dataset, services, plan.options.device)
+    test = inputs(dataset.test, dataset, services, plan.options.device)
     return lambda: root_mean_squared_error(plan.start.model, *test)

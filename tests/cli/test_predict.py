@@ -153,7 +153,7 @@ def test_what_is_no_records(refused, run, content, options, message):
         (("--label", "y", "-o", "q.csv"), "--label y: x.npz is .npz and has no columns; drop --label"),
         (
             ("--input", "digits", "-o", "q.csv"),
-            "--input digits: unknown kind of file; give one that ends in .npz, .csv or .parquet",
+            "--input digits: unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow",
         ),
     ],
 )

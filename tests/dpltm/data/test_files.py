@@ -8,7 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from dpltm.data import load_records
+from dpltm.data import DatasetCache, files, load, load_records, mapped, tables
+from dpltm.data.checks import checked_features
 from dpltm.data.files import read_file, read_test
 from refusals import refused
 
@@ -33,8 +34,13 @@ def test_missing_folder_and_kind(tmp_path):
     folder.mkdir()
     for path, fault in (
         (missing, "no such file; correct the path"),
-        (folder, "is a folder; give a file in it that ends in .npz, .csv or .parquet"),
-        (kind, "unknown kind of file; give one that ends in .npz, .csv or .parquet"),
+        (
+            folder,
+            "is a folder without x_train.npy;"
+            " give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow",
+        ),
+        (kind, "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
+        (tmp_path / "bare", "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
     ):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
 
@@ -206,3 +212,108 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     path = text(tmp_path, "", "t.parquet")
     assert refused(read_file, path, "y") == f"{path}: reading .parquet needs pyarrow; pip install 'dpltm[parquet]'"
+
+
+# --- more than memory holds ---
+
+
+@pytest.fixture
+def _large(monkeypatch):
+    for module in (files, mapped):
+        monkeypatch.setattr(module, "LARGE", 100)
+        monkeypatch.setattr(module, "AT_ONCE", 64)
+    monkeypatch.setattr(tables, "AT_ONCE", 64)
+
+
+@pytest.mark.usefixtures("_large")
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_large_member_of_an_npz_is_mapped(tmp_path, order):
+    x = np.asarray(np.arange(600, dtype=">f4").reshape(60, 10), order=order)
+    path = npz(tmp_path, other=Y, x_train=x, y_train=np.arange(60) % 2)
+    train, _ = read_file(path, None)
+    assert isinstance(train.x, np.memmap)
+    assert not train.x.flags.writeable
+    assert np.array_equal(train.x, x)
+    assert np.array_equal(checked_features(train), x)
+    assert checked_features(train).flags.c_contiguous
+    np.savez_compressed(path, x_train=x, y_train=np.arange(60) % 2)
+    assert not isinstance(read_file(path, None)[0].x, np.memmap)
+
+
+@pytest.mark.usefixtures("_large")
+def test_a_large_member_that_is_damaged_is_refused(tmp_path):
+    x = np.arange(600, dtype="f4").reshape(60, 10)
+    path = npz(tmp_path, x_train=x, y_train=np.arange(60) % 2)
+    content = path.read_bytes()
+    for place in (content.index(x.tobytes()[4:]) + 900, content.index(b"NUMPY")):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert refused(read_file, path, None) == (
+            f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
+        )
+
+
+@pytest.mark.parametrize("size", ["_large", None])
+def test_a_folder_of_npy_files(tmp_path, size, request):
+    if size:
+        request.getfixturevalue(size)
+    x, y = np.arange(600, dtype="u1").reshape(60, 10), np.arange(60) % 2
+    for name, values in (("x_train", x), ("y_train", y), ("x_test", 255 - x[:4]), ("y_test", y[:4])):
+        np.save(tmp_path / f"{name}.npy", values)
+    train, test = read_file(tmp_path, None)
+    assert isinstance(train.x, np.memmap) == bool(size)
+    assert np.array_equal(train.x, x)
+    assert np.array_equal(test.y, y[:4])
+    assert load(f"{tmp_path}/", classes=2).rows.digest == load(str(npz(tmp_path, x_train=x, y_train=y))).rows.digest
+    assert refused(read_file, tmp_path, "y") == (
+        f"`label` y: {tmp_path} is a folder and names its labels y_train; drop `label`"
+    )
+    (tmp_path / "x_train.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
+    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: x_train is damaged (")
+    (tmp_path / "x_train.npy").unlink()
+    (tmp_path / "y_train.npy").unlink()
+    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: has no array x_train, only 'x_test', 'y_test'")
+    np.save(tmp_path / "x.npy", x)
+    assert refused(load_records, str(tmp_path)) == f"{tmp_path}: has both x and x_test; keep the one with the records"
+
+
+def test_a_folder_is_read_again_when_a_file_in_it_changes(tmp_path):
+    x, cache = np.arange(24, dtype="u1").reshape(8, 3), DatasetCache()
+    np.save(tmp_path / "y_train.npy", np.arange(8) % 2)
+    digests = []
+    for values in (x, np.vstack([x, x[:0]]), x + 1):
+        np.save(tmp_path / "x_train.npy", values)
+        digests.append(load(f"{tmp_path}/", dataset_cache=cache).rows.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.usefixtures("_large")
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
+    """64 bytes at once are two rows and a half of three columns."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
+    import pyarrow.parquet as pq
+
+    def write(**columns):
+        table, path = pa.table(columns), tmp_path / ("t.parquet" if kind == "parquet" else "t.arrow")
+        if kind == "parquet":
+            pq.write_table(table, path, row_group_size=7)
+            return path
+        with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(str(path), table.schema) as sink:
+            sink.write_table(table, max_chunksize=7)
+        return path
+
+    a, b, y = np.arange(50, dtype="i2"), np.linspace(0, 1, 50, dtype="f4"), np.arange(50) % 3
+    train, test = read_file(write(a=a, y=y, b=b), "y")
+    assert test is None
+    assert isinstance(train.x, np.memmap)
+    assert train.x.dtype == np.column_stack([a, b]).dtype
+    assert np.array_equal(train.x, np.column_stack([a, b]))
+    assert np.array_equal(train.y, y)
+    assert train.columns == ("a", "b")
+    assert load_records(str(tmp_path / train.source), "y").shape == (50, 2)
+    missing = [None if place in (3, 30, 31) else 0.5 for place in range(50)]
+    path = write(a=a, y=y, b=missing)
+    assert refused(read_file, path, "y") == f"{path}: column 'b' has 3 nulls; fill them or drop the column"
+    path.write_bytes(path.read_bytes()[:200])
+    message = refused(read_file, path, "y")
+    assert message.startswith(f"{path}: is not a {path.suffix[1:]} file that can be read (")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.data.rows import ROWS, Rows, count_shared, share_rows
+from dpltm.data.rows import VALUES, Rows, count_shared, share_rows
 from dpltm.privacy.events import HASHES
 
 KEY = bytes(range(32))
@@ -103,10 +103,13 @@ def test_texts_are_hashed_as_long_as_they_are():
 
 
 def test_rows_are_hashed_some_at_a_time():
-    x = np.arange(3 * (ROWS + 5)).reshape(-1, 3)
-    rows, late = Rows(x, x[:, 0] % 2), Rows(x[ROWS:], x[ROWS:, 0] % 2)
-    assert rows.public_hashes()[ROWS:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[ROWS:]]
-    assert np.array_equal(rows.value_hashes(KEY)[ROWS:], late.value_hashes(KEY))
+    first = VALUES // 3
+    x = np.arange(3 * (first + 5)).reshape(-1, 3)
+    rows, late = Rows(x, x[:, 0] % 2), Rows(x[first:], x[first:, 0] % 2)
+    assert (
+        rows.public_hashes()[first:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[first:]]
+    )
+    assert np.array_equal(rows.value_hashes(KEY)[first:], late.value_hashes(KEY))
     assert len(rows.keyed_hashes(KEY)) == 2 * len(x)
     assert len(np.unique(rows.keyed_hashes(KEY))) == 2 * len(x)
 
