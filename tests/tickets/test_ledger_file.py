@@ -265,8 +265,8 @@ MOVED = "sequence {}, expected {}; a line is missing or moved"
 NO_ENTRY, NO_JSON = "expected sequence, event and digest", "not valid JSON"
 NO_LEDGER = "not a document of format 'dpltm-ledger'"
 KNOWN = (
-    "unknown event {!r}: known are provenance, selection, training, laplace, gaussian, randomized-response, guarantee,"
-    " non-private, budget; a newer dpltm may have written it"
+    "unknown event {!r}: known are provenance, selection, training, search, laplace, gaussian, randomized-response,"
+    " guarantee, non-private, budget; a newer dpltm may have written it"
 )
 CHANGES = [
     (in_line(2, '"public"', '"private"'), 2, EDITED),

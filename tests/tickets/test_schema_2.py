@@ -21,6 +21,7 @@ from dpltm.privacy.events import OPEN_END
 from dpltm.ticket_set import Parent
 from dpltm.tickets.origin import check_text, origin_of
 from dpltm.tickets.ticket_set import card_is_as_written, load_ticket_set
+from entries import SEARCH
 from refusals import told
 from set_events import BUDGET, COUNT, DRAWN, LABELS, MEAN, MOMENTS, SAID, SHOWN, SOURCE, SOURCE_JSON, TIME, TRAINED
 from sets import store_set
@@ -190,7 +191,8 @@ def test_disagreements(edit, name, changes, message):
 
 
 RELEASES = (TRAINED, MOMENTS, MEAN, COUNT)
-NO_RELEASES = {to_json(event)["kind"]: event for event in (BUDGET, SAID, SHOWN, DRAWN, LABELS)}
+SEARCHED = replace(SEARCH, dataset=SOURCE)
+NO_RELEASES = {to_json(event)["kind"]: event for event in (BUDGET, SAID, SHOWN, DRAWN, LABELS, SEARCHED)}
 
 
 def test_releases_that_tickets_can_be_made_from(cwd, save):
