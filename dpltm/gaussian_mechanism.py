@@ -9,8 +9,8 @@ multiple it is, is decided exactly. For a value S and an ideal X ~ N(0, 1) it is
 This is post-processing of the Gaussian mechanism S + std X. Rounding takes place after the noise, so it adds nothing to the
 sensitivity, and the accounting of S + std X holds as it is.
 
-**Proof sketch.** X = sqrt(-2 ln U) cos(2 pi V), or sin (Box and Muller 1958), for real U and V, uniform in (0, 1). Their first
-52 bits are drawn; u and v are the middles of what is left open. Let s = std / step < 2^11, t = (S + std X) / step and
+**Proof sketch.** X = sqrt(-2 ln U) cos(2 pi V), or sin (Box and Muller 1958), for real U and V, uniform in (0, 1). Their
+first 52 bits are drawn; u and v are the middles of what is left open. Let s = std / step < 2^11, t = (S + std X) / step and
 r = sqrt(-2 ln u). For 2^-22 <= u <= 1 - 2^-22, float64 arithmetic gives t up to
 
     |dt| <= s 2^-53 / (u r) + s r (2^-41 + 2^-40 + 2^-48) < 2^-22.                                                 (2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import ssl
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -31,7 +31,32 @@ class SecureSource:
         return ssl.RAND_bytes(count)
 
 
-class FastSource:
+class OneProcess:
+    """A source with a state, which stays in the process and the object that it began in.
+
+    Guarantees:
+        A forked process gets no bytes: they would be those of its parent. Nothing copies or pickles it: a copy would give
+        the same bytes once more. Who goes on elsewhere, does so by the state.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check_process(self) -> None:
+        """Raises InputError in another process than the one it began in."""
+        if os.getpid() != self._process:
+            raise InputError(
+                "training: it was begun in another process, whose noise this one would repeat; begin anew"
+            )
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raises InputError: see above."""
+        raise InputError(
+            "noise: a source of random bits cannot be copied, since both would give the same; make another"
+        )
+
+
+class FastSource(OneProcess):
     """NumPy's SFC64: quick, statistically sound, but not cryptographic; an observer might predict it.
 
     Args:
@@ -39,6 +64,7 @@ class FastSource:
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
         entropy = int.from_bytes(os.urandom(32), "little") if seed is None else seed
         self._generator = np.random.SFC64(entropy)
 
@@ -58,6 +84,8 @@ class FastSource:
         return f"sfc64:{words['state'].astype('<u8').tobytes().hex()}"
 
     def random_bytes(self, count: int) -> bytes:
+        """``count`` bytes, in the process that it began in."""
+        self.check_process()
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]
 
 

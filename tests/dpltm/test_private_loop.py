@@ -205,13 +205,14 @@ def test_the_event_says_what_is_done_and_the_report_is_the_accountants(filter, n
     claimed = None if nominal is None else nominal * double
     bound = filter.certified_bound(mask.live) * double
     mechanism = NoisySgd(10 / (records or 40), 3, 20.0, bound, claimed, adjacency=adjacency)
-    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, time=loop.event.time)
+    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, "fast", time=loop.event.time)
     assert loop.event == event
     report = loop.report()
     assert report.certified.epsilon == total_epsilon([event], 1e-3)
     assert (report.certified.delta, report.certified.adjacency) == (1e-3, adjacency)
     assert (COUNTED in report.notes) == (records is None)
     assert SEARCH_NOTE in report.notes
+    assert any("(`noise` fast)" in note for note in report.notes)
     if nominal is None:
         assert report.nominal is None
     else:

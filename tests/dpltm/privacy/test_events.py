@@ -101,6 +101,7 @@ VALUES = {
     'Literal["product", "additive"]': st.sampled_from(["product", "additive"]),
     'Literal["exact", "paper"]': st.sampled_from(["exact", "paper"]),
     'Literal["exponential", "permute-and-flip"]': st.sampled_from(["exponential", "permute-and-flip"]),
+    "NoiseBits": st.sampled_from(["secure", "fast"]),
     "ProvenanceKind": st.sampled_from(["data-free", "public", "dp", "private"]),
 }
 
@@ -206,6 +207,8 @@ def test_form_on_disk(kind):
     [
         (having(SELECTION, certified_epsilon=math.inf), {"certified_epsilon": "inf"}),
         (having(SELECTION, adaptive=False), {"adaptive": False}),
+        (having(TRAINING, noise="fast"), {"noise": "fast"}),
+        (having(GAUSSIAN, noise="fast"), {"noise": "fast"}),
         (having(TRAINING, noise_multiplier=1.0), {"noise_multiplier": 1}),  # JSON writers may drop the ``.0``
         (having(GUARANTEE, delta=0.0), {"delta": 0}),
     ],
