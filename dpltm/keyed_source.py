@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
-from dpltm.errors import ArtifactError, InputError
-from dpltm.noise import FastSource, RandomSource
+from dpltm.errors import ArtifactError
+from dpltm.noise import FastSource, OneProcess, RandomSource
 
 KEY = 32
 """Bytes of a key."""
@@ -64,7 +64,7 @@ def source_of(state: str) -> ResumableSource:
     return KeyedSource(key, generator)
 
 
-class KeyedSource:
+class KeyedSource(OneProcess):
     """AES-256 in counter mode under a key that every call replaces (fast key erasure; Bernstein 2017).
 
     A call stretches the key to 32 bytes more than were asked for. The first 32 are the next key; the rest is returned, and
@@ -75,14 +75,13 @@ class KeyedSource:
         generator: ``AES`` or ``SHAKE``; None for the first that is at hand.
 
     Guarantees:
-        The same key gives the same bytes to the same calls. Its state tells all bytes ahead, and none of those before. A
-        forked process gets none: they would be those of its parent.
+        The same key gives the same bytes to the same calls. Its state tells all bytes ahead, and none of those before.
     """
 
     def __init__(self, key: bytes | None = None, generator: str | None = None) -> None:
+        super().__init__()
         self._key = fresh_key() if key is None else key
         self._generator = generator or (SHAKE if _aes() is None else AES)
-        self._process = os.getpid()
 
     @property
     def state(self) -> str:
@@ -91,10 +90,7 @@ class KeyedSource:
 
     def random_bytes(self, count: int) -> memoryview:
         """``count`` bytes that nobody without the key tells from uniform ones."""
-        if os.getpid() != self._process:
-            raise InputError(
-                "training: it was begun in another process, whose noise this one would repeat; begin anew"
-            )
+        self.check_process()
         aes = _aes() if self._generator == AES else None
         stretched = memoryview(_shake(self._key, KEY + count) if aes is None else aes(self._key, KEY + count))
         self._key = bytes(stretched[:KEY])

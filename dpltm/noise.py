@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import ssl
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -31,7 +31,32 @@ class SecureSource:
         return ssl.RAND_bytes(count)
 
 
-class FastSource:
+class OneProcess:
+    """A source with a state, which stays in the process and the object that it began in.
+
+    Guarantees:
+        A forked process gets no bytes: they would be those of its parent. Nothing copies or pickles it: a copy would give
+        the same bytes once more. Who goes on elsewhere, does so by the state.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check_process(self) -> None:
+        """Raises InputError in another process than the one it began in."""
+        if os.getpid() != self._process:
+            raise InputError(
+                "training: it was begun in another process, whose noise this one would repeat; begin anew"
+            )
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raises InputError: see above."""
+        raise InputError(
+            "noise: a source of random bits cannot be copied, since both would give the same; make another"
+        )
+
+
+class FastSource(OneProcess):
     """NumPy's SFC64: quick, statistically sound, but not cryptographic; an observer might predict it.
 
     Args:
@@ -39,6 +64,7 @@ class FastSource:
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
         entropy = int.from_bytes(os.urandom(32), "little") if seed is None else seed
         self._generator = np.random.SFC64(entropy)
 
@@ -58,6 +84,8 @@ class FastSource:
         return f"sfc64:{words['state'].astype('<u8').tobytes().hex()}"
 
     def random_bytes(self, count: int) -> bytes:
+        """``count`` bytes, in the process that it began in."""
+        self.check_process()
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]
 
 
@@ -83,28 +111,43 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
 
 def uniform(source: RandomSource, count: int) -> np.ndarray:
     """``count`` float64 values, uniform on the grid (j + 1/2) / 2^52 with 0 <= j < 2^52: all exact, never 0, never 1."""
-    words = np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(12)
-    values = words.astype(np.float64)
-    values += 0.5
-    values *= 2.0**-52
+    return uniform_of(source.random_bytes(8 * count))
+
+
+def uniform_of(data: bytes | memoryview) -> np.ndarray:
+    """The values of :func:`uniform` that these bytes are, 8 a value: j is the upper 52 bits of a word."""
+    words = np.frombuffer(data, dtype=np.uint64) >> np.uint64(12)
+    words |= np.float64(1).view(np.uint64)  # 1 + j / 2^52, so far
+    values = words.view(np.float64)
+    values -= 1 - 2.0**-53
     return values
 
 
 def gaussian(source: RandomSource, count: int) -> np.ndarray:
-    """``count`` independent standard normal float64 values, by Box and Muller (1958).
+    """``count`` independent standard normal float64 values, for what is public: releases take ``gaussian_mechanism``."""
+    half = (count + 1) // 2
+    return box_muller(np.stack([uniform(source, half), uniform(source, half)]), 1.0)[:count]
 
-    The caller adds them in float64 and rounds the *sum* to float32: each float32 result then stands for some 2^29
-    float64 values, which closes the gaps that Mironov (2012) exploits in noise of the same precision as the output.
+
+def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
+    """Normal values of standard deviation ``scale`` (Box and Muller 1958).
+
+    Args:
+        pairs: of uniform numbers u and v, ``(2, half)`` float64; overwritten.
+        scale: at least 0.
+
+    Returns:
+        ``(2 half,)`` float64: scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v).
     """
     import torch  # its cosine and sine are vectorised in float64, which numpy's are not
 
-    half = (count + 1) // 2
-    radius, angle = uniform(source, half), torch.from_numpy(uniform(source, half))
+    radius, turn = pairs
     np.log(radius, out=radius)
-    radius *= -2.0
+    radius *= -2.0 * scale * scale
     np.sqrt(radius, out=radius)
-    angle *= 2.0 * math.pi
-    values = np.empty(count)
-    np.multiply(radius, torch.cos(angle).numpy(), out=values[:half])
-    np.multiply(radius[: count - half], torch.sin(angle).numpy()[: count - half], out=values[half:])
-    return values
+    turn *= 2.0 * math.pi
+    values, angle = np.empty(pairs.shape), torch.from_numpy(turn)
+    torch.cos(angle, out=torch.from_numpy(values[0]))
+    torch.sin(angle, out=torch.from_numpy(values[1]))
+    values *= radius
+    return values.reshape(-1)

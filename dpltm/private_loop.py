@@ -27,7 +27,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.masks import Mask
-from dpltm.noise import RandomSource, SecureSource
+from dpltm.noise import FastSource, RandomSource, SecureSource
 from dpltm.options.arguments import Arguments
 from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
@@ -271,7 +271,8 @@ class PrivateLoop:
         before = self.ledger.touching(dataset)
         if given.epsilon is not None:
             mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
-        event = TrainingEvent(dataset, mechanism, str(given.filter), live)
+        bits = "fast" if isinstance(given.noise, FastSource) else "secure"
+        event = TrainingEvent(dataset, mechanism, str(given.filter), live, bits)
         total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
         self.ledger.check_budgets((event,))
         self._gradients.noise_std = mechanism.noise_std

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.noise import RandomSource, gaussian
+from dpltm.gaussian_mechanism import gaussian_mechanism
+from dpltm.noise import RandomSource
 from dpltm.privacy.mechanisms import Adjacency
 
 COUNT_WEIGHT, SUM_WEIGHT, SECOND_WEIGHT = 1 / 8, 1.0, 1 / 2
@@ -37,7 +38,10 @@ ROWS = 4096
 """Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
 
 MAX_NOISE = 2.0**16
-"""Largest noise multiplier; with it, noise and sums of a thousand million records fit 64-bit whole numbers."""
+"""Largest noise multiplier."""
+
+LOW = 48
+"""Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
 
 RMS = 1 / 3
 """Root mean square of the features of a synthetic record, about that of images in the unit range."""
@@ -115,11 +119,8 @@ def release_moments(
         class add v = 0. So whatever the values, adding or removing a record moves the sum by at most 9/8, and
         replacing one by at most 9/4.
 
-        Floating point: sums over records are sums of whole numbers, exact in any order. Noise is drawn in float64 and
-        rounded to the same grid, and as rounding commutes with adding a point of the grid, every released number is
-        the exact sum plus noise, rounded: post-processing of the mechanism. The low bits that Mironov (2012) reads are
-        never released. What remains is that the noise is a float64 approximation to a Gaussian, as everywhere in this
-        toolkit.
+        Floating point: sums over records are sums of whole numbers, exact in any order. ``gaussian_mechanism`` adds the
+        noise, as real arithmetic would, and rounds to a public grid.
     """
     _check(x, y, classes, noise_multiplier)
     sensitivity = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
@@ -131,12 +132,11 @@ def release_moments(
         counts += torch.bincount(labels, minlength=classes)
         sums.index_add_(0, labels, whole.to(torch.int64))
         second += (whole.T @ whole).to(torch.int64)
-    upper = torch.triu_indices(features, features)
-    spread = torch.where(upper[0] == upper[1], 1.0, 1 / math.sqrt(2)).to(torch.float64)
-    pairs = _noisy(second[upper[0], upper[1]], spread * (std / SECOND_WEIGHT), 2 * BITS, noise)
-    released = torch.empty(features, features, dtype=torch.float64)
-    released[upper[0], upper[1]] = pairs
-    released[upper[1], upper[0]] = pairs
+    first, second_of = torch.triu_indices(features, features, 1)
+    pairs = _noisy(second[first, second_of], std / SECOND_WEIGHT / math.sqrt(2), 2 * BITS, noise)
+    released = torch.diag(_noisy(second.diagonal(), std / SECOND_WEIGHT, 2 * BITS, noise))
+    released[first, second_of] = pairs
+    released[second_of, first] = pairs
     return Moments(
         _noisy(counts, std / COUNT_WEIGHT, 0, noise), _noisy(sums, std / SUM_WEIGHT, BITS, noise), released, std
     )
@@ -181,11 +181,16 @@ def _whole_directions(x: Tensor) -> Tensor:
     return whole.where(usable[:, None], torch.zeros_like(whole))
 
 
-def _noisy(whole: Tensor, std: float | Tensor, bits: int, source: RandomSource) -> Tensor:
-    """(whole + rounded noise) / 2^bits in float64; ``std`` is that of the result, in one for all or one for each."""
-    noise = torch.from_numpy(gaussian(source, whole.numel())).view_as(whole) * (std * 2.0**bits)
-    # floor(whole + noise) = whole + floor(noise) without exception, whereas rounding halves to even would depend on whole
-    return (whole + (noise + 0.5).floor().to(torch.int64)).to(torch.float64) / 2.0**bits
+def _noisy(whole: Tensor, std: float, bits: int, source: RandomSource) -> Tensor:
+    """``whole / 2^bits`` with noise of this ``std``, float64 of the same shape.
+
+    float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
+    to ``MAX_NOISE``, it has no part in the rounding.
+    """
+    high = whole >> LOW << LOW
+    low = (whole - high).to(torch.float64)
+    noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 2.0**bits, source)).view_as(low)
+    return (high.to(torch.float64) + noisy) / 2.0**bits
 
 
 def synthetic_records(

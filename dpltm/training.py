@@ -22,13 +22,14 @@ from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
 from dpltm.full_precision import full_precision
+from dpltm.gaussian_mechanism import gaussian_mechanism
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.chunks import USUAL
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
-from dpltm.noise import RandomSource, gaussian
+from dpltm.noise import RandomSource
 from dpltm.optimizers import OPTIMIZERS
 from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
@@ -373,12 +374,8 @@ class Descent:
         self._average.resume(step, parts.get("average", {}))
 
 
-AT_ONCE = 2**16
-"""Coordinates that get their noise at a time, so that what is computed with stays in a cache."""
-
-
 def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: RandomSource) -> Tensor:
-    """(total + N(0, noise_std^2)) / expected_batch: sum and noise meet in float64, the result is float32.
+    """(total + N(0, noise_std^2)) / expected_batch, float32; sum and noise meet as ``gaussian_mechanism`` says.
 
     Args:
         total: filtered sum on the live coordinates, ``(live,)``.
@@ -386,10 +383,5 @@ def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: Ra
         expected_batch: public divisor; never the realised batch size, which is private.
         noise: random bits.
     """
-    mean = torch.empty(len(total), dtype=torch.float32, device=total.device)
-    for some, place in zip(total.split(AT_ONCE), mean.split(AT_ONCE), strict=True):
-        wide = some.to(torch.float64)
-        if noise_std > 0:
-            wide = torch.from_numpy(gaussian(noise, len(some))).to(wide.device).mul_(noise_std).add_(wide)
-        place.copy_(wide / expected_batch)
-    return mean
+    noisy = gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise)
+    return (torch.from_numpy(noisy) / expected_batch).to(total.device, torch.float32)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from dpltm.features.conventions import NORM
-from dpltm.noise import RandomSource, gaussian
+from dpltm.gaussian_mechanism import gaussian_mechanism
+from dpltm.noise import RandomSource
 
 SENSITIVITY = NORM
 """L2 change that one record, added or removed, makes to the sum; half of what one replaced makes."""
@@ -38,7 +39,8 @@ def release_mean(
 
     Guarantees:
         A Gaussian mechanism: one record changes the sum by at most ``SENSITIVITY`` (add/remove), whatever the rows hold,
-        since each is clipped to the norm that features have, and one that is not finite counts for nothing.
+        since each is clipped to the norm that features have, and one that is not finite counts for nothing. Noise is
+        added by ``gaussian_mechanism``.
     """
     total = torch.zeros(features, dtype=torch.float64)
     for batch in batches:
@@ -46,5 +48,4 @@ def release_mean(
         norms = rows.norm(dim=1, keepdim=True)
         rows = torch.where(norms.isfinite(), rows * (_WITHIN / norms.clamp_min(_WITHIN)), 0.0)
         total += rows.sum(0)
-    total += noise_std * torch.from_numpy(gaussian(noise, features))
-    return (total / records).float()
+    return (torch.from_numpy(gaussian_mechanism(total.numpy(), noise_std, noise)) / records).float()

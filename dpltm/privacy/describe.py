@@ -21,6 +21,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.mechanisms import mean_tries
 
+_FAST = {"secure": "", "fast": ", of bits that are not cryptographic"}
 _PROVENANCE = {
     "data-free": "depend on no data: they cost nothing",
     "public": "were made from these records, declared public: they cost nothing",
@@ -47,7 +48,7 @@ def describe(event: Event) -> str:
         case GaussianEvent(mechanism=noise):
             return (
                 f"{event.what}, with Gaussian noise of {noise.noise_multiplier:g} times the L2 sensitivity"
-                f" {noise.sensitivity:g}"
+                f" {noise.sensitivity:g}{_FAST[event.noise]}"
             )
         case RandomizedResponseEvent(mechanism=response):
             return (
@@ -96,7 +97,7 @@ def _training(event: TrainingEvent) -> str:
     said = (
         f"{sgd.steps:,} steps of training, each on {sgd.unit}s drawn with chance {sgd.sampling_rate:.4g}, filter"
         f" {event.filter}, Gaussian noise of {sgd.noise_multiplier:.4g} times the sensitivity {sgd.sensitivity:.4g} on"
-        f" {event.live:,} live coordinates"
+        f" {event.live:,} live coordinates{_FAST[event.noise]}"
     )
     if sgd.nominal_sensitivity is not None:
         said += f" (its source claims the sensitivity {sgd.nominal_sensitivity:.4g})"

@@ -19,6 +19,7 @@ from dpltm.privacy.events import (
     GaussianEvent,
     GuaranteeEvent,
     LaplaceEvent,
+    NoiseBits,
     NonPrivateEvent,
     ProvenanceEvent,
     ProvenanceKind,
@@ -68,11 +69,11 @@ KINDS: dict[str, _Kind] = {
     ),
     "training": _Kind(
         TrainingEvent, NoisySgd,
-        ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "filter", "live"),
+        ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "filter", "live", "noise"),
     ),
     "search": _Kind(SearchEvent, PrivateSearch, ("gamma", "score_noise", "trainings", "filter", "live")),
     "laplace": _Kind(LaplaceEvent, LaplaceRelease, ("what", "sensitivity", "scale")),
-    "gaussian": _Kind(GaussianEvent, GaussianRelease, ("what", "sensitivity", "noise_multiplier")),
+    "gaussian": _Kind(GaussianEvent, GaussianRelease, ("what", "sensitivity", "noise_multiplier", "noise")),
     "randomized-response": _Kind(RandomizedResponseEvent, RandomizedResponse, ("what", "epsilon", "categories")),
     "guarantee": _Kind(GuaranteeEvent, Guarantee, ("what", "epsilon", "delta")),
     "non-private": _Kind(NonPrivateEvent, Unprotected, ("what",)),
@@ -82,6 +83,7 @@ _NAMES = {kind.event: name for name, kind in KINDS.items()}
 _CHOICES: dict[str, Any] = {
     "Adjacency": Adjacency,
     "Cut": Cut,
+    "NoiseBits": NoiseBits,
     "ProvenanceKind": ProvenanceKind,
     "Unit": Unit,
 }
@@ -89,8 +91,10 @@ _TRY = ("sampling_rate", "steps", "noise_multiplier", "sensitivity")
 """What is written of a try of a search; it has the relation of the search."""
 _RENAMED = {"mechanism": "draw"}
 """Keys that are called otherwise in the values: how a winner is drawn."""
-_ADDED = {"adaptive"}
+_ADDED = {"adaptive", "noise"}
 """Keys that were added to a kind later on, and may be missing."""
+_UNSAID = {"noise": "secure"}
+"""Values that are not written: what an event without the key means."""
 _STATED: dict[str, Any] = {"adjacency": "add-remove", "unit": "record"}
 """What is written of the relation where an event has none."""
 
@@ -117,6 +121,8 @@ def to_json(event: Event) -> dict[str, Any]:
         value = values[_RENAMED.get(key, key)]
         if key == "trainings":
             value = [{name: getattr(training, name) for name in _TRY} for training in value]
+        if key in _UNSAID and value == _UNSAID[key]:
+            continue
         body[key] = "inf" if isinstance(value, float) and math.isinf(value) else value
     for key, value in (*body.items(), *body["dataset"].items()):
         if isinstance(value, str) and not _is_text(value):
@@ -153,7 +159,7 @@ def from_json(body: object) -> Event:
             read["trainings"] = tuple(NoisySgd(**each, **stated) for each in read["trainings"])
         if kind.mechanism is not None:
             read["mechanism"] = kind.mechanism(**{key: value for key, value in read.items() if key in parameters})
-        return kind.event(**{item.name: read[item.name] for item in fields(kind.event)})
+        return kind.event(**{item.name: read[item.name] for item in fields(kind.event) if item.name in read})
     except ArtifactError:
         raise
     except InputError as error:

@@ -66,6 +66,9 @@ Cut = Literal["whole", "values", "columns", "places", "positions"]
 HASHED: tuple[Cut, ...] = ("values", "columns")
 """Cuts by a public hash of each record."""
 
+NoiseBits = Literal["secure", "fast"]
+"""What noise was made of: the bits of a cryptographic generator, or of one that is statistically sound only."""
+
 UNKNOWN = ""
 """Content of records that cannot be told from any others here."""
 
@@ -280,11 +283,13 @@ class TrainingEvent(ReleaseEvent):
         mechanism: its steps.
         filter: the gradient filter, as text.
         live: number of live coordinates.
+        noise: what the noise was made of.
     """
 
     mechanism: NoisySgd
     filter: str
     live: int
+    noise: NoiseBits = "secure"
 
 
 @dataclass(frozen=True)
@@ -322,10 +327,12 @@ class GaussianEvent(ReleaseEvent):
     Attributes:
         mechanism: the noise, and the sensitivity it is for.
         what: what was released, in a few words.
+        noise: what the noise was made of.
     """
 
     mechanism: GaussianRelease
     what: str
+    noise: NoiseBits = "secure"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dpltm.privacy.composition import MIN_NOISE
 from dpltm.privacy.events import (
     UNKNOWN,
     Event,
+    GaussianEvent,
     NonPrivateEvent,
     ProvenanceEvent,
     ReleaseEvent,
@@ -204,6 +205,12 @@ def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | N
 
 def _event_notes(events: tuple[Event, ...]) -> list[str]:
     notes = _told_apart(events)
+    fast = sum(isinstance(event, (GaussianEvent, TrainingEvent)) and event.noise == "fast" for event in events)
+    if fast:
+        notes.append(
+            f"noise of {fast} {'release' if fast == 1 else 'releases'} (`noise` fast) comes from a generator that is not"
+            " cryptographic: whoever predicts its bits can take the noise away, and no figure counts that"
+        )
     for event in events:
         if isinstance(event, ProvenanceEvent) and event.provenance == "private":
             notes.append(

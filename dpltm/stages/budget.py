@@ -20,6 +20,7 @@ from dpltm.privacy.events import (
     Event,
     GaussianEvent,
     GuaranteeEvent,
+    NoiseBits,
     ProvenanceEvent,
     ReleaseEvent,
     SearchEvent,
@@ -93,6 +94,11 @@ def _nominal_remainder(budget: float, before: OnRecord, delta: float) -> tuple[f
     return budget - spent, replace(before, events=trained)
 
 
+def noise_bits(options: TrainOptions) -> NoiseBits:
+    """What the noise of a training is made of."""
+    return "fast" if options.noise == "fast" else "secure"
+
+
 def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, before: OnRecord) -> GaussianEvent | None:
     """The release of the mean of features: as noisy as one that spends all the budget, over the root of its share.
 
@@ -125,7 +131,7 @@ def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, bef
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
     noise = whole.noise_multiplier / math.sqrt(options.centre)
     release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency)
-    return GaussianEvent(before.dataset, release, "mean of features")
+    return GaussianEvent(before.dataset, release, "mean of features", noise_bits(options))
 
 
 def evaluation_releases(

@@ -139,8 +139,6 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
-    if options.noise == "fast":
-        notes.append("`noise` fast draws noise from a generator that is not cryptographic")
     if options.noise == "nominal":
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"

@@ -45,7 +45,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.registry import listed
-from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, with_noise
+from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, noise_bits, with_noise
 from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
 from dpltm.stages.services import Services
@@ -153,7 +153,7 @@ def plan(
     if lr is not None:
         config = replace(config, lr=lr)
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
-    event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live)
+    event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live, noise_bits(options))
     lineage = (*lineage, *evaluations)
     # refuses what the accountants of the report cannot take, or give, before it is paid for
     report((*known, *evaluations, event), options.delta, adjacency=mechanism.adjacency, accountant=options.accountant)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from scipy import stats
 from dpltm import keyed_source
 from dpltm.errors import ArtifactError, InputError
 from dpltm.keyed_source import AES, SHAKE, KeyedSource, source_of
-from dpltm.noise import FastSource, gaussian, uniform
+from dpltm.noise import FastSource, SecureSource, gaussian, uniform
 
 KEY = bytes(range(32))
 
@@ -77,9 +81,9 @@ def test_numbers_made_of_it_are_uniform_and_normal():
     assert abs(np.corrcoef(values, gaussian(source, 100_000))[0, 1]) < 0.02
 
 
-def test_a_forked_process_gets_no_bytes():
+@pytest.mark.parametrize("source", [KeyedSource(KEY), FastSource(3), FastSource()], ids=["keyed", "seeded", "fast"])
+def test_a_forked_process_gets_no_bytes(source):
     """They would be the noise of its parent, once more."""
-    source = KeyedSource(KEY)
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -91,6 +95,46 @@ def test_a_forked_process_gets_no_bytes():
     os.close(write)
     assert os.read(read, 1000).decode().startswith("training: it was begun in another process")
     os.close(read)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("source", [KeyedSource(KEY), FastSource(3)], ids=["keyed", "fast"])
+def test_a_source_is_never_copied(source, copied):
+    """Also not into a process that happens to have the same number, as the first of every container has."""
+    with pytest.raises(InputError, match=r"^noise: a source of random bits cannot be copied"):
+        copied(source)
+
+
+DRAW = """
+from dpltm.keyed_source import KeyedSource
+from dpltm.noise import FastSource, SecureSource
+for kind in (KeyedSource, FastSource, SecureSource):
+    print(bytes(kind().random_bytes(16_000)).hex())
+"""
+
+
+def in_a_fork(kind: type) -> bytes:
+    """What a source draws that a forked process makes."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write, kind().random_bytes(16_000))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as drawn:
+        return drawn.read()
+
+
+def test_nothing_repeats_across_processes_and_resumes():
+    """16 bytes at a time, of this process, a training that is resumed and goes on, forked processes and started ones."""
+    source = KeyedSource()
+    drawn = [bytes(source.random_bytes(16_000)), bytes(source_of(source.state).random_bytes(16_000))]
+    drawn += [in_a_fork(kind) for kind in (KeyedSource, FastSource, SecureSource) * 2]
+    for _ in range(2):
+        said = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, check=True).stdout
+        drawn += [bytes.fromhex(line) for line in said.split()]
+    assert [len(data) for data in drawn] == [16_000] * 14
+    assert len({data[start : start + 16] for data in drawn for start in range(0, 16_000, 16)}) == 14_000
 
 
 @pytest.mark.parametrize("state", ["", AES, f"{AES}:", f"{AES}:00", f"{AES}:{'zz' * 32}", f"md5:{KEY.hex()}"])

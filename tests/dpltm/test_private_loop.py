@@ -22,6 +22,7 @@ from dpltm.data import from_arrays
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
+from dpltm.gaussian_mechanism import SEED
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource, SecureSource
@@ -160,7 +161,7 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
     inner, model = SecureSource.random_bytes, toy_model()
     monkeypatch.setattr(SecureSource, "random_bytes", lambda self, count: (drawn.append(count), inner(self, count))[1])
     gradients(make(model, **{source: None}), model)
-    assert drawn == ([4 * 40] if source == "sampling" else [8 * 38] * 2) * 3
+    assert drawn == ([4 * 40] if source == "sampling" else [SEED + 8 * 38 * 2]) * 3
 
 
 # What is paid, and when
@@ -204,13 +205,14 @@ def test_the_event_says_what_is_done_and_the_report_is_the_accountants(filter, n
     claimed = None if nominal is None else nominal * double
     bound = filter.certified_bound(mask.live) * double
     mechanism = NoisySgd(10 / (records or 40), 3, 20.0, bound, claimed, adjacency=adjacency)
-    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, time=loop.event.time)
+    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, "fast", time=loop.event.time)
     assert loop.event == event
     report = loop.report()
     assert report.certified.epsilon == total_epsilon([event], 1e-3)
     assert (report.certified.delta, report.certified.adjacency) == (1e-3, adjacency)
     assert (COUNTED in report.notes) == (records is None)
     assert SEARCH_NOTE in report.notes
+    assert any("(`noise` fast)" in note for note in report.notes)
     if nominal is None:
         assert report.nominal is None
     else:

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor
 
 from dpltm import synthetic
+from dpltm.gaussian_mechanism import grid_step
 from dpltm.noise import FastSource
 from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
 from refusals import refused
@@ -171,8 +172,9 @@ def test_replace_one_doubles_the_noise():
 def test_only_points_of_the_grid_are_released():
     x, y = torch.rand(20, 5), torch.zeros(20, dtype=torch.int64)
     moments = release_moments(x, y, CLASSES, noise_multiplier=0.37, noise=FastSource(3))
-    for part, bits in ((moments.counts, 0), (moments.sums, 16), (moments.second, 32)):
-        assert torch.equal(part * 2.0**bits, (part * 2.0**bits).trunc())
+    for part, bits, weight in ((moments.counts, 0, 1 / 8), (moments.sums, 16, 1.0), (moments.second, 32, 1 / 2)):
+        steps = part / grid_step(moments.noise_std / weight / math.sqrt(2) * 2.0**bits) * 2.0**bits
+        assert torch.equal(steps, steps.trunc())
 
 
 def grouped(n: int = 6000, features: int = 12) -> tuple[Tensor, Tensor]:

@@ -375,7 +375,7 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
             found.add("scale", f"{release.mechanism}: the noise is not what was asked for")
         return
     share, times, rest = _fit(release.values, query, noise)
-    if rest > 1e-4:
+    if rest > 5e-4:  # steps of the grid are at most 2^-10 standard deviations, and round by 2.9e-4 on average
         found.add("mechanism", f"{release.mechanism}: the answer is not its query plus the noise")
         return
     if abs(share - 1) > 1e-3:
@@ -387,7 +387,7 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
     std, claimed = times * float(np.max(release.std)), event.mechanism.noise_std
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
-    release.std = release.std * times
+        release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
 
 
 def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[float, float, float]:

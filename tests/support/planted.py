@@ -96,11 +96,11 @@ def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
 def _one_draw_twice() -> AbstractContextManager[Any]:
     drawn: list[np.ndarray] = []
 
-    def gaussian(original: Any, source: Any, count: int, *_: Any) -> np.ndarray:
-        drawn.append(drawn.pop() if len(drawn) % 2 else original(source, count))
-        return drawn[-1].copy()  # what is made of it may take its memory
+    def mechanism(original: Any, values: np.ndarray, noise_std: float, source: Any) -> np.ndarray:
+        drawn.append(drawn.pop() if len(drawn) % 2 else original(np.zeros_like(values), noise_std, source))
+        return values + drawn[-1]
 
-    return _around(training, "gaussian", gaussian)
+    return _around(training, "gaussian_mechanism", mechanism)
 
 
 @contextlib.contextmanager
@@ -224,7 +224,11 @@ BUGS = (
         lambda: _untried(mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))),
     ),
     Bug(
-        "noise of half the scale", "scale", _other(training, "gaussian", lambda original, *given: original(*given) / 2)
+        "noise of half the scale",
+        "scale",
+        _other(
+            training, "gaussian_mechanism", lambda original, values, std, source: original(values, std / 2, source)
+        ),
     ),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("event after use", "late", _event_after_use),

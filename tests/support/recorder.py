@@ -37,6 +37,7 @@ import dpltm.tickets
 from dpltm import evaluation, noise, selection, synthetic, training
 from dpltm.data import Dataset
 from dpltm.features import centre
+from dpltm.gaussian_mechanism import SEED, grid_step
 from dpltm.keyed_source import KeyedSource
 from dpltm.local import bit_strings, channels, codebook, response
 from dpltm.noise import FastSource, SecureSource
@@ -270,23 +271,18 @@ class Recorder:
         self._around(KeyedSource, "random_bytes", serve)
         self._around(FastSource, "__init__", fast)
         self._around(FastSource, "random_bytes", serve_fast)
-        for module in (
-            noise,
-            training,
-            synthetic,
-            centre,
-        ):  # each as it is bound, so that a planted one is seen as well
-            self._set(module, "gaussian", self._gaussian(vars(module)["gaussian"]))
+        for module in (training, synthetic, centre):  # each as it is bound, so that a planted one is seen as well
+            self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
         self._around(events_module, "now", lambda _: self._time())
         self._set(time, "perf_counter", lambda: 0.0)  # how long something took is written down here and there
         self._set(time, "time_ns", lambda: 0)
 
     def _gaussian(self, original: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        def drawn(source: Any, count: int, *out: Any) -> np.ndarray:
+        def noisy(values: np.ndarray, noise_std: float, source: Any) -> np.ndarray:
             silent = self._frames and self._frames[-1].silent
-            return np.zeros(count) if silent else original(source, count, *out)
+            return values.copy() if silent else original(values, noise_std, source)
 
-        return drawn
+        return noisy
 
     def _serve(self, count: int) -> bytes:
         """Bytes for whoever asks: coins by record, anything else by its turn."""
@@ -426,9 +422,15 @@ class Recorder:
         def noisy(original: Any, whole: Any, std: Any, bits: int, source: Any) -> Any:
             with self._frame("moments") as frame:
                 found = original(whole, std, bits, source)
-            each = std.numpy().reshape(-1) if isinstance(std, torch.Tensor) else std
             return self._released(
-                "gaussian", frame, whole.double() / 2.0**bits, found, found.numpy(), each, grid=2.0**-bits, part=True
+                "gaussian",
+                frame,
+                whole.double() / 2.0**bits,
+                found,
+                found.numpy(),
+                std,
+                grid=grid_step(std),
+                part=True,
             )
 
         def counted(original: Any, *arguments: Any, **named: Any) -> int:
@@ -541,10 +543,11 @@ def uniform(data: bytes) -> np.ndarray:
 
 
 def _normal(served: list[bytes]) -> np.ndarray | None:
-    """What bytes stand for where normal draws are wanted: radii, then angles (Box and Muller)."""
-    if len(served) != 2 or len(served[0]) != len(served[1]) or len(served[0]) % 8:
+    """What bytes stand for where normal draws are wanted: radii, then angles (Box and Muller), of one block."""
+    if len(served) != 1 or len(served[0]) % 16 or len(served[0]) <= SEED:
         return None
-    radius, angle = np.sqrt(-2 * np.log(uniform(served[0]))), 2 * np.pi * uniform(served[1])
+    drawn = uniform(served[0][SEED:]).reshape(2, -1)
+    radius, angle = np.sqrt(-2 * np.log(drawn[0])), 2 * np.pi * drawn[1]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
 
 

@@ -101,6 +101,7 @@ VALUES = {
     'Literal["product", "additive"]': st.sampled_from(["product", "additive"]),
     'Literal["exact", "paper"]': st.sampled_from(["exact", "paper"]),
     'Literal["exponential", "permute-and-flip"]': st.sampled_from(["exponential", "permute-and-flip"]),
+    "NoiseBits": st.sampled_from(["secure", "fast"]),
     "ProvenanceKind": st.sampled_from(["data-free", "public", "dp", "private"]),
 }
 
@@ -206,6 +207,8 @@ def test_form_on_disk(kind):
     [
         (having(SELECTION, certified_epsilon=math.inf), {"certified_epsilon": "inf"}),
         (having(SELECTION, adaptive=False), {"adaptive": False}),
+        (replace(TRAINING, noise="fast"), {"noise": "fast"}),
+        (replace(GAUSSIAN, noise="fast"), {"noise": "fast"}),
         (having(TRAINING, noise_multiplier=1.0), {"noise_multiplier": 1}),  # JSON writers may drop the ``.0``
         (having(GUARANTEE, delta=0.0), {"delta": 0}),
     ],
@@ -320,6 +323,7 @@ def test_every_field_is_needed_and_no_other_known(kind):
         ("training", "unit", ("file",), "Unit"),
         ("provenance", "provenance", ("Private",), "ProvenanceKind"),
         ("selection", "adaptive", (0, 1, "False", None), "bool"),
+        ("training", "noise", ("slow", "", 1, None), "NoiseBits"),
         ("selection", "mechanism", ("report-noisy-max",), "Literal["),
         ("selection", "score", (1,), "Literal["),
         ("selection", "sensitivity_rule", (None,), "Literal["),

@@ -202,6 +202,22 @@ def test_centred_features():
     assert 0.2 * std * math.sqrt(FEATURES) < distance < 3 * std * math.sqrt(FEATURES)
 
 
+@pytest.mark.parametrize("noise", ["secure", "fast"])
+def test_events_say_what_noise_was_made_of(noise):
+    """So does the report of a later training, whatever its own noise."""
+    dataset, ledger = behind_unit(), Ledger(registry=RecordRegistry())
+    first = train(
+        planned(start=fresh(LINEAR, 0), dataset=dataset, ledger=ledger, epsilon=5.0, centre=0.5, noise=noise),
+        Services(),
+    )
+    later = train(planned(start=fresh(LINEAR, 0), dataset=dataset, ledger=ledger, noise_multiplier=9.0), Services())
+    noisy = [event for event in ledger.events if isinstance(event, (GaussianEvent, TrainingEvent))]
+    assert [event.noise for event in noisy] == [noise, noise, "secure"]
+    told = "noise of 2 releases (`noise` fast) comes from a generator that is not cryptographic"
+    for run in (first, later):
+        assert any(note.startswith(told) for note in run.privacy.notes) == (noise == "fast")
+
+
 # --- evaluations on the records, and stopping early ---
 
 
