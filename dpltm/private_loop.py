@@ -32,7 +32,7 @@ from dpltm.options.arguments import Arguments
 from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
@@ -271,7 +271,7 @@ class PrivateLoop:
         before = self.ledger.touching(dataset)
         if given.epsilon is not None:
             mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
-        bits = "fast" if isinstance(given.noise, FastSource) else "secure"
+        bits: NoiseBits = "fast" if isinstance(given.noise, FastSource) else "secure"
         event = TrainingEvent(dataset, mechanism, str(given.filter), live, bits)
         total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
         self.ledger.check_budgets((event,))
