@@ -63,6 +63,8 @@ WORK: dict[str, tuple[str, ...]] = {
     "select": ("select", "set", *PRIVATE, "--eps1", "0.5", "--score", "additive"),
     "tune": ("tune", *PUBLIC, "--model", "mlp:16", "--for-records", "700", "--epsilon", "2", "--delta", "1e-4", "--lr",
              "0.2,0.5,1", "--epochs", "20", "--batch-size", "50", "--out", "r.toml"),
+    "tune --private": ("tune", "--private", *PRIVATE, "--model", "mlp:32", "--lr", "0.5,1,2", "--batch-size", "64",
+                       "--epochs", "20", "--epsilon", "2", "--delta", "1e-4", "--tries", "4", "--out", "r"),
     "latent train": ("latent", "train", "scheme", "--messages", "m", "--model", "mlp:32", "--epochs", "60", "--batch-size",
                      "32", "--out", "r"),
     "sweep": ("run", "--config", "sweep.toml", "--jobs", "1"),

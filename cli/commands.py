@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dpltm.cli.help import show_page
 from dpltm.errors import in_flags
+from dpltm.launcher import check_shared
 from dpltm.registry import Deferred
 
 _COMMAND = Deferred("dpltm.cli.options:command_of")
@@ -29,13 +30,15 @@ class Later(TyperCommand):
     Args:
         name: of the command, and of its table in a configuration file.
         summary: the first paragraph of the docstring of ``options``.
-        options: the dataclass whose fields are its options.
-        run: what it does with them.
+        options: the dataclass whose fields are its options, as ``module:Name`` in ``dpltm.options``.
+        module: of ``dpltm.cli`` that has NAME_command, which does something with them; of the same name if None.
     """
 
-    def __init__(self, name: str, summary: str, options: Deferred, run: Deferred) -> None:
+    def __init__(self, name: str, summary: str, options: str, module: str | None = None) -> None:
         super().__init__(name, short_help=in_flags(summary))
-        self.summary, self.options, self.run = summary, options, run
+        self.summary = summary
+        self.options = Deferred(f"dpltm.options.{options}")
+        self.run = Deferred(f"dpltm.cli.{module or options.partition(':')[0]}:{name}_command")
 
     @cached_property
     def command(self) -> Command:
@@ -45,6 +48,7 @@ class Later(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
+        check_shared(f"{parent.command_path if parent else 'dpltm'} {self.name}")
         # the context is the command's own, so that the command itself is what runs
         return self.command.make_context(info_name, args, parent, **extra)
 

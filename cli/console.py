@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
@@ -46,7 +48,7 @@ class Console:
     def progress(self, title: str, total: int) -> Iterator[Step]:
         """A progress bar over ``total`` steps, on a terminal only."""
         if not self._talks:
-            yield _ignore
+            yield lambda *_: None
             return
         from rich.console import Console as RichConsole
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -68,23 +70,25 @@ class Console:
 
 
 def answering(
-    work: Callable[[Any, Console], dict[str, Any]], show: Callable[[RichConsole, dict[str, Any]], None]
+    work: Callable[[Any, Console], dict[str, Any] | None],
+    show: Callable[[RichConsole, dict[str, Any]], None],
+    wanting: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Callable[[Any, Call], None]:
     """A command that prints what some work answers.
 
     Args:
-        work: takes the request, and somebody to tell how far it is; gives the JSON answer.
+        work: takes the request, and somebody to tell how far it is; gives the JSON answer, None where another process does.
         show: draws the answer for people.
+        wanting: whether the command ends with 1 after that; None for never.
     """
 
     def command(request: Any, call: Call) -> None:
         console = Console(call.json, call.quiet)
         body = work(request, console)
+        if body is None:
+            return
         console.result(body, lambda rich: show(rich, body))
+        if wanting is not None and wanting(body):
+            raise typer.Exit(1)
 
     return command
-
-
-def _ignore(done: int, note: str = "") -> None:
-    """Progress where nobody watches."""
-    del done, note

@@ -25,5 +25,11 @@ def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
     show_noted(body["name"], rich, body)
 
 
-list_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
+schema_command = answering(
+    Deferred("dpltm.tickets.workbench.datasets:schema"),
+    lambda rich, body: rich.print(
+        body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False
+    ),
+)
+ls_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
 info_command = answering(Deferred("dpltm.tickets.workbench.datasets:dataset_info"), show_info)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEMO = Deferred("dpltm.tickets.workbench.demo:demo")
 
 
-def command(options: DemoRequest, call: Call) -> None:
+def demo_command(options: DemoRequest, call: Call) -> None:
     """Runs ``dpltm demo`` and prints its answer."""
     console = Console(call.json, call.quiet)
     if options.out is not None:

@@ -12,107 +12,91 @@ import typer.main
 
 from dpltm import __version__
 from dpltm.cli.commands import Group, Later
-from dpltm.errors import DpltmError, Interrupted, in_flags
-from dpltm.registry import Deferred
+from dpltm.errors import DpltmError, Interrupted, in_flags, one_line
+from dpltm.launcher import speaks
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
-
 
 COMMANDS = [
     Later(
         "generate",
         "Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.",
-        Deferred("dpltm.options.generate:GenerateRequest"),
-        Deferred("dpltm.cli.generate:command"),
+        "generate:GenerateRequest",
     ),
     Later(
         "select",
         "Phase 2: draw the winning ticket on private records under differential privacy.",
-        Deferred("dpltm.options.select:SelectRequest"),
-        Deferred("dpltm.cli.select:command"),
+        "select:SelectRequest",
     ),
     Later(
         "train",
         "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
-        Deferred("dpltm.options.train:TrainRequest"),
-        Deferred("dpltm.cli.train:command"),
+        "train:TrainRequest",
     ),
     Later(
         "run",
         "All three stages from one TOML file, under one budget that is split between selection and training.",
-        Deferred("dpltm.options.run:RunRequest"),
-        Deferred("dpltm.cli.run:command"),
+        "run:RunRequest",
     ),
     Later(
         "tune",
-        "Searches the settings of a private training on a public dataset, under the same budget and noise.",
-        Deferred("dpltm.options.tune:TuneRequest"),
-        Deferred("dpltm.cli.tune:command"),
+        "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",
+        "tune:TuneRequest",
     ),
-    Later(
-        "evaluate",
-        "Accuracy of a run's model on the test split of a dataset.",
-        Deferred("dpltm.options.evaluate:EvaluateRequest"),
-        Deferred("dpltm.cli.evaluate:evaluate_command"),
-    ),
+    Later("evaluate", "Accuracy of a run's model on the test split of a dataset.", "evaluate:EvaluateRequest"),
     Later(
         "predict",
         "Class and class probabilities that a run's model gives to records without labels.",
-        Deferred("dpltm.options.predict:PredictRequest"),
-        Deferred("dpltm.cli.evaluate:predict_command"),
+        "predict:PredictRequest",
+        module="evaluate",
+    ),
+    Later(
+        "audit",
+        "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
+        "audit:AuditRequest",
     ),
     Later(
         "demo",
         "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
-        Deferred("dpltm.options.run:DemoRequest"),
-        Deferred("dpltm.cli.demo:command"),
+        "run:DemoRequest",
+        module="demo",
     ),
     Group(
         name="tickets",
         help="Ticket sets: look at them, check, hand on, shrink, carry over.",
         no_args_is_help=True,
         commands=[
-            Later(
-                "ls",
-                "The ticket sets in a folder, and those that come with dpltm.",
-                Deferred("dpltm.options.tickets:ListRequest"),
-                Deferred("dpltm.cli.tickets:list_command"),
-            ),
+            Later("ls", "The ticket sets in a folder, and those that come with dpltm.", "tickets:ListRequest"),
             Later(
                 "show",
                 "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
-                Deferred("dpltm.options.tickets:ShowRequest"),
-                Deferred("dpltm.cli.tickets:show_command"),
+                "tickets:ShowRequest",
             ),
             Later(
                 "verify",
                 "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.",  # noqa: E501
-                Deferred("dpltm.options.tickets:VerifyRequest"),
-                Deferred("dpltm.cli.tickets:verify_command"),
+                "tickets:VerifyRequest",
             ),
             Later(
                 "export",
                 "Writes a ticket set for somebody else, or one ticket for other tools.",
-                Deferred("dpltm.options.tickets:ExportRequest"),
-                Deferred("dpltm.cli.tickets:export_command"),
+                "tickets:ExportRequest",
             ),
             Later(
                 "import",
                 "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",
-                Deferred("dpltm.options.tickets:ImportRequest"),
-                Deferred("dpltm.cli.tickets:import_command"),
+                "tickets:ImportRequest",
             ),
             Later(
                 "compact",
                 "Removes for good what a mask leaves without use: a smaller network that computes the same.",
-                Deferred("dpltm.options.tickets:CompactRequest"),
-                Deferred("dpltm.cli.tickets:compact_command"),
+                "tickets:CompactRequest",
             ),
             Later(
                 "transfer",
                 "Makes tickets for other records: another input width, image size, number of channels or of classes.",
-                Deferred("dpltm.options.transfer:TransferRequest"),
-                Deferred("dpltm.cli.tickets:transfer_command"),
+                "transfer:TransferRequest",
+                module="tickets",
             ),
         ],
     ),
@@ -121,47 +105,32 @@ COMMANDS = [
         help="The accountant on its own: what settings cost, what a ledger says.",
         no_args_is_help=True,
         commands=[
-            Later(
-                "epsilon",
-                "What a training costs, by every accountant.",
-                Deferred("dpltm.options.privacy:EpsilonOptions"),
-                Deferred("dpltm.cli.privacy:epsilon_command"),
-            ),
+            Later("epsilon", "What a training costs, by every accountant.", "privacy:EpsilonOptions"),
             Later(
                 "noise",
                 "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
-                Deferred("dpltm.options.privacy:NoiseOptions"),
-                Deferred("dpltm.cli.privacy:noise_command"),
+                "privacy:NoiseOptions",
             ),
             Later(
                 "curve",
                 "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",
-                Deferred("dpltm.options.privacy:CurveOptions"),
-                Deferred("dpltm.cli.privacy:curve_command"),
+                "privacy:CurveOptions",
             ),
             Later(
                 "ledger",
                 "Explain a ledger line by line, and recompute what it comes to from the file alone.",
-                Deferred("dpltm.options.privacy:LedgerOptions"),
-                Deferred("dpltm.cli.privacy:ledger_command"),
+                "privacy:LedgerOptions",
             ),
-            Later(
-                "budget",
-                "Show the budgets that a ledger sets on records, or set one.",
-                Deferred("dpltm.options.privacy:BudgetOptions"),
-                Deferred("dpltm.cli.privacy:budget_command"),
-            ),
+            Later("budget", "Show the budgets that a ledger sets on records, or set one.", "privacy:BudgetOptions"),
             Later(
                 "restore",
                 "Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.",
-                Deferred("dpltm.options.privacy:RestoreOptions"),
-                Deferred("dpltm.cli.privacy:restore_command"),
+                "privacy:RestoreOptions",
             ),
             Later(
                 "adopt",
                 "Declare a ledger that was moved here from another machine: what it holds counts here too.",
-                Deferred("dpltm.options.privacy:AdoptOptions"),
-                Deferred("dpltm.cli.privacy:adopt_command"),
+                "privacy:AdoptOptions",
             ),
         ],
     ),
@@ -173,33 +142,24 @@ COMMANDS = [
             Later(
                 "epsilon",
                 "What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.",  # noqa: E501
-                Deferred("dpltm.options.latent:EpsilonOptions"),
-                Deferred("dpltm.cli.latent:epsilon_command"),
+                "latent:EpsilonOptions",
             ),
             Later(
                 "scheme",
                 "Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.",
-                Deferred("dpltm.options.latent:SchemeRequest"),
-                Deferred("dpltm.cli.latent:scheme_command"),
+                "latent:SchemeRequest",
             ),
             Later(
                 "encode",
                 "Randomise records where they are; what is written may leave the machine.",
-                Deferred("dpltm.options.latent:EncodeRequest"),
-                Deferred("dpltm.cli.latent:encode_command"),
+                "latent:EncodeRequest",
             ),
             Later(
                 "owner",
                 "Write a file by which an owner encodes her records: it needs Python and NumPy, and nothing else of dpltm.",
-                Deferred("dpltm.options.latent:OwnerRequest"),
-                Deferred("dpltm.cli.latent:owner_command"),
+                "latent:OwnerRequest",
             ),
-            Later(
-                "train",
-                "Train a network on messages of dpltm latent encode.",
-                Deferred("dpltm.options.latent:TrainRequest"),
-                Deferred("dpltm.cli.latent:train_command"),
-            ),
+            Later("train", "Train a network on messages of dpltm latent encode.", "latent:TrainRequest"),
         ],
     ),
     Group(
@@ -210,8 +170,7 @@ COMMANDS = [
             Later(
                 "make",
                 "Makes a bundled encoder again: from a formula and a seed, and no data. Under an hour on one core.",
-                Deferred("dpltm.options.features:MakeRequest"),
-                Deferred("dpltm.cli.features:make_command"),
+                "features:MakeRequest",
             ),
         ],
     ),
@@ -220,18 +179,13 @@ COMMANDS = [
         help="What data is at hand.",
         no_args_is_help=True,
         commands=[
-            Later(
-                "ls",
-                "The datasets that are known by name, and whether their file is at hand.",
-                Deferred("dpltm.options.datasets:ListRequest"),
-                Deferred("dpltm.cli.datasets:list_command"),
-            ),
+            Later("ls", "The datasets known by name, and whether their file is at hand.", "datasets:ListRequest"),
             Later(
                 "info",
                 "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",
-                Deferred("dpltm.options.datasets:InfoRequest"),
-                Deferred("dpltm.cli.datasets:info_command"),
+                "datasets:InfoRequest",
             ),
+            Later("schema", "Draft the public schema of a table, to be filled in.", "datasets:SchemaRequest"),
         ],
     ),
 ]
@@ -297,12 +251,13 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("DPLTM_DEBUG"):
             raise
         return _fail(
-            f"internal error: {type(error).__name__}: {error}; set DPLTM_DEBUG=1 and report what it prints", 1
+            f"internal error: {type(error).__name__}: {error}; set DPLTM_DEBUG=1 and report what it prints", 1, True
         )
 
 
-def _fail(message: str, code: int) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+def _fail(message: str, code: int, own: bool = False) -> int:
+    if own or speaks():
+        print("error: " + one_line(message), file=sys.stderr, flush=True)
     return code
 
 

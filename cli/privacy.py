@@ -89,6 +89,10 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
             f"\n{row['dataset']}: {row['events']} event{'s' if row['events'] != 1 else ''} together", style="bold"
         )
         show_privacy(rich, row["privacy"])
+        if (more := row["elsewhere"]) is not None:
+            rich.print(f"with {more['events']} more in other ledgers: epsilon {figure(more['epsilon'])}", style="bold")
+            for each in more["ledgers"]:
+                rich.print(f"  {each['events']} in {each['ledger'] or 'no known file'}")
     if not body["datasets"]:
         rich.print("the ledger holds no event")
     if body["if_overlapping"] is not None:

@@ -23,7 +23,7 @@ RUN_FILE = Deferred("dpltm.tickets.workbench.run:run_file")
 RUN_RECIPE = Deferred("dpltm.cli.recipe:run_recipe")
 
 
-def command(options: RunRequest, call: Call) -> None:
+def run_command(options: RunRequest, call: Call) -> None:
     """Runs ``dpltm run`` and prints its answer."""
     if call.config is None:
         raise InputError(

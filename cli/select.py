@@ -31,4 +31,4 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-command = answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw)

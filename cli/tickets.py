@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from rich.console import Console as RichConsole
 from rich.table import Column, Table
 
-from dpltm.cli.console import Console, answering
-from dpltm.cli.options import Call
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
-from dpltm.options.tickets import VerifyRequest
 from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.registry import Deferred
 from dpltm.tickets.card import MEANING, front
-
-_verify = Deferred("dpltm.tickets.workbench.tickets:verify_set")
-
-
-def verify_command(request: VerifyRequest, call: Call) -> None:
-    """Runs ``dpltm tickets verify``, prints its answer and ends with 1 if anything is wrong."""
-    console = Console(call.json, call.quiet)
-    body = _verify(request, console)
-    console.result(body, lambda rich: _show_problems(rich, body))
-    if not body["ok"]:
-        raise typer.Exit(1)
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -106,8 +92,11 @@ def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(table)
 
 
-list_command = answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), show_list)
+ls_command = answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), show_list)
 show_command = answering(Deferred("dpltm.tickets.workbench.tickets:show_set"), show_set)
+verify_command = answering(
+    Deferred("dpltm.tickets.workbench.tickets:verify_set"), _show_problems, lambda body: not body["ok"]
+)
 export_command = answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), show_written)
 import_command = answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), show_set)
 compact_command = answering(Deferred("dpltm.tickets.workbench.transfer:compact"), show_compact)

@@ -8,29 +8,37 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes
+from dpltm.cli.show import show_notes, show_privacy
+from dpltm.cli.train import show_training
 from dpltm.registry import Deferred
 
 MAX_ROWS = 10
 """Settings in the table."""
 
+COLUMNS = (
+    "round", "density", "components", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+)  # fmt: skip
+"""Of the table, where any setting has such a thing."""
+
 
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The best settings."""
-    projected = ("components",) if body["best"]["components"] is not None else ()
-    columns = (
-        "round", "density", *projected, "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
-    )  # fmt: skip
-    table = Table(
-        *(column.replace("_", " ") for column in columns),
-        title=f"best settings on {body['dataset']}",
-        title_justify="left",
-    )
-    for row in body["trials"][:MAX_ROWS]:
+    """The best settings; of a private search the run, or the settings that it would draw from."""
+    if "run" in body:
+        show_training(rich, body)
+        return
+    dry = body.get("dry_run")
+    rows = body["settings" if dry else "trials"]
+    columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+    title = f"would draw from {len(rows)} settings" if dry else f"best settings on {body['dataset']}"
+    table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
+    for row in rows[:MAX_ROWS]:
         table.add_row(*(_cell(row[column]) for column in columns))
     rich.print(table)
-    if len(body["trials"]) > MAX_ROWS:
-        rich.print(f"{len(body['trials']) - MAX_ROWS} more with --json")
+    if len(rows) > MAX_ROWS:
+        rich.print(f"{len(rows) - MAX_ROWS} more with --json")
+    if dry:
+        show_privacy(rich, body["privacy"])
+        return
     if body["config"]:
         rich.print(f"wrote {body['config']}")
     show_notes(rich, body["privacy"])
@@ -40,4 +48,4 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)
+tune_command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)

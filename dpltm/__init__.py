@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from dpltm.face import Ledger as Ledger
     from dpltm.face import PrivateLoop as PrivateLoop
     from dpltm.face import generate as generate
+    from dpltm.face import search as search
     from dpltm.face import select as select
     from dpltm.face import train as train
     from dpltm.face import tune as tune
 
 __version__ = "0.2.0"
 
-_PUBLIC = ("generate", "select", "train", "tune", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
+_PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,12 +16,14 @@ from dpltm.data.checks import as_array
 from dpltm.data.items import gives_items, read_items
 from dpltm.data.settle import check_name
 from dpltm.errors import InputError, in_python
+from dpltm.launcher import check_alone
 from dpltm.options.arguments import Arguments
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
 from dpltm.ticket_set import TicketSet, Winner
 
-FACTS = ("test", "bounds", "classes", "records", "name")
+FACTS = ("test", "bounds", "classes", "records", "units", "name")
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
@@ -55,9 +57,12 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
 def check_types(**given: object) -> None:
     """Raises InputError for an argument of another type than its name calls for, before anything is made of it.
 
+    Or in one of several processes that ``torchrun`` started: each would pay for work of its own.
+
     Args:
         **given: arguments of the public face, by name.
     """
+    check_alone("a stage of dpltm in Python")
     for name, value in given.items():
         types, expected, fix = _TYPES[name]
         if not isinstance(value, types):
@@ -87,7 +92,12 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classe
         check_name(facts["name"])
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
-    return as_dataset(x, y, facts), options
+    dataset = as_dataset(x, y, facts)
+    if TrainOptions not in classes and (dataset.units is not None or (dataset.unit == "user" and not dataset.rated)):
+        raise InputError(
+            "`units`: only a training protects persons, and this knows single records alone; leave it out"
+        )
+    return dataset, options
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:

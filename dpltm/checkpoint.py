@@ -24,13 +24,17 @@ matters.) Two processes never go on from one checkpoint: it is locked. A copied 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from dpltm.errors import InputError
+from dpltm.errors import DpltmError, InputError
+
+AGAIN = "say `fresh` to begin again"
+"""What a refused checkpoint is answered with where a command has that option; see :func:`begun_again_by`."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,16 @@ class PartOf:
         return Checkpoint(made.place, {**made.state, **self.state}, {**made.tensors, **self.tensors})
 
 
+@contextlib.contextmanager
+def begun_again_by(how: str) -> Iterator[None]:
+    """A block of a command without that option, whose refusals say ``how`` to begin again."""
+    try:
+        yield
+    except DpltmError as error:
+        error.args = (str(error).replace(AGAIN, how),)
+        raise
+
+
 def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises InputError, with every difference named, unless work goes on as it was begun.
 
@@ -156,7 +170,7 @@ def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if differences:
         raise InputError(
             f"checkpoint: an interrupted attempt was begun otherwise: {', '.join(differences)}; repeat the same command to"
-            " go on, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
+            f" go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
         )
 
 

@@ -69,6 +69,10 @@ class BudgetError(DpltmError):
     """The privacy budget does not allow what was asked."""
 
 
+class RankError(DpltmError):
+    """Another process of the same training has ended, or cannot be reached."""
+
+
 class Interrupted(BaseException):
     """Ctrl-C, or SIGTERM, where work can go on later; what it says is how. No error, so nothing takes it for one."""
 
@@ -125,7 +129,7 @@ def in_python(**renamed: str) -> Iterator[None]:
         **renamed: by the name that the library has for it, what the function calls an argument; records are ``x``. Empty
             for what it does not take.
     """
-    renamed = {"dataset": "x", "subset": "x", "input": "x", **renamed}
+    renamed = {"dataset": "x", "subset": "x", "input": "x", "unit_column": "units", **renamed}
     try:
         yield
     except DpltmError as error:
@@ -177,6 +181,11 @@ def whole_number(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or abs(int(value)) >= 2**63:
         raise InputError(name, value, "a whole number of 64 bits")
     return int(value)
+
+
+def one_line(message: str) -> str:
+    """A message in one line; what a terminal would take for a command, such as part of a file's name, is written out."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in " ".join(message.split()))
 
 
 def first_line(error: Exception) -> str:

@@ -30,13 +30,14 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
-from dpltm.options.tune import TuneOptions
+from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.private_loop import PrivateLoop
 from dpltm.run import Run
 from dpltm.stages import evaluate as evaluate_stage
 from dpltm.stages import generate as generate_stage
 from dpltm.stages import predict as predict_stage
+from dpltm.stages import search as search_stage
 from dpltm.stages import select as select_stage
 from dpltm.stages import train as train_stage
 from dpltm.stages import transfer as transfer_stage
@@ -47,10 +48,10 @@ from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
 from dpltm.stages.tune import SearchResult
-from dpltm.stages.tune_settings import widest_front
+from dpltm.stages.tune_settings import check_private, widest_front
 from dpltm.ticket_set import TicketSet, Winner
 
-__all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "select", "train", "transfer", "tune"]
+__all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "search", "select", "train", "transfer", "tune"]
 
 
 def generate(
@@ -167,7 +168,8 @@ def train(
         ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
         progress: told how far it is; None for silence.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
-            network is named; and public facts about arrays (``test``, ``bounds``, ``classes``, ``records``, ``name``).
+            network is named; and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``name``; and
+            ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
 
     Returns:
         The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
@@ -239,6 +241,53 @@ def tune(
         front = widest_front(given.take(MapOptions), options_of_search)
         dataset = _in_front(target, dataset, front, known, services.progress)
         return tune_stage.tune(tune_stage.plan(target, dataset, options_of_search, known), services)
+
+
+def search(
+    target: Winner | TicketSet | str,
+    x: Records,
+    y: Labels = None,
+    *,
+    ledger: Ledger | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Run:
+    """Searches the settings of a private training on the private records: the best of a secret number of tries.
+
+    Args:
+        target: the ticket set, or the name of a network, whose settings are searched.
+        x, y: the private records, and their labels; or a dataset alone.
+        ledger: that the search is entered in; that of the ticket set by default, or a new one in memory.
+        progress: told how far it is; None for silence.
+        options: fields of ``PrivateTuneOptions``: ``epsilon`` (which pays for all tries together), ``tries``, and the lists
+            of settings, as in :func:`tune`. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
+
+    Returns:
+        The run of the best try.
+
+    Raises:
+        DpltmError: whatever ``dpltm tune --private`` refuses, before anything is spent.
+
+    Guarantees:
+        The event is entered before the first draw. Nothing but the run depends on the records; the time that the search
+        takes tells of the number of tries, which has to stay secret.
+
+    Example:
+        >>> some = {"epsilon": 2.0, "delta": 1e-4, "epochs": 1, "batch_size": 50, "tries": 2}
+        >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], **some)
+        >>> run.privacy.certified.epsilon <= 2, [type(event).__name__ for event in run.ledger.events]
+        (True, ['SearchEvent'])
+    """
+    check_types(target=target, ledger=ledger)
+    services = Services(watched_by(progress))
+    dataset, given = records_and_options(x, y, options, PrivateTuneOptions, MapOptions)
+    settings, entered = given.take(PrivateTuneOptions), ledger_of(target, ledger)
+    with in_python(model="target"):
+        check_private(settings)
+        front = widest_front(given.take(MapOptions), settings)
+        dataset = _in_front(target, dataset, front, entered, services.progress)
+        plan = search_stage.plan(target, dataset, settings, entered, services, names_ledger=ledger is not None)
+        return search_stage.search(plan, services)
 
 
 def transfer(

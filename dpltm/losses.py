@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.data.ratings import ABSENT
+from dpltm.data.units import ABSENT
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -13,35 +13,38 @@ the same rate, bound and number of steps: they cannot disagree.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from dpltm.audit.canaries import check_canaries
+from dpltm.audit.plant import plant
 from dpltm.data.items import gives_items, read_items
 from dpltm.data.rows import Rows
 from dpltm.errors import BudgetError, InputError
-from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
+from dpltm.loop_settings import LoopSettings, agree, check_type
 from dpltm.masks import Mask
-from dpltm.noise import FastSource, RandomSource, SecureSource
-from dpltm.options.arguments import Arguments
-from dpltm.options.loop import LoopOptions
-from dpltm.options.sections import check_required
+from dpltm.noise import FastSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.ranks import Ranks, in_turn
 from dpltm.sampling import Records
-from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
-from dpltm.training import NoisyGradients, TrainingConfig, nominal_sensitivity, sensitivity
+from dpltm.training import NoisyGradients, nominal_sensitivity, sensitivity
+
+if TYPE_CHECKING:
+    from dpltm.audit.findings import Findings
 
 COUNTED_NOTE = "the number of records was counted and is treated as public; say records=... to keep it private"
 MASK_NOTE = (
@@ -67,104 +70,6 @@ class Step:
             InputError: the step, or a copy of it, has had its gradient, or is over.
         """
         self._loop._take(self.number)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopSettings(LoopOptions):
-    """What a loop is to be, all of it public: the fields of ``LoopOptions``, and values that are no options of a command.
-
-    Attributes:
-        filter: what every record's gradient goes through.
-        mask: live coordinates; None for all. Nothing is entered for it, since a mask does not say what it was made from. If
-            private records decided it, by a draw or by a mechanism, train on the ledger that holds their events; if they
-            did so with no mechanism, there is no guarantee (privacy-model.md 2).
-        prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
-        sampling, noise: random bits; anything but the default is for tests.
-    """
-
-    batch_size: float  # what is needed is there: see ``of``
-    steps: int
-    delta: float
-    adjacency: Adjacency
-    precision: Literal["float32", "bfloat16"]
-    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
-    mask: Mask | None = None
-    prepare: Callable[[Tensor], Tensor] | None = None
-    sampling: RandomSource = field(default_factory=SecureSource)
-    noise: RandomSource = field(default_factory=SecureSource)
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> LoopSettings:
-        """Settings by name; None stands for the default.
-
-        Raises:
-            InputError: a name that there is none of, with the nearest that there is; one that is needed is missing; or a
-                value of the wrong type, or out of range whatever the records.
-        """
-        objects = {name: given[name] for name in _OBJECTS if given.get(name) is not None}
-        for name, value in objects.items():
-            _check_type(name, value)
-        others = {name: value for name, value in given.items() if name not in _OBJECTS}
-        options = Arguments(others, (LoopOptions,), _OBJECTS).take(LoopOptions)
-        check_required(options)
-        check_count("steps", options.steps)
-        check_count("physical_batch", options.physical_batch)
-        if options.records is not None and options.records < 1:
-            raise InputError(f"`records`: {options.records} is not a positive whole number")
-        if (options.noise_multiplier is None) == (options.epsilon is None):
-            raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        check_noise(options.noise_multiplier)
-        check_epsilon("epsilon", options.epsilon)
-        return cls(**asdict(options), **objects)
-
-    def check(self, count: int, at_hand: int) -> None:
-        """Raises InputError for what does not suit so many records.
-
-        Args:
-            count: their public number.
-            at_hand: how many there are.
-        """
-        if not 0 < self.batch_size <= count:
-            raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} records")
-        check_delta_of(self.delta, count, at_hand)
-
-    def config(self, rate: float) -> TrainingConfig:
-        """The training at a sampling rate, but for its noise; the optimizer is the caller's."""
-        return TrainingConfig(
-            filter=self.filter,
-            sampling_rate=rate,
-            steps=self.steps,
-            expected_batch=self.batch_size,
-            noise_std=0.0,
-            lr=1.0,
-            physical_batch=self.physical_batch,
-            compile=self.compile,
-            precision=self.precision,
-            kernels=self.kernels,
-        )
-
-
-_OBJECTS = ("filter", "mask", "prepare", "sampling", "noise")
-"""Settings that are no options of a command."""
-
-_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
-    "loss": (callable, "a function of outputs and labels"),
-    "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
-    "dataset": (lambda value: isinstance(value, DatasetRef), "a DatasetRef; leave it out if these records have none"),
-    "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
-    "mask": (lambda value: isinstance(value, Mask), "a dpltm.masks.Mask"),
-    "prepare": (callable, "a function of rows"),
-    "sampling": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
-    "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
-}
-
-
-def _check_type(name: str, value: object) -> None:
-    """Raises InputError for a value of another type; records may be in it, so it is not said."""
-    fits, wanted = _KINDS[name]
-    if not fits(value):
-        raise InputError(f"`{name}`: of type {type(value).__name__}, not {wanted}")
 
 
 def _check_private(ledger: Ledger, dataset: DatasetRef, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
@@ -211,6 +116,10 @@ class PrivateLoop:
             fails on a record.
         BudgetError: epsilon is not above what the ledger already holds.
 
+    In a program that ``torchrun`` started and that has joined its process group, every rank makes the same loop: of the same
+    model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
+    alone draws, adds noise, and enters the event, in its ledger.
+
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
         so is everything computed from it. Anything else that a program computes from x and y is its own affair.
@@ -241,7 +150,7 @@ class PrivateLoop:
     ) -> None:
         self.ledger = Ledger() if ledger is None else ledger
         for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger), ("dataset", dataset)):
-            _check_type(name, value)
+            check_type(name, value)
         given = LoopSettings.of(settings)
         if gives_items(x):
             x, y = read_items(x, y)
@@ -251,12 +160,19 @@ class PrivateLoop:
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
+        if isinstance(model, nn.parallel.DistributedDataParallel) or type(like).__name__ == "DTensor":
+            raise InputError(
+                "model: it is wrapped or cut up by torch.distributed; give the whole model, and the loop shares its work"
+            )
         source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
         _check_private(self.ledger, dataset, x, y)
         rate = given.batch_size / count
         whole = Mask.dense(model) if given.mask is None else given.mask
-        draw = {"sampling": given.sampling, "noise": given.noise}
-        self._gradients = NoisyGradients(model, whole, loss, source, given.config(rate), **draw)
+        self._ranks = ranks = Ranks.of_program()
+        if ranks is not None:
+            agree(ranks, model, whole, given, x, y)
+        make = partial(NoisyGradients, model, whole, loss, source, given.config(rate), ranks=ranks)
+        self._gradients = in_turn(ranks, partial(make, sampling=given.sampling, noise=given.noise))
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
@@ -268,20 +184,42 @@ class PrivateLoop:
             nominal_sensitivity(given.filter, given.adjacency),
             adjacency=given.adjacency,
         )
-        before = self.ledger.touching(dataset)
-        if given.epsilon is not None:
-            mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(dataset, before))
         bits: NoiseBits = "fast" if isinstance(given.noise, FastSource) else "secure"
         event = TrainingEvent(dataset, mechanism, str(given.filter), live, bits)
-        total_epsilon((*before, event), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
-        self.ledger.check_budgets((event,))
-        self._gradients.noise_std = mechanism.noise_std
-        self.event, self.delta, self._budget = event, given.delta, given.epsilon
+        self.event = event = self._settled(event, given)
+        self._gradients.noise_std = event.mechanism.noise_std
+        check_canaries(given.audit, live, event.mechanism.noise_multiplier)
+        if self._first:
+            plant(self._gradients, given.audit, given.adjacency, given.sampling)
+        self.delta, self._budget = given.delta, given.epsilon
         self._notes = [
             *([COUNTED_NOTE] if given.records is None else []),
             *([MASK_NOTE] if given.mask is not None else []),
         ]
         self._begun, self._due = False, 0
+
+    @property
+    def _first(self) -> bool:
+        return self._ranks is None or self._ranks.first
+
+    def _settled(self, event: TrainingEvent, given: LoopSettings) -> TrainingEvent:
+        """The event with its noise, by the ledger of rank 0."""
+
+        def settle() -> TrainingEvent:
+            if not self._first:
+                return event
+            mechanism, before = event.mechanism, self.ledger.touching(event.dataset)
+            if given.epsilon is not None:
+                mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(event.dataset, before))
+            made = replace(event, mechanism=mechanism)
+            total_epsilon((*before, made), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
+            self.ledger.check_budgets((made,))
+            return made
+
+        if self._ranks is None:
+            return settle()
+        multiplier = self._ranks.tell(self._ranks.together(settle).mechanism.noise_multiplier)
+        return replace(event, mechanism=replace(event.mechanism, noise_multiplier=multiplier))
 
     def __len__(self) -> int:
         return self.event.mechanism.steps
@@ -294,10 +232,18 @@ class PrivateLoop:
                 thread enters something meanwhile.
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
-        before = self.ledger.events
         if self._begun:
             raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
-        check_not_public(self.ledger.events, self.event.dataset, self.ledger.registry)
+        if self._ranks is None:
+            self._enter()
+        else:
+            self._ranks.together(self._enter if self._first else lambda: None)
+        self._begun = True
+        return self._steps()
+
+    def _enter(self) -> None:
+        before = self.ledger.events
+        check_not_public(before, self.event.dataset, self.ledger.registry)
         if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
             events = touching((*before, self.event), self.event.dataset)
             total = total_epsilon(events, self.delta, unit=self.event.mechanism.unit)
@@ -307,8 +253,6 @@ class PrivateLoop:
                     f" {self._budget:g}; make the loop anew"
                 )
         self.ledger.enter((self.event,), before)
-        self._begun = True
-        return self._steps()
 
     def _steps(self) -> Iterator[Step]:
         for number in range(1, self.event.mechanism.steps + 1):
@@ -323,15 +267,38 @@ class PrivateLoop:
         self._due = 0
         self._gradients.backward()
 
+    def audit(self, confidence: float = 0.95) -> Findings:
+        """Lower bounds on the epsilon of this loop, from its canaries.
+
+        Args:
+            confidence: that they hold with, in [0.5, 1).
+
+        Raises:
+            InputError: the loop had no canaries, or too few, or has not run.
+        """
+        from dpltm.audit.findings import examine  # it takes half a second to import, which a training has no use for
+
+        if not self._first:
+            raise InputError("`audit`: rank 0 has the canaries of this loop; audit it there")
+        observations = self._gradients.canaries.observations
+        if observations is None:
+            raise InputError("`audit`: this loop has no canaries to look for; make another one with audit=1000")
+        if not self._begun:
+            raise InputError("`audit`: the loop has not run yet; audit it after its last step")
+        return examine(observations, self.event, self.delta, confidence)
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Raises InputError: a copy, also of what holds the loop, would run on the one event that was paid for."""
         raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
     def report(self) -> PrivacyReport:
-        """Certified and nominal epsilon of everything in the ledger on these records; of the plan, before the loop runs."""
+        """Certified and nominal epsilon of everything in the ledger on these records; of the plan, before the loop runs.
+
+        On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
+        """
         events = self.ledger.touching(self.event.dataset)
         return report(
-            events if self._begun else (*events, self.event),
+            events if self._begun and self._first else (*events, self.event),
             self.delta,
             self.event.mechanism.adjacency,
             self._notes,

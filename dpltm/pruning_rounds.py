@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.checkpoint import Checkpoint
+from dpltm.checkpoint import AGAIN, Checkpoint
 from dpltm.content import pack
 from dpltm.errors import ArtifactError, InputError
 from dpltm.evaluation import accuracy
@@ -153,7 +153,7 @@ class Rounds:
             self._batches.resume(torch.from_numpy(tensors["epoch"].copy()), int(state["taken"]))
             self._left_out.set_state(torch.from_numpy(tensors["left_out"].copy()))
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
-            raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+            raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
     def _weights(self, tensors: Mapping[str, np.ndarray], part: str) -> dict[str, Tensor]:
         return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}

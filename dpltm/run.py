@@ -14,6 +14,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 
 if TYPE_CHECKING:
+    from dpltm.audit.canaries import Observations
     from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
@@ -33,6 +34,7 @@ class Run:
         ledger: that its events were entered in; None where nothing was.
         events: of that ledger, those that tell of records which the run depends on: what goes with it wherever it goes.
         seconds: how long its training took, which no artifact keeps.
+        observations: what an audit of its training saw; None where there was none.
         label: what messages call it.
         path: its folder; None for a run in memory.
     """
@@ -46,6 +48,7 @@ class Run:
     ledger: Ledger | None = field(default=None, compare=False, repr=False)
     events: tuple[Event, ...] = field(default=(), compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
+    observations: Observations | None = field(default=None, compare=False, repr=False)
     label: str = field(default="the run", compare=False)
     path: Path | None = field(default=None, compare=False)
 

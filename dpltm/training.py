@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpltm.audit.canaries import NO_CANARIES, Canaries, NoCanaries
 from dpltm.averaging import AVERAGES, Average, WeightAverage
-from dpltm.errors import InputError, first_line
+from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
-from dpltm.full_precision import full_precision
 from dpltm.gaussian_mechanism import gaussian_mechanism
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.chunks import USUAL
-from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
@@ -33,6 +32,8 @@ from dpltm.noise import RandomSource
 from dpltm.optimizers import OPTIMIZERS
 from dpltm.plain_training import check_lr
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.ranks import Ranks
+from dpltm.sample_sums import SampleSums
 from dpltm.sampling import Records, in_chunks, poisson_sample
 from dpltm.schedules import SCHEDULES, Schedule
 
@@ -137,10 +138,13 @@ class NoisyGradients:
         config: public settings; optimizer, lr and steps are for ``Descent``.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
+        ranks: that share the work, all with the same network and records; None for one process. Coins and noise are those of
+            rank 0 alone, and so are ``canaries``.
 
     Attributes:
         parameters: those that are trained.
         gradients: how they are had.
+        canaries: of an audit.
 
     Raises:
         InputError: the network or its loss cannot be trained this way (see ``RecordGradients``), or torch cannot compile
@@ -157,73 +161,59 @@ class NoisyGradients:
         *,
         sampling: RandomSource,
         noise: RandomSource,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._compiled = config.compile and compiler_at_hand()
         self.gradients = RecordGradients(model, mask, loss, config.compile, config.kernels)
-        if len(records):
-            x, y = _first(records)
-            self.gradients.check(x, y)
-        most = config.physical_batch or self.gradients.comfortable_batch
-        # four standard deviations: nearly every sample fits, and one that does not takes another batch
-        usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
-        self._rows = min(most, usual) if self._compiled else most
+        example = _first(records) if len(records) else None
+        if example is not None:
+            self.gradients.check(*example)
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = None if element_wise else math.ceil(config.expected_batch / USUAL)
         self.noise_std = config.noise_std
+        self.canaries: Canaries | NoCanaries = NO_CANARIES
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
+        self._ranks, self._first = ranks, ranks is None or ranks.first
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
         self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
-        self._total = torch.zeros(len(self._live), dtype=torch.float64, device=like.device)
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
-        if (self._compiled or config.precision == "bfloat16") and len(records):
-            self._try(x, y)
-
-    def _try(self, x: Tensor, y: Tensor) -> None:
-        """One sum over made-up rows like these, as in training: what does not compile, or work in bfloat16, fails now."""
-        rows = self._rows if self._compiled else 2
-        x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
-        present = torch.ones(rows, dtype=torch.bool, device=x.device)
-        try:
-            with self._precision():
-                self.gradients.filtered_sum(x, y, self.config.filter, present)
-        except InputError:
-            raise
-        except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
-            option = "`compile`" if self._compiled else "`precision`: bfloat16"
-            raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
+        self._sums = SampleSums(self.gradients, records, config, like.device, ranks)
+        if example is not None:
+            self._sums.rehearse(*example)
 
     def backward(self) -> None:
         """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
         self.apply_mask()
-        config, gradients = self.config, self.gradients
-        index = poisson_sample(self._sampling, len(self._records), config.sampling_rate)
-        chunks: list[int] | None = None
-        if self._chunks is not None:
-            index, chunks = in_chunks(self._sampling, index, self._chunks)
-        total = self._total.zero_()  # of a step that was interrupted, too
-        try:
-            with full_precision(), self._precision():
-                for batch in self._records.batches(index, self._rows, self._compiled, chunks):
-                    gradients.filtered_sum(batch.x, batch.y, config.filter, batch.present, batch.chunks, total)
-            failed = False
-        except Exception:
-            failed = True  # what it says may tell of a record: raised in here, it would be the context of our own
-        if failed:
-            raise InputError(
-                "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
-                " the vocabulary? What was spent is on record"
-            )
+        total = self._sums.take(self._draw() if self._first else None)
+        if self._first:
+            self.canaries.add_to(total)
         self.release(total)
-        total.zero_()  # a sum without noise is kept nowhere
+        self._sums.clear()
+
+    def _draw(self) -> tuple[np.ndarray, list[int] | None]:
+        """Who enters a step, chunk by chunk, and how many records each chunk has."""
+        records = len(self._records)
+        index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
+        index = self.canaries.split(index, records)
+        return (index, None) if self._chunks is None else in_chunks(self._sampling, index, self._chunks)
 
     def release(self, total: Tensor) -> None:
-        """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``."""
-        mean = noisy_mean(total, self.noise_std, self.config.expected_batch, self._noise).to(self._flat.dtype)
+        """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``.
+
+        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get what comes out.
+        """
+        if self._first:
+            mean = noisy_mean(total, self.noise_std, self.config.expected_batch, self._noise)
+            self.canaries.observe(mean * self.config.expected_batch, self.noise_std)
+            mean = mean.to(self._flat.dtype)
+        else:
+            mean = torch.empty(len(self._live), dtype=self._flat.dtype, device=self._flat.device)
+        if self._ranks is not None:
+            self._ranks.broadcast(mean)
         if len(mean) == len(self._flat):
             self._flat.copy_(mean)
         else:
@@ -237,11 +227,6 @@ class NoisyGradients:
         if not self._masked:
             self._mask.apply(self._model)
             self._masked = True
-
-    def _precision(self) -> torch.autocast:
-        """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
-        narrow = self.config.precision == "bfloat16"
-        return torch.autocast(self._flat.device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
 
     def clear(self) -> None:
         """Takes the gradients away again."""

@@ -15,10 +15,10 @@ from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.journal import begin
-from dpltm.tickets.ledger_file import copy_events, enrol, open_ledger
+from dpltm.tickets.ledger_file import enrol, open_ledger, write_events
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
-from dpltm.tickets.ticket_set import ledger_path, save_ticket_set
+from dpltm.tickets.ticket_set import ledger_path, lying_in, new_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner, write_winner
 
 
@@ -63,14 +63,25 @@ def _save(value: TicketSet | Winner | Run, path: Path) -> TicketSet | Winner | R
     if isinstance(value, Winner):
         if value.tickets is None:
             raise InputError("`value`: a winner without its set; save the set")
-        at_home = value.tickets.path == path
-        tickets = value.tickets if at_home else save(value.tickets, path)
-        write_winner(tickets, value)
-        return replace(value, tickets=tickets)
-    saved = save_ticket_set(path, value)
-    if value.ledger is not None and value.ledger.events:
-        copy_events(ledger_path(path), value.ledger.events)
-    return _with_ledger(saved)
+        if value.tickets.path == path:
+            write_winner(path, value)
+            return value
+        _remember_public(value.tickets)
+        return replace(value, tickets=_save_set(value.tickets, path, value))
+    return _save_set(value, path)
+
+
+def _save_set(tickets: TicketSet, path: Path, winner: Winner | None = None) -> TicketSet:
+    """Writes a set with its ledger, and with the winner that was drawn from it: all or nothing."""
+    events = () if tickets.ledger is None else tickets.ledger.events
+    with new_ticket_set(path, tickets) as folder:
+        if events:
+            write_events(ledger_path(folder), events)
+        if winner is not None:
+            write_winner(folder, winner)
+    if events:
+        enrol(ledger_path(path))
+    return _with_ledger(lying_in(path, tickets))
 
 
 def _remember_public(value: TicketSet | Run) -> None:
@@ -89,7 +100,7 @@ def _save_run(run: Run, path: Path) -> Run:
     named = replace(run, path=path, label=str(path))
     with new_folder(path) as folder:
         save_run(folder, named)
-    begin(path)
+        begin(path)
     enrol(ledger_path(path))
     return named
 

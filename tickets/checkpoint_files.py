@@ -29,13 +29,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from dpltm.checkpoint import Checkpoint, check_same
+from dpltm.checkpoint import AGAIN, Checkpoint, check_same
 from dpltm.content import content_id
 from dpltm.errors import ArtifactError, Interrupted
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
 
-FORMAT, SCHEMA = "dpltm-checkpoint", 1
+FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
 EVERY = 60.0
 """Seconds between checkpoints."""
@@ -55,6 +55,15 @@ def checkpoint_path(target: Path) -> Path:
     return target.parent / f".{target.name}.checkpoint"
 
 
+def remove_ended(target: Path) -> None:
+    """Removes the checkpoints of a result that is there, where a process died before it did that itself."""
+    folder = checkpoint_path(target)
+    if folder.is_dir() and not folder.is_symlink() and (held := lock(folder)) is not None:
+        _wipe(folder / FILE)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
 class CheckpointFolder:
     """The checkpoints of one result, for the length of a block. See :class:`dpltm.checkpoint.Checkpoints`.
 
@@ -66,6 +75,10 @@ class CheckpointFolder:
         request: options of the command. Work goes on with the same only.
         progress: who watches.
 
+    Attributes:
+        held: the checkpoint that work goes on from; None where there is none.
+        interrupted: whether an earlier attempt did not come to its end here, with a checkpoint or without.
+
     Raises:
         ArtifactError: on entry, ``target`` exists, a checkpoint is damaged, or another process is at work on it.
         InputError: on entry, a checkpoint was begun with other options.
@@ -73,7 +86,7 @@ class CheckpointFolder:
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
         self._target, self._folder = target, checkpoint_path(target)
-        self._file, self._room = self._folder / "checkpoint.safetensors", self._folder / "room"
+        self._file, self._room = self._folder / FILE, self._folder / "room"
         options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
         self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
         self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
@@ -84,6 +97,7 @@ class CheckpointFolder:
         self._handlers: dict[int, Any] = {}
         self._missing: list[Path] = []
         self.held: Checkpoint | None = None
+        self.interrupted = False
 
     def __enter__(self) -> CheckpointFolder:
         try:
@@ -97,6 +111,7 @@ class CheckpointFolder:
             check_free(self._target)
             return self
         self._acquire()
+        self.interrupted = True
         try:
             self._open()
         except BaseException:
@@ -242,9 +257,7 @@ class CheckpointFolder:
             found = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
             of = dict(body["of"])
         except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
-            raise ArtifactError(
-                f"{self._file}: damaged; say `fresh` to begin again (what was spent stays spent)"
-            ) from None
+            raise ArtifactError(f"{self._file}: damaged; {AGAIN} (what was spent stays spent)") from None
         check_same(of, self._of)
         return found
 

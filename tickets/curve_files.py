@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpltm.errors import ArtifactError
+from dpltm.tickets.files import replaced
 
 if TYPE_CHECKING:
     from dpltm.privacy.trade_off import Curves
@@ -80,9 +80,5 @@ def write_plot(path: Path, curves: Curves, title: str) -> None:
 def _put(path: Path, write: Callable[[Path], object]) -> None:
     """Writes beside ``path``, then moves: whoever looks sees the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    staging = path.with_name(f".{path.name}.part")
-    try:
+    with replaced(path) as staging:
         write(staging)
-        os.replace(staging, path)
-    finally:
-        staging.unlink(missing_ok=True)

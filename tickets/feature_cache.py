@@ -9,18 +9,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
 
-from dpltm.data import Augmentation, Dataset, Split, cache_home, copies_of
+from dpltm.data import Augmentation, Dataset, Rows, Split, cache_home
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.stages.services import feature_rows, features_of_copies, features_title
+from dpltm.stages.services import (
+    MemoryFeatures,
+    as_copies,
+    copies_in,
+    feature_rows,
+    features_of_copies,
+    features_title,
+)
+from dpltm.tickets.files import staged_file
 from dpltm.tickets.identity import load_key
 
 TRIED = 8
@@ -28,7 +35,13 @@ TRIED = 8
 
 
 class FeatureCache:
-    """The store of features (see :class:`dpltm.stages.services.FeatureStore`) in the user's cache folder."""
+    """The store of features (see :class:`dpltm.stages.services.FeatureStore`) in the user's cache folder.
+
+    Where nothing can be written there, features are kept in memory for as long as this lives.
+    """
+
+    def __init__(self) -> None:
+        self._memory = MemoryFeatures()
 
     def features(
         self,
@@ -48,19 +61,26 @@ class FeatureCache:
             progress: told of them as they are made, if they are.
 
         Raises:
-            ArtifactError: the cache cannot be written.
+            ArtifactError: the cache does not hold what was written.
         """
-        path, copies = cache_path(dataset, split, feature_map, augment), copies_of(split.x[:1], augment).shape[1]
+        path, copies = cache_path(dataset, split, feature_map, augment), copies_in(split, augment)
         values = _opened(path, split, feature_map, copies, augment)
         if values is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
-            with progress.progress(features_title(dataset, split), len(split)) as step:
-                _make(path, split, feature_map, copies, augment, step)
+            try:
+                with progress.progress(features_title(dataset, split), len(split)) as step:
+                    _make(path, split, feature_map, copies, augment, step)
+            except OSError as error:
+                progress.say(
+                    f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
+                    " command; make room, or point XDG_CACHE_HOME elsewhere"
+                )
+                return self._memory.features(dataset, split, feature_map, augment, progress)
             values = _opened(path, split, feature_map, copies, augment)
         if values is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return values if augment == "none" else values.reshape(len(split), copies, feature_map.features)
+        return as_copies(values, split, augment, copies)
 
 
 def cache_path(dataset: Dataset, split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
@@ -77,6 +97,8 @@ def cache_path(dataset: Dataset, split: Split, feature_map: FeatureMap, augment:
     assert rows is not None  # of a split that is there
     part = "test" if held_out else f"{dataset.part.cut} {dataset.part.start}:{dataset.part.stop}"
     what = f"features {rows.digest} {part} {feature_map.id} {augment}"
+    if split.slots is not None:  # who has which records, the rows themselves do not say
+        what += f" of users {Rows(split.x, split.y).digest}"
     name = hmac.new(load_key(), what.encode(), hashlib.sha256).hexdigest()[:40]
     return cache_home() / "features" / f"{name}.npy"
 
@@ -90,29 +112,22 @@ def _make(
     step: Callable[[int], None],
 ) -> None:
     """Writes the cache whole or not at all, a few rows at a time."""
-    staging = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner alone
-        with os.fdopen(handle, "wb") as stream:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with staged_file(path) as staging:  # readable by its owner alone
+        with staging.open("wb") as stream:
             header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), copies * feature_map.features)}
             np.lib.format.write_array_header_1_0(stream, header)
             for rows in feature_rows(split, feature_map, augment, step):
                 stream.write(rows.tobytes())
         os.replace(staging, path)
-    except OSError as error:
-        raise ArtifactError(
-            f"{path.parent}: features cannot be kept there: {error.strerror}; make room, or point XDG_CACHE_HOME elsewhere"
-        ) from None
-    finally:
-        if staging is not None:
-            Path(staging).unlink(missing_ok=True)
 
 
 def _opened(
     path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation
 ) -> np.ndarray | None:
     """What lies there; None where nothing does, or not what its name says."""
+    if not path.is_file():  # a pipe would be waited for
+        return None
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
@@ -120,5 +135,5 @@ def _opened(
     if values.shape != (len(split), copies * feature_map.features) or values.dtype != np.dtype("<f2"):
         return None
     tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-    expected = features_of_copies(split.x[tried], feature_map, augment).numpy()
+    expected = features_of_copies(split.x[tried], split.y[tried], feature_map, augment).numpy()
     return values if np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4) else None

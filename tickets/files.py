@@ -23,6 +23,9 @@ from dpltm.options.sections import table
 MAX_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""What the system says where a disk is full, or not to be written any more."""
+
 _STAGING = ".partial"
 """What names of files and folders that are being written end with."""
 
@@ -67,12 +70,7 @@ def new_file(target: Path) -> Iterator[Path]:
         ArtifactError: ``target`` exists already, or its place cannot be written to.
     """
 
-    def make() -> Path:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)
-        os.close(handle)
-        return Path(name)
-
-    with _beside(target, make) as staging:
+    with _beside(target, lambda: _hidden_file(target)) as staging:
         yield staging
         staging.chmod(0o644)
         sync(staging)
@@ -89,22 +87,65 @@ def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target)
-        staging = make()
+        staging, held = _held(make)
     except OSError as error:
         _remove_empty(missing)
         raise ArtifactError(
             f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
         ) from None
-    held = lock(staging)
     try:
         yield staging
-    except BaseException:
+    except BaseException as error:
         _remove(staging)
         _remove_empty(missing)
+        if isinstance(error, ArtifactError):  # nobody looks for what is gone
+            error.args = (str(error).replace(str(staging), str(target)),)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise _no_room(target, error) from None
         raise
     finally:
         if held is not None:
             os.close(held)
+
+
+def _hidden_file(target: Path) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)
+    os.close(handle)
+    return Path(name)
+
+
+def _held(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """What ``make`` makes, and its lock, by which others tell that somebody is at it; None where there are no locks."""
+    for _ in range(5):
+        staging = make()
+        with contextlib.suppress(FileNotFoundError):  # somebody tidied up before it was locked
+            if (held := lock(staging)) is not None:
+                return staging, held
+        _remove(staging)
+    return make(), None
+
+
+@contextlib.contextmanager
+def staged_file(target: Path) -> Iterator[Path]:
+    """A hidden file beside ``target`` to write into, readable by its owner alone; gone at the end, if it was not moved.
+
+    What processes that died were writing there goes as well.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    _remove_abandoned(target)
+    staging, held = _held(lambda: _hidden_file(target))
+    try:
+        yield staging
+    finally:
+        staging.unlink(missing_ok=True)
+        if held is not None:
+            os.close(held)
+
+
+def _no_room(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(f"{path}: cannot be written: {error.strerror}; make room, or choose another place")
 
 
 def lock(path: Path) -> int | None:
@@ -124,9 +165,25 @@ def lock(path: Path) -> int | None:
     return None
 
 
+def only_being_written(target: Path) -> bool:
+    """Whether the folder of ``target`` is there, with nothing in it but what is to become ``target``, or was."""
+    folder = target.parent
+    return folder.is_dir() and not folder.is_symlink() and set(folder.iterdir()) <= set(_staged(target))
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a name is one of what is being written, or was by a process that died."""
+    return path.name.startswith(".") and path.name.endswith(_STAGING)
+
+
+def _staged(target: Path) -> list[Path]:
+    """What is being written to become ``target``, or was by processes that died."""
+    return list(target.parent.glob(f".{glob.escape(target.name)}.*{_STAGING}"))
+
+
 def _remove_abandoned(target: Path) -> None:
     """Removes what processes that died were writing to become ``target``."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*{_STAGING}"):
+    for path in _staged(target):
         with contextlib.suppress(OSError):
             if (held := lock(path)) is not None:
                 _remove(path)
@@ -156,13 +213,18 @@ def check_free(target: Path) -> None:
         raise ArtifactError(f"`out`: {target} exists already; choose another name or remove it first")
 
 
-def check_writable(path: Path) -> None:
-    """Raises ArtifactError unless a file could be made at ``path``; makes nothing, not even its missing parents."""
+def check_writable(path: Path, name: str = "") -> None:
+    """Raises ArtifactError unless a file could be made at ``path``; makes nothing, not even its missing parents.
+
+    Args:
+        path: of the file.
+        name: what messages call it; its path where it is empty.
+    """
     ancestor = next(parent for parent in path.absolute().parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=ancestor).close()
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
+        raise ArtifactError(f"{name or path}: cannot be written: {error.strerror}; choose another place") from None
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
@@ -188,21 +250,14 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
     Raises:
         ArtifactError: it cannot be written.
     """
-    staging = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_STAGING, dir=path.parent)
-        os.close(handle)
-        staging = Path(name)
-        yield staging
-        staging.chmod(mode)
-        sync(staging)
-        os.replace(staging, path)
-        staging = None
+        with staged_file(path) as staging:
+            yield staging
+            staging.chmod(mode)
+            sync(staging)
+            os.replace(staging, path)
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        if staging is not None:
-            staging.unlink(missing_ok=True)
+        raise _no_room(path, error) from None
 
 
 def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
@@ -330,3 +385,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"`config` {error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"`config` {path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"`config` {path}: not valid TOML: nested too deeply") from None

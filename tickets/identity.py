@@ -8,18 +8,21 @@ files that their owner alone can read:
   An id that a registry in memory gave to public records stands there as a keyed hash.
 - ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.data.rows``).
   Without them, or where there are too many, it may overlap everything.
-- ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``.
+- ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``; and
+  ``regrouped``, of which it says that some are somebody else's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
+import json
 import os
 import re
 import secrets
-import tempfile
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,10 +30,12 @@ from pathlib import Path
 import numpy as np
 
 from dpltm.data.dataset import Dataset
-from dpltm.data.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinship
+from dpltm.data.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinds_of
+from dpltm.data.rows import Rows
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.tickets.files import staged_file, sync
 
 _PASSING = secrets.token_bytes(32)
 """Stands in for a key that is not to be made yet, so that records can be told apart within this process."""
@@ -39,7 +44,7 @@ _MET: dict[tuple[Path, bytes], Met] = {}
 """For each key by itself: what was met before there was one is nothing that can be compared with what is met later."""
 
 _LINE = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
-_SHARE = re.compile(r"([0-9a-f]{32}) (same|coincidence)")
+_SHARE = re.compile(r"([0-9a-f]{32}) (same|coincidence|regrouped)")
 
 
 def key_path() -> Path:
@@ -65,7 +70,7 @@ def load_key(*, make: bool = True) -> bytes:
     try:
         if not path.exists():
             _put(path, f"{secrets.token_hex(32)}\n".encode())
-        text = path.read_text(encoding="ascii", errors="replace").strip()
+        text = _read(path).decode("ascii", "replace").strip()
     except OSError as error:
         raise _no_folder(path, error) from None
     try:
@@ -124,7 +129,7 @@ class UserRegistry(RecordRegistry):
     def look_at(self, dataset: Dataset) -> DatasetRef:
         return UserRegistry(remember=False).reference(dataset)
 
-    def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray]) -> None:
+    def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray], rows: Rows) -> None:
         if _is_written(content) or (content in self._met.rows and not self._writes):
             return
         hashes, met = few_enough(keyed_hashes(self.key)), self._met
@@ -135,12 +140,12 @@ class UserRegistry(RecordRegistry):
         with MEETING:
             known = [path.stem for path in sorted(_folder().glob("*.rows")) if path.stem != content]
             others: list[Share] = [
-                (other, kind) for other in known if (kind := kinship(hashes, self._rows(other))) is not None
+                (other, kind) for other in known for kind in kinds_of(hashes, self._rows(other), rows, self.key)
             ]
             if self._writes:
                 lines = "".join(f"{other} {kind}\n" for other, kind in others)
                 _put(_folder() / f"{content}.shares", lines.encode())
-            beside = self._compare(content, hashes)
+            beside = self._compare(content, hashes, rows)
             met.shares[content] = beside if self._writes else [*others, *beside]
             if not self._writes:
                 met.rows[content] = hashes
@@ -160,14 +165,14 @@ class UserRegistry(RecordRegistry):
         if content in self._met.rows:
             return self._met.rows[content]
         try:
-            return np.frombuffer((_folder() / f"{content}.rows").read_bytes(), dtype="<u8").astype(np.uint64)
+            return np.frombuffer(_read(_folder() / f"{content}.rows"), dtype="<u8").astype(np.uint64)
         except (OSError, ValueError):
             return np.empty(0, dtype=np.uint64)
 
     def _shares(self, content: str) -> Iterable[Share]:
         passing = self._met.shares.get(content, [])
         try:
-            text = (_folder() / f"{content}.shares").read_text(encoding="ascii")
+            text = _read(_folder() / f"{content}.shares").decode("ascii")
         except (OSError, ValueError):
             return passing
         return [*passing, *_SHARE.findall(text)]
@@ -188,6 +193,7 @@ class _OneLook(UserRegistry):
         super().__init__(remember=False)
         self._lists: dict[str, tuple[Share, ...]] = {}
         self._comparable: dict[str, bool] = {}
+        self._resolved: dict[tuple[DatasetRef, bool], DatasetRef] = {}
 
     @cached_property
     def key(self) -> bytes:
@@ -204,6 +210,11 @@ class _OneLook(UserRegistry):
     def _ids(self) -> Mapping[str, str]:
         return self._known_ids
 
+    def resolve(self, ref: DatasetRef, public: bool = True) -> DatasetRef:
+        if (ref, public) not in self._resolved:
+            self._resolved[ref, public] = super().resolve(ref, public)
+        return self._resolved[ref, public]
+
     def _shares(self, content: str) -> Iterable[Share]:
         if content not in self._lists:
             self._lists[content] = tuple(super()._shares(content))
@@ -215,14 +226,23 @@ class _OneLook(UserRegistry):
         return self._comparable[content]
 
 
-def event_reader() -> Callable[[object], Event]:
-    """What reads events of an artifact, with what is known of their records at the time of this call.
+def event_reader() -> Callable[[str], Event]:
+    """What reads events of a ledger, with what is known of their records at the time of this call.
 
     Returns:
-        A function of an event as JSON, which raises ArtifactError if it is none.
+        A function of an event as the text of a JSON object, which raises ArtifactError if it is none.
     """
     registry = _OneLook()
-    return lambda body: registry.resolve_event(from_json(body))
+    return lambda text: registry.resolve_event(_parsed(text))
+
+
+@lru_cache(maxsize=2**14)
+def _parsed(text: str) -> Event:
+    """The event in a text, before anything is known of its records: the same in every ledger, and read again and again."""
+    try:
+        return from_json(json.loads(text))
+    except (ValueError, RecursionError):
+        raise ArtifactError("an event is not valid JSON") from None
 
 
 def read_event(body: object) -> Event:
@@ -231,7 +251,7 @@ def read_event(body: object) -> Event:
     Raises:
         ArtifactError: it is none.
     """
-    return event_reader()(body)
+    return _OneLook().resolve_event(from_json(body))
 
 
 def read_ref(body: object) -> DatasetRef:
@@ -248,9 +268,11 @@ def _append_id(number: str, content: str) -> None:
     path = _folder() / "ids"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:
-            os.write(descriptor, f"{number} {content}\n".encode())  # one write: lines of two processes do not mix
+            line = f"{number} {content}\n".encode()
+            if os.write(descriptor, line) < len(line):  # one write: lines of two processes do not mix
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -273,7 +295,7 @@ def _written_ids() -> dict[str, str]:
 @lru_cache(maxsize=4)
 def _read_ids(path: Path, _modified: int, _size: int) -> dict[str, str]:
     try:
-        text = path.read_text(encoding="ascii", errors="replace")
+        text = _read(path).decode("ascii", "replace")
     except OSError as error:
         raise _no_folder(path, error) from None
     return {match[1]: match[2] for match in _LINE.finditer(text)}
@@ -288,21 +310,24 @@ def _folder() -> Path:
     return path.with_name(f"{path.name}.records")
 
 
+def _read(path: Path) -> bytes:
+    """The content of a file, or of what a link leads to; OSError where that is a pipe, which would be waited for."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is not a plain file")
+    return path.read_bytes()
+
+
 def _put(path: Path, data: bytes) -> None:
     """Puts a new file in place whole, readable by its owner alone; of several at once, one wins and all read the same."""
-    staging = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        with contextlib.suppress(FileExistsError):
-            os.link(staging, path)
+        with staged_file(path) as staging:
+            staging.write_bytes(data)
+            sync(staging)
+            with contextlib.suppress(FileExistsError):
+                os.link(staging, path)
     except OSError as error:
         raise _no_folder(path, error) from None
-    finally:
-        if staging is not None:
-            Path(staging).unlink(missing_ok=True)
 
 
 def _drop(path: Path) -> None:

@@ -117,7 +117,7 @@ class Record:
             if counts[number, text] > given[text]:
                 given[text] += 1
                 try:
-                    events.append(read(json.loads(text)))
+                    events.append(read(text))
                 except ArtifactError as error:
                     raise ArtifactError(f"{journal_path()}: {error}") from None
         return tuple(events)

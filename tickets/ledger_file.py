@@ -64,18 +64,11 @@ def unnamed_ledger(remember: bool = True) -> Ledger:
     return Ledger(persist=kept.write_all, registry=UserRegistry(remember), account=kept)
 
 
-def copy_events(path: Path, events: Iterable[Event]) -> None:
+def write_events(path: Path, events: Iterable[Event]) -> None:
     """Writes a new ledger file with events that another ledger admitted already; budgets are not asked again.
 
-    It goes on record as what lies there from now on.
+    It goes on record where it is first used, or by :func:`enrol`.
     """
-    write_events(path, events)
-    journal.begin(path)
-    enrol(path)
-
-
-def write_events(path: Path, events: Iterable[Event]) -> None:
-    """The same of a file that is not at its place yet, and goes on record where it is first used."""
     _LedgerFile(path).append(events)
 
 
@@ -230,7 +223,7 @@ class _LedgerFile:
             return
         texts = record.texts()
         read = event_reader()
-        unknown = [read(json.loads(each.text)) for each in self.chain if each.text not in texts]
+        unknown = [read(each.text) for each in self.chain if each.text not in texts]
         ours = key_id(load_key(make=False))
         if any(map(is_paid, unknown)) and not any(event.dataset.key_id == ours for event in unknown):
             raise ArtifactError(
@@ -278,6 +271,7 @@ class _LedgerFile:
             chain.append(link(chain, body))
             text += json.dumps({"sequence": len(chain), "event": body, "digest": chain[-1].digest}) + "\n"
         data, follow = text.encode(), 0 if self._links else os.O_NOFOLLOW
+        made = not os.path.lexists(self._path)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | follow, 0o644)
@@ -287,6 +281,10 @@ class _LedgerFile:
                     sync(self._path.parent)
                 if kept is not None:
                     self._mirror(descriptor, kept, chain)
+            except BaseException:
+                if made and os.fstat(descriptor).st_size == 0:  # under its lock: who waits for it sees that it is gone
+                    self._path.unlink(missing_ok=True)
+                raise
             finally:
                 journal.unlock(descriptor)
         except OSError as error:
@@ -298,7 +296,8 @@ class _LedgerFile:
     def _write(self, descriptor: int, data: bytes) -> None:
         """Appends all of ``data`` and syncs, or leaves the file as it was."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_size != self._size:
+        status = os.fstat(descriptor)
+        if status.st_size != self._size or not status.st_nlink:
             raise self._grown()
         try:
             while data:  # a short write says that the disk is full; the next one says why
@@ -319,7 +318,7 @@ class _LedgerFile:
     def _grown(self) -> ArtifactError:
         return ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
 
-    def _event(self, number: int, line: bytes, read: Callable[[object], Event]) -> Event:
+    def _event(self, number: int, line: bytes, read: Callable[[str], Event]) -> Event:
         entry = self._parse(number, line)
         if not isinstance(entry, dict) or set(entry) != {"sequence", "event", "digest"}:
             raise self._bad(number, "expected sequence, event and digest")
@@ -335,7 +334,7 @@ class _LedgerFile:
             )
         self.chain.append(found)
         try:
-            return read(entry["event"])
+            return read(found.text)
         except ArtifactError as error:
             raise self._bad(number, str(error)) from None
 

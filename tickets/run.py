@@ -17,6 +17,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.run import Run
+from dpltm.tickets.audit_files import read_observations, write_observations
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
 from dpltm.tickets.ledger_file import write_events
@@ -56,6 +57,7 @@ def save_run(folder: Path, run: Run) -> None:
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
+    write_observations(folder, run.observations)
     write_events(folder / "ledger.jsonl", run.events if run.events or run.ledger is None else run.ledger.events)
     if run.privacy is not None:
         write_json(folder / "result.json", as_flags(published(answer(run))))
@@ -132,4 +134,6 @@ def load_run(path: Path) -> Run:
         raise ArtifactError(
             f"{path / 'config.json'}: feature_map gives {feature_map.features} features, the network takes {spec.features}"
         )
-    return Run(config, model, mask, feature_map, label=str(path), path=path)
+    options = config.get("options")
+    observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
+    return Run(config, model, mask, feature_map, observations=observations, label=str(path), path=path)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.ticket_set import TicketSet
+from dpltm.tickets.files import is_being_written
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner
@@ -72,7 +73,7 @@ def bundled_names() -> tuple[str, ...]:
 
 def is_bundled(path: Path) -> bool:
     """Whether a set lies inside the package, where nothing may be written."""
-    return path.resolve().parent == BUNDLED_HOME.resolve()
+    return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
 
 
 def listing(folder: Path) -> Iterator[Entry]:
@@ -82,7 +83,8 @@ def listing(folder: Path) -> Iterator[Entry]:
         ArtifactError: ``folder`` cannot be read.
     """
     try:
-        folders = [(str(path), path) for path in sorted(folder.iterdir()) if os.path.lexists(path / "tickets.json")]
+        paths = [path for path in sorted(folder.iterdir()) if not is_being_written(path)]
+        folders = [(str(path), path) for path in paths if os.path.lexists(path / "tickets.json")]
     except OSError as error:
         raise ArtifactError(f"{folder}: cannot be read: {error.strerror}; name a folder of ticket sets") from None
     for name, path in (*folders, *((name, set_path(name)) for name in bundled_names())):

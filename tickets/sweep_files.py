@@ -28,11 +28,15 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.checkpoint_files import checkpoint_path
-from dpltm.tickets.files import read_json, replaced, write_json
+from dpltm.tickets.files import is_being_written, read_json, replaced, write_json
 from dpltm.tickets.journal import begin
+from dpltm.tickets.room import check_room
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
+ROOM = 2**21
+"""Bytes that the folder takes at least; each of its trials asks for its own before it begins."""
+
 PARTS = ("members", "tickets", "tune", "locks", "failed", "times")
 
 
@@ -63,6 +67,8 @@ class SweepFolder:
             raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
         for part in ("recipe.json", *PARTS):
             _refuse_link(root / part)
+        if not (root / "recipe.json").exists():
+            check_room(root / "recipe.json", ROOM)
         try:
             for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
@@ -222,7 +228,8 @@ class SweepFolder:
         trials = sorted((self.root / "members").iterdir())
         sets = self.root / "tickets"
         own = [path for trial in trials for path in self.ledgers(trial.name)]
-        return own + sorted([*sets.glob("*/ledger.jsonl"), *sets.glob("*.ledger.jsonl")])
+        finished = [path for path in sets.glob("*/ledger.jsonl") if not is_being_written(path.parent)]
+        return own + sorted([*finished, *sets.glob("*.ledger.jsonl")])
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from dpltm.masks import Mask
 from dpltm.tickets.files import MAX_JSON, read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+_SAID_BY_SAFETENSORS = re.compile(r"^.*I/O error: | \(os error \d+\)$")
 
 _HEADER = 512
 """Room in a safetensors file for what its header says of one tensor, bytes."""
@@ -41,7 +44,8 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
     except (SafetensorError, OSError) as error:
-        raise ArtifactError(f"{path}: cannot be written: {error}; is the disk full?") from None
+        why = _SAID_BY_SAFETENSORS.sub("", str(error))
+        raise ArtifactError(f"{path}: cannot be written: {why}; make room, or choose another place") from None
 
 
 def read_header(path: Path, most: int) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,12 +83,36 @@ def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
+    with new_ticket_set(path, tickets):
+        pass
+    return lying_in(path, tickets)
+
+
+def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
+    """A set as it lies in ``path``."""
+    return replace(tickets, path=path, label=label_of(path), ledger=None)
+
+
+@contextlib.contextmanager
+def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> Iterator[Path]:
+    """A hidden folder that holds a new ticket set; at the end of the block, with what was added, it becomes ``path``.
+
+    So whoever ends the process leaves a set with its ledger and its draws, or none.
+
+    Args:
+        path: as :func:`save_ticket_set`.
+        tickets: as there.
+        again: whether an attempt was interrupted here, and may have left the accuracies of a set without the set.
+
+    Raises:
+        ArtifactError: as there.
+    """
     _check_value(tickets)
     masks, theta0, predictors = _tensors(tickets.body)
     withheld = tickets.provenance == "private"
     rows = tickets.body.tickets
     measured = {str(ticket.round): ticket.accuracy for ticket in rows if ticket.accuracy is not None}
-    if withheld and measured:
+    if withheld and measured and not again:
         check_free(private_path(path))
     document = _described(tickets, content_id(predictors) if predictors else None)
     with new_folder(path) as folder:
@@ -101,11 +126,11 @@ def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
             write_tensors(folder / "predictors.safetensors", predictors)
         write_json(folder / "tickets.json", document)
         (folder / "README.md").write_bytes(text)
-    begin(path)
-    if withheld and measured:
-        side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
-        write_json(private_path(path), side, mode=0o600)
-    return replace(tickets, path=path, label=label_of(path), ledger=None)
+        yield folder
+        begin(path)  # what lay there is another's, and is forgotten before there is something new
+        if withheld and measured:  # before the set, which is never there without them
+            side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
+            write_json(private_path(path), side, mode=0o600)
 
 
 def _check_value(tickets: TicketSet) -> None:

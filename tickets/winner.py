@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from dpltm.errors import ArtifactError
@@ -34,12 +35,18 @@ def save_winner(tickets: TicketSet, number: int, how: str, events: Iterable[Even
     _write(tickets, Winner(number, tuple(events), earlier), how)
 
 
-def write_winner(tickets: TicketSet, winner: Winner) -> None:
+def write_winner(folder: Path, winner: Winner) -> None:
     """Records a winner in the folder of its set, with the draws before it; what was recorded there is among those.
+
+    Args:
+        folder: of the set, at its place already or not.
+        winner: with its set.
 
     Raises:
         ArtifactError: a draw is on record there that the winner does not know of.
     """
+    assert winner.tickets is not None
+    tickets = replace(winner.tickets, path=folder)
     draws = [*winner.earlier, (winner.round, winner.events)]
     if drawn_from(tickets):
         last = load_winner(tickets)
@@ -65,17 +72,17 @@ def _write(tickets: TicketSet, winner: Winner, how: str) -> None:
         "time": now(),
     }
     body["digest"] = digest_of(body)
-    write_json(_selection(tickets), body)
+    write_json(selection_path(tickets), body)
 
 
-def _selection(tickets: TicketSet) -> Path:
+def selection_path(tickets: TicketSet) -> Path:
     """Where draws are remembered: in the folder of the set."""
     return folder_of(tickets) / "selection.json"
 
 
 def drawn_from(tickets: TicketSet) -> bool:
     """Whether there is a record of draws, be it damaged."""
-    return tickets.path is not None and os.path.lexists(_selection(tickets))
+    return tickets.path is not None and os.path.lexists(selection_path(tickets))
 
 
 def last_winner(tickets: TicketSet) -> Winner | None:
@@ -93,7 +100,7 @@ def load_winner(tickets: TicketSet) -> Winner:
     Raises:
         ArtifactError: nothing was drawn yet, or the record belongs to another set.
     """
-    path = _selection(tickets)
+    path = selection_path(tickets)
     if not drawn_from(tickets):
         raise ArtifactError(
             f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"

@@ -4,6 +4,7 @@
 records into what a network gets: features in the unit range, by public bounds.
 """
 
+from dpltm.data.at_unit import at_unit
 from dpltm.data.augmentation import Augmentation, copies_of
 from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
@@ -26,6 +27,7 @@ __all__ = [
     "Rows",
     "Split",
     "affine",
+    "at_unit",
     "by_user",
     "cache_home",
     "catalogue",

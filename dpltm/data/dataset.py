@@ -36,8 +36,8 @@ class Split:
     """Records of one split.
 
     Attributes:
-        x: features, ``(n, ...)``, any real dtype, all finite.
-        y: labels, ``(n,)`` int64, in ``0..classes-1``.
+        x: features, ``(n, ...)``, any real dtype, all finite; of users ``(n, slots, ...)``.
+        y: labels, ``(n,)`` int64, in ``0..classes-1``; of users ``(n, slots)``, ``ABSENT`` in empty slots.
     """
 
     x: np.ndarray = field(repr=False)
@@ -45,6 +45,11 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def slots(self) -> int | None:
+        """Records of a user, with empty slots; None where every record stands alone."""
+        return self.y.shape[1] if self.y.ndim == 2 else None
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,10 @@ class Dataset:
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
-        unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.by_user``).
+        unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.at_unit``).
+        units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of users.
+        units_name: what says so: the column of a table, the array of an archive.
+        schema: of a table that was encoded by one, its text.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -92,11 +100,14 @@ class Dataset:
     unit: Unit = "record"
     bounds_origin: BoundsOrigin = "declared"
     public_notes: tuple[str, ...] = ()
+    units: np.ndarray | None = field(default=None, repr=False)
+    units_name: str = ""
+    schema: str = ""
 
     def __repr__(self) -> str:
         return (
-            f"Dataset({self.name!r}: {self.records:,} records of shape {self.train.x.shape[1:]} in {self.bounds[0]:g} to"
-            f" {self.bounds[1]:g}, {self.classes} classes)"
+            f"Dataset({self.name!r}: {self.records:,} {self.unit}s of shape {self.train.x.shape[1:]} in"
+            f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.classes} classes)"
         )
 
     @property
@@ -109,6 +120,11 @@ class Dataset:
         """Shape of those inputs, before they are flattened."""
         if self.feature_map is not None:
             return self.feature_map.feature_shape
+        return self.row_shape
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one record as stored; a user has several."""
         return self.train.x.shape[1:] if self.unit == "record" else self.train.x.shape[2:]
 
     @property

@@ -10,6 +10,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Protocol
@@ -33,7 +34,11 @@ PARTS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def read_file(
-    path: Path, label: str | None, option: str = "`dataset`", layout: Layout | None = None
+    path: Path,
+    label: str | None,
+    option: str = "`dataset`",
+    layout: Layout | None = None,
+    units: str | None = None,
 ) -> tuple[RawSplit, RawSplit | None]:
     """The training split of a file and, where the file has one, its test split.
 
@@ -42,19 +47,26 @@ def read_file(
         label: the label column of a table; None for others.
         option: where ``path`` comes from, for messages.
         layout: what texts become; the usual one if None.
+        units: the column, or the array without ``_train``, that says whose each record is; None where nothing is to.
 
     Raises:
         DataError: the file is missing or is not what it claims to be, or ``label`` does not fit it.
     """
-    with _reading(path, option) as kind:
+    with reading(path, option) as kind:
         if kind in TABLES:
-            return read_table(path, label), None
+            return read_table(path, label, units=units), None
         if label is not None:
             raise DataError(f"`label` {label}: {path} is {kind} and names its labels y_train; drop `label`")
-        return _read_npz(path, layout or Layout())
+        return _read_npz(path, layout or Layout(), units)
 
 
-def read_records(path: Path, label: str | None, option: str = "`input`", layout: Layout | None = None) -> RawSplit:
+def read_records(
+    path: Path,
+    label: str | None,
+    option: str = "`input`",
+    layout: Layout | None = None,
+    spare: Sequence[str] = (),
+) -> RawSplit:
     """The records of a file that needs no labels: ``x`` or ``x_test`` of an archive, else every column but ``label``.
 
     Texts of an ``.npz`` are ``values`` and ``offsets``, or ``values_test`` and ``offsets_test``.
@@ -64,13 +76,14 @@ def read_records(path: Path, label: str | None, option: str = "`input`", layout:
         label: a column of a table to leave out unread, or None.
         option: where ``path`` comes from, for messages.
         layout: what texts become; None where only quantities will do.
+        spare: columns of a table to leave out as well, where they are there.
 
     Raises:
         DataError: as for ``read_file``.
     """
-    with _reading(path, option) as kind:
+    with reading(path, option) as kind:
         if kind in TABLES:
-            return read_table(path, label, labelled=False)
+            return read_table(path, label, labelled=False, spare=spare)
         if label is not None:
             raise DataError(f"`label` {label}: {path} is {kind} and has no columns; drop `label`")
         return _read_npz_records(path, layout)
@@ -87,7 +100,7 @@ def kind_of(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, option: str) -> Iterator[str]:
+def reading(path: Path, option: str) -> Iterator[str]:
     """The kind of a file that is there; a block in which the system's errors become one line."""
     kind = kind_of(path)
     if kind == "" and path.is_dir():
@@ -104,26 +117,43 @@ def _reading(path: Path, option: str) -> Iterator[str]:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
 
-def read_test(path: Path, label: str | None, layout: Layout | None = None) -> RawSplit:
+def read_test(path: Path, label: str | None, layout: Layout | None = None, units: str | None = None) -> RawSplit:
     """The test split that the file of ``test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
 
     Args:
         path: as for ``read_file``.
         label: the column of labels of a table; None for others.
         layout: what texts become; None for the usual layout.
+        units: as for ``read_file``.
 
     Raises:
         DataError: as for ``read_file``.
     """
-    whole, part = read_file(path, label, "`test`", layout)
+    whole, part = read_file(path, label, "`test`", layout, units)
     return part or whole
 
 
-def _read_npz(path: Path, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
+def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
     with _npz(path, "x_train=..., y_train=...") as archive:
-        train = _npz_split(archive, path, "train", layout)
+        train = _with_units(_npz_split(archive, path, "train", layout), archive, path, "train", units)
         has_test = any(f"{part}_test" in archive.files for part in ("x", "y", *_RAGGED))
-        return train, _npz_split(archive, path, "test", layout) if has_test else None
+        if not has_test:
+            return train, None
+        test = _npz_split(archive, path, "test", layout)
+        return train, test if f"{units}_test" not in archive.files else _with_units(test, archive, path, "test", units)
+
+
+def _with_units(raw: RawSplit, archive: _Arrays, path: Path, split: str, units: str | None) -> RawSplit:
+    """The split with what says whose its records are."""
+    if units is None:
+        return raw
+    name = f"{units}_{split}"
+    if name in (raw.x_name, raw.y_name) or name not in archive.files:
+        others = [
+            each for each in archive.files if each not in (raw.x_name, raw.y_name) and each.endswith(f"_{split}")
+        ]
+        raise DataError(f"`unit_column` {units}: {path} has no array {name} beside its records, only {shown(others)}")
+    return replace(raw, units=_npz_array(archive, path, name), units_name=units)
 
 
 def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
@@ -160,7 +190,11 @@ class _Folder:
 
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._path / f"{name}.npy"
-        return np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
+        found = np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise ValueError("an archive of arrays, where one array belongs")
+        return found
 
 
 class _Archive:
@@ -211,7 +245,7 @@ def _npz(path: Path, arrays: str) -> Iterator[_Arrays]:
     with path.open("rb") as stream:
         try:
             archive = np.load(stream, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
             raise DataError(f"{path}: is not a NumPy archive that can be read; save it with numpy.savez") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: holds a single array; save it with numpy.savez({arrays})")

@@ -6,8 +6,10 @@ import difflib
 import gzip
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +17,25 @@ from dpltm.data import checks, openml
 from dpltm.data.cache import DatasetCache
 from dpltm.data.catalogue import Description, catalogue
 from dpltm.data.dataset import Dataset, Split
-from dpltm.data.files import FOLDER, KINDS, PARTS, SUFFIXES, kind_of, read_file, read_records, read_test
+from dpltm.data.files import (
+    FOLDER,
+    KINDS,
+    PARTS,
+    SUFFIXES,
+    TABLES,
+    kind_of,
+    read_file,
+    read_records,
+    read_test,
+    reading,
+)
 from dpltm.data.homes import cache_home, data_home
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
 from dpltm.data.raw import RawSplit
 from dpltm.data.rows import Rows
+from dpltm.data.schema import Schema, read_schema
+from dpltm.data.schema_tables import read_by_schema
 from dpltm.data.settle import declared_facts, settle, take_part
 from dpltm.data.tokens import Layout, check_positions
 from dpltm.errors import DataError, whole_number
@@ -41,6 +56,8 @@ def load(
     length: int | None = None,
     users: int | None = None,
     items: int | None = None,
+    units: str | None = None,
+    schema: str | Schema | None = None,
     home: Path | None = None,
     for_training: bool = True,
     dataset_cache: DatasetCache | None = None,
@@ -64,6 +81,10 @@ def load(
             that they are such positions.
         length: how many words of a text are kept.
         users, items: public sizes of the tables of a file of ratings.
+        units: the column of a table, or NAME of the array ``NAME_train`` of an archive, that says whose each record is;
+            it is no feature. The test split says so too, and holds records of others.
+        schema: of a table with words, dates or holes: what its columns hold, or the file that says so. It says which is the
+            label, its classes, and the bounds.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
         dataset_cache: holds what was read before; None to read it now.
@@ -76,15 +97,27 @@ def load(
     """
     bounds, classes, records = declared_facts(bounds, classes, records)
     sizes = {"words": words, "length": length, "users": users, "items": items}
-    dataset = _checked(dataset, {"label": label, "subset": subset, "test": test}, sizes)
+    dataset = _checked(dataset, {"label": label, "subset": subset, "test": test, "unit_column": units}, sizes)
     if is_ratings(dataset):
         flags = {"label": label, "bounds": bounds, "classes": classes, "test": test, "words": words, "length": length}
+        flags |= {"unit_column": units}
         whole = _rated(dataset, home or data_home(), users, items, flags)
         return take_part(whole, subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
     home = home or data_home()
-    asked = (dataset, label, bounds, classes, test, words, length, home)
+    known = read_schema(Path(schema)) if isinstance(schema, str) else schema
+    if known is not None:
+        for name, value in (
+            ("label", label),
+            ("bounds", bounds),
+            ("classes", classes),
+            ("words", words),
+            ("length", length),
+        ):
+            if value is not None:
+                raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
+    asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home)
     if dataset_cache is None:
         return take_part(_whole(*asked), subset, records, for_training)
     paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
@@ -105,9 +138,17 @@ def _checked(dataset: object, texts: Mapping[str, object], sizes: Mapping[str, o
     return str(dataset)
 
 
+class Columns(NamedTuple):
+    """Which columns, or arrays, are no features: those of labels, and of whose each record is; or what all of them hold."""
+
+    label: str | None = None
+    units: str | None = None
+    schema: Schema | None = None
+
+
 def _whole(
     dataset: str,
-    label: str | None,
+    columns: Columns,
     bounds: tuple[float, float] | None,
     classes: int | None,
     test: str | None,
@@ -118,10 +159,13 @@ def _whole(
     """A dataset with all its records, read and checked; as :func:`load`."""
     given = {"words": words, "length": length}
     layout = Layout(**{name: value for name, value in given.items() if value is not None})
-    description, name, train, part = _read(dataset, label, home, layout)
-    part = _test_split(dataset, train, part, test, label, layout)
+    description, name, train, part = _read(dataset, columns, home, layout)
+    part = _test_split(dataset, train, part, test, columns, layout)
     tables = _tables(train, part, words, length, layout)
-    return settle(name, train, part, description, (bounds, classes), tables, separate=test is None)
+    schema = columns.schema
+    declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
+    whole = settle(name, train, part, description, declared, tables, separate=test is None)
+    return whole if schema is None else replace(whole, schema=schema.text)
 
 
 def _rated(
@@ -159,38 +203,56 @@ def _rated(
     )
 
 
-def load_records(path: str, label: str | None = None, layout: Layout | None = None) -> np.ndarray:
+def load_records(
+    path: str,
+    label: str | None = None,
+    layout: Layout | None = None,
+    spare: Sequence[str] = (),
+    schema: Schema | None = None,
+) -> np.ndarray:
     """Records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
         path: an ``.npz`` file, or a folder, with an array ``x`` or ``x_test``, or texts; or a table of features.
         label: a column of such a table that is no feature.
         layout: what texts become; None where only quantities will do.
+        spare: other columns that are no features, where they are there.
+        schema: of a table, what its columns hold; it says which are no features.
 
     Raises:
         DataError: the file or a record is not what it must be.
     """
-    return checks.checked_features(read_records(Path(path), label, layout=layout))
+    if schema is not None and Path(path).suffix.lower() in TABLES:
+        with reading(Path(path), "`input`"):
+            return read_by_schema(Path(path), schema, labelled=False, units=spare[0] if spare else None).x
+    return checks.checked_features(read_records(Path(path), label, layout=layout, spare=spare))
 
 
 def _read(
-    dataset: str, label: str | None, home: Path, layout: Layout
+    dataset: str, columns: Columns, home: Path, layout: Layout
 ) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
     """Description if known, name, training split and its own test split if any."""
-    path = Path(dataset)
+    path, (label, units, schema) = Path(dataset), columns
+    if schema is not None and path.suffix.lower() not in TABLES:
+        raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
+    if schema is not None:
+        with reading(path, "`dataset`"):
+            return None, path.stem, read_by_schema(path, schema, units), None
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
-        return None, path.stem, *read_file(path, label, layout=layout)
+        return None, path.stem, *read_file(path, label, layout=layout, units=units)
     if label is not None:
         raise DataError(f"`label` {label}: {dataset} is a name, not a table; drop `label`")
     description = catalogue().get(dataset)
     if description is not None and description.refusal is not None:
         raise DataError(f"{dataset}: {description.refusal}")
     if dataset == "digits":
+        if units is not None:
+            raise DataError(f"`unit_column` {units}: nothing says whose the digits are; leave it out")
         return description, dataset, *_digits()
     file = home / f"{dataset}.npz"
     if file.is_file():
-        return description, dataset, *read_file(file, None, layout=layout)
+        return description, dataset, *read_file(file, None, layout=layout, units=units)
     if description is None:
         raise _unknown(dataset, home)
     if description.openml is None:
@@ -198,6 +260,8 @@ def _read(
             f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER that"
             " has it"
         )
+    if units is not None:
+        raise DataError(f"`unit_column` {units}: nothing says whose the records of {dataset} are; leave it out")
     return description, dataset, *openml.fetch(description, cache_home(), home)
 
 
@@ -241,7 +305,12 @@ def _unknown(dataset: str, home: Path) -> DataError:
 
 
 def _test_split(
-    dataset: str, train: RawSplit, own: RawSplit | None, test: str | None, label: str | None, layout: Layout
+    dataset: str,
+    train: RawSplit,
+    own: RawSplit | None,
+    test: str | None,
+    columns: Columns,
+    layout: Layout,
 ) -> RawSplit | None:
     """The dataset's own test split, or the one in the file of ``test``."""
     if test is None:
@@ -252,7 +321,10 @@ def _test_split(
     if given != expected:
         wanted = FOLDER if expected == FOLDER else f"a {expected} file"
         raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
-    return read_test(Path(test), label, layout)
+    if columns.schema is not None:
+        with reading(Path(test), "`test`"):
+            return read_by_schema(Path(test), columns.schema, columns.units)
+    return read_test(Path(test), columns.label, layout, columns.units)
 
 
 def _tables(

@@ -25,8 +25,8 @@ LARGE = 2**28
 AT_ONCE = 2**24
 """Bytes of an array that are worked on at once."""
 
-GATHERED = 1024
-"""Rows that are picked out at once; with each, a system maps up to 64 KB around it."""
+GATHERED = 128
+"""Rows that are picked out at once; with each, a system may map 2 MB around it."""
 
 
 def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:

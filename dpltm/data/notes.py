@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
-    " row a person where people are to be protected"
+    " row a person where people are to be protected, or train with `unit_column`, the column that says whose a row is"
 )
 """Said of every guarantee for single records of a file of the user's own (group privacy)."""
 
@@ -74,6 +74,11 @@ def public_input_notes(dataset: Dataset) -> list[str]:
 
 def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
+    if dataset.unit == "user" and not dataset.rated:
+        return [
+            f"a person is all records that share a value of the column that says so; at most {dataset.train.slots} of each"
+            " count, those of the lowest public hashes where there are more"
+        ]
     if dataset.unit == "user":
         return []
     if dataset.rated:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from dpltm.data.dataset import Dataset, Origin, Split
+from dpltm.data.units import ABSENT, check_slots, in_slots
 from dpltm.errors import DataError
 
 STARS = 5
@@ -32,15 +33,6 @@ MAX_TABLE = 1_000_000
 
 TEST_EVERY = 5
 """One in so many ratings, by hash, is a test rating; one in so many users, by id, is held out at unit ``user``."""
-
-MAX_SLOTS = 4096
-"""Most ratings of a user that count, a guard for memory."""
-
-MAX_RATINGS = 2**28
-"""Most slots of all users together, the same guard: at 16 bytes each, as much as texts may take."""
-
-ABSENT = -100
-"""Label of a slot that a user left empty; what losses of torch pass over."""
 
 MOVIELENS = "https://files.grouplens.org/datasets/movielens/ml-1m.zip"
 
@@ -176,13 +168,13 @@ def held_out_users(users: int) -> np.ndarray:
     return np.arange(users) % TEST_EVERY == TEST_EVERY - 1
 
 
-def by_user(dataset: Dataset, per_user: int) -> Dataset:
-    """The same ratings with a user as the unit: a record is a user, with at most ``per_user`` ratings.
+def by_user(dataset: Dataset, slots: int) -> Dataset:
+    """The same ratings with a user as the unit: a record is a user, with at most so many ratings.
 
     Args:
         dataset: ratings, one a record; all of them, with no ``subset``. A declared number of records is one of users; of
             a known dataset it is that of the users who are not held out.
-        per_user: slots of a user, K, public; no more are made than there are items.
+        slots: of a user, K, public; no more are made than there are items.
 
     Returns:
         Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
@@ -198,32 +190,27 @@ def by_user(dataset: Dataset, per_user: int) -> Dataset:
         more or less, whatever they gave, is one row more or less, or none.
     """
     if not dataset.rated:
-        raise DataError(f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none")
+        raise DataError(
+            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; where a"
+            " column says whose each record is, name it by `unit_column`"
+        )
     if not dataset.whole:
         raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
-    if not 1 <= per_user <= MAX_SLOTS:
-        raise DataError(f"`per_user` {per_user}: is not between 1 and {MAX_SLOTS:,}")
-    per_user = min(per_user, dataset.tables[1])  # nobody rates an item twice
     out = held_out_users(dataset.tables[0])
     users = int(np.count_nonzero(~out))
-    if users * per_user > MAX_RATINGS:
-        raise DataError(
-            f"`per_user` {per_user}: {users:,} users with so many ratings each are more than the {MAX_RATINGS:,} that are"
-            " taken; pass a smaller `per_user`"
-        )
+    check_slots(users, slots, 2)
+    slots = min(slots, dataset.tables[1])  # nobody rates an item twice
     x, y = dataset.train.x, dataset.train.y
     entered = np.flatnonzero(~out[x[:, 0]])
     if not len(entered):
         raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
-    order = entered[np.lexsort((x[entered, 1], public_hash(x[entered]), x[entered, 0]))]
-    user, first, count = np.unique(x[order, 0], return_index=True, return_counts=True)
-    rank = np.arange(len(order)) - np.repeat(first, count)
-    row, taken = np.repeat(np.arange(len(user)), count), rank < per_user
-    places = np.zeros((len(user), per_user, 2), dtype=np.int32)
-    labels = np.full((len(user), per_user), ABSENT, dtype=np.int64)
-    places[row[taken], rank[taken]] = x[order[taken]]
-    labels[row[taken], rank[taken]] = y[order[taken]]
-    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(user)}
+    entered = entered[np.argsort(x[entered, 1], kind="stable")]
+    index, row, slot = in_slots(x[entered, 0], public_hash(x[entered]), slots)
+    count = len(np.unique(x[entered, 0]))
+    places = np.zeros((count, slots, 2), dtype=np.int32)
+    labels = np.full((count, slots), ABSENT, dtype=np.int64)
+    places[row, slot], labels[row, slot] = x[entered[index]], y[entered[index]]
+    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": count}
     return replace(
         dataset,
         train=replace(dataset.train, x=places, y=labels),

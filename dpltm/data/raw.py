@@ -20,6 +20,10 @@ class RawSplit:
         columns: names of the feature columns, where the source has them.
         label: name of the column of labels, where the source has it.
         ragged: of texts, the words and where each record's begin, which ``x`` was made from; they are what identifies it.
+        units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
+        units_name: its column, or array.
+        full: features with the column that says whose a record is, where that is one of numbers, and names of its columns:
+            what identifies records of a table, so that it is known again where nobody names that column.
     """
 
     x: np.ndarray
@@ -30,6 +34,9 @@ class RawSplit:
     columns: tuple[str, ...] | None = None
     label: str | None = None
     ragged: tuple[np.ndarray, np.ndarray] | None = None
+    units: np.ndarray | None = None
+    units_name: str = "units"
+    full: tuple[np.ndarray, tuple[str, ...]] | None = None
 
 
 def shown(names: Sequence[str], limit: int = 8) -> str:

@@ -7,7 +7,8 @@ for, as long as it lives: this one in memory, ``dpltm.tickets.identity`` in the 
 - An id stands for a *content*: a keyed fingerprint of all training rows, whatever their order.
 - Of a content it keeps keyed hashes of the rows (``dpltm.data.rows``), by which they are recognised in other files. Without
   them, or where there are too many, it may overlap everything.
-- Of two contents it knows whether they have rows in common: ``same``, or by ``coincidence``.
+- Of two contents it knows whether they have rows, or persons, in common: ``same``, or by ``coincidence``; and whether the
+  one says of rows of the other that they are somebody else's: ``regrouped``.
 
 Records declared public are named by a fingerprint under a key that everybody has, so that anybody can see whether they are
 the same. Only what is public all through has one: not a part of a file whose rest is private.
@@ -41,7 +42,8 @@ MAX_ROWS = 2**22
 MEETING = threading.RLock()
 """Held while a dataset is compared with all that were met, and joins them: of two that come at once, one sees the other."""
 
-Share = tuple[str, Literal["same", "coincidence"]]
+Kind = Literal["same", "coincidence", "regrouped"]
+Share = tuple[str, Kind]
 """Another content that has rows in common with one, and why."""
 
 
@@ -99,7 +101,7 @@ class RecordRegistry:
         if len(dataset.rows) <= MAX_ROWS:  # or they would take more memory than all else
             hashes = cache(hashes)  # large data take a second; what was met before takes none
         content = self._content(dataset.rows, hashes, key)
-        self._remember(content, hashes if len(dataset.rows) <= MAX_ROWS else _too_many)
+        self._remember(content, hashes if len(dataset.rows) <= MAX_ROWS else _too_many, dataset.rows)
         published = self._content(dataset.rows, hashes, PUBLIC_KEY)
         self._note(published, content)  # whoever names these records publicly is understood here
         part = dataset.part
@@ -132,15 +134,17 @@ class RecordRegistry:
         content = self._content_of(ref)
         if content is None:
             unmet = f"{ours}:public {ref.id}" if public and ref.key_id == everybodys else UNKNOWN
-            return replace(ref, content=unmet, shares=frozenset(), same=frozenset())
+            return replace(ref, content=unmet, shares=frozenset(), same=frozenset(), regrouped=frozenset())
         if not self._is_comparable(content):  # known to be the same as itself, and not to be apart from anything
-            return replace(ref, content=f"{content}:{content}", shares=frozenset(), same=frozenset())
+            content = f"{content}:{content}"
+            return replace(ref, content=content, shares=frozenset(), same=frozenset(), regrouped=frozenset())
         shares = tuple(self._shares(content))
         return replace(
             ref,
             content=f"{ours}:{content}",
             shares=frozenset(f"{ours}:{other}" for other, _ in shares),
             same=frozenset(f"{ours}:{other}" for other, kind in shares if kind == "same"),
+            regrouped=frozenset(f"{ours}:{other}" for other, kind in shares if kind == "regrouped"),
         )
 
     def resolve_event(self, event: Event) -> Event:
@@ -192,21 +196,21 @@ class RecordRegistry:
             self._note(asked, content)
         return content
 
-    def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray]) -> None:
+    def _remember(self, content: str, keyed_hashes: Callable[[bytes], np.ndarray], rows: Rows) -> None:
         """Keeps the rows of a content that is met for the first time, and which others it has rows in common with."""
         if content in self._met.rows:
             return
         hashes = few_enough(keyed_hashes(self.key))
         with MEETING:
             if content not in self._met.rows:
-                self._met.shares[content] = self._compare(content, hashes)
+                self._met.shares[content] = self._compare(content, hashes, rows)
                 self._met.rows[content] = hashes
 
-    def _compare(self, content: str, hashes: np.ndarray) -> list[Share]:
+    def _compare(self, content: str, hashes: np.ndarray, rows: Rows) -> list[Share]:
         """Others met in this process that have rows in common with a content; these are told so too."""
         shares: list[Share] = []
         for other, theirs in self._met.rows.items():
-            if other != content and (kind := kinship(hashes, theirs)) is not None:
+            for kind in kinds_of(hashes, theirs, rows, self.key) if other != content else ():
                 shares.append((other, kind))
                 self._met.shares[other].append((content, kind))
         return shares
@@ -248,6 +252,20 @@ def kinship(one: np.ndarray, other: np.ndarray) -> Literal["same", "coincidence"
     if not share_rows(one, other):
         return None
     return "same" if count_shared(one, other) or count_shared(other, one) else "coincidence"
+
+
+def kinds_of(one: np.ndarray, other: np.ndarray, rows: Rows, key: bytes) -> list[Kind]:
+    """What two datasets have to do with each other; nothing where they have nothing in common.
+
+    Args:
+        one, other: hashes of both.
+        rows: of the one.
+        key: that the hashes were taken under.
+    """
+    kind = kinship(one, other)
+    if kind is None:
+        return []
+    return [kind, "regrouped"] if rows.regroups(key, other) else [kind]
 
 
 SESSION = RecordRegistry()

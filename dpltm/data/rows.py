@@ -13,6 +13,11 @@ and are taken in up to three *views* of a row, so that the same people are recog
 - *bag*: every value, the label too, in any order. Knows an array as a table, and a table under other names. Left out where
   it tells rows apart badly, as it does where all values are zeros and ones.
 
+Where a column says whose each row is, rows are taken with it and without it, and two more views tell of persons:
+
+- *whose*: the person, under the name of that column. Knows a person again whose rows in another file are others.
+- *owned*: the values, and whose they are. Tells whether another file says of the same rows that they are somebody else's.
+
 Numbers count as float32, so 1 is 1.0 and True; a table stored with fewer digits, scaled, or without some of its columns is
 not recognised.
 """
@@ -53,6 +58,9 @@ class Rows:
         label: name of the label's column.
         ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then ``x`` is not looked at.
         kin: rows of another kin are never the same: those of made-up records are nobody's.
+        units: whose each record is, ``(n,)`` texts, where a column says so; and
+        units_name: that column.
+        full: the features with that column, in numbers, and names of all their columns, where a table has it among them.
     """
 
     x: np.ndarray = field(repr=False)
@@ -61,6 +69,9 @@ class Rows:
     label: str | None = None
     ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     kin: str = ""
+    units: np.ndarray | None = field(default=None, repr=False)
+    units_name: str = ""
+    full: tuple[np.ndarray, tuple[str, ...]] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -73,6 +84,9 @@ class Rows:
             content.update(f"{part.dtype.name} {part.shape}\n".encode())
             for piece in pieces(part):
                 content.update(np.ascontiguousarray(piece, dtype=part.dtype.newbyteorder("<")).tobytes())
+        if self.units is not None:
+            whole = () if self.full is None else self.full[1]
+            content.update(repr((self.units_name, whole, self.units.tolist())).encode())
         return content.hexdigest()
 
     @property
@@ -97,9 +111,53 @@ class Rows:
     def keyed_hashes(self, key: bytes) -> np.ndarray:
         """Hashes of all rows in every view, sorted, ``(m,)`` uint64, m up to three times n: what rows are recognised by.
 
+        With a column of persons, up to eight times.
+
         Args:
             key: secret; without it the hashes confirm no guess of a row.
         """
+        hashes = self._hashes_of_rows(key)
+        if self.units is None:
+            return hashes
+        with_them = [] if self.full is None else [self._with_units._hashes_of_rows(key)]
+        hashes = np.concatenate([hashes, *with_them, np.unique(self.whose_hashes(key)), self._owned_hashes(key)])
+        hashes.sort()
+        return hashes
+
+    @property
+    def _with_units(self) -> Rows:
+        """The same rows with the column of persons among the others; themselves where a table has none."""
+        if self.full is None:
+            return self
+        return Rows(self.full[0], self.y, self.full[1], self.label, kin=self.kin)
+
+    def whose_hashes(self, key: bytes) -> np.ndarray:
+        """The view *whose*: a hash of the person that each row is of, under the name of the column, ``(n,)`` uint64."""
+        assert self.units is not None
+        names, codes = np.unique(self.units, return_inverse=True)
+        secret = hashlib.sha256(key + self.kin.encode() + b"whose " + self.units_name.encode()).digest()
+        digests = [hashlib.blake2b(name.encode(), digest_size=8, key=secret).digest() for name in names.tolist()]
+        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)[codes]
+
+    def _owned_hashes(self, key: bytes) -> np.ndarray:
+        """The view *owned*: of the values of each row and of its person together, ``(n,)`` uint64."""
+        with np.errstate(over="ignore"):
+            return _mix(self.value_hashes(key) * _U(_STEP) + self.whose_hashes(key))
+
+    def regroups(self, key: bytes, theirs: np.ndarray) -> bool:
+        """Whether rows of another file are here as well, and here are somebody else's: more than coincidence explains.
+
+        Args:
+            key: that their hashes were taken under.
+            theirs: hashes of the rows of another file, which says whose they are by a column of this name; sorted.
+        """
+        if self.units is None or not len(theirs):
+            return False
+        values = self.value_hashes(key)
+        others = _are_among(values, theirs) & ~_are_among(self._owned_hashes(key), theirs)
+        return bool(others.any()) and _beyond_coincidence(values, values[others]) > 0
+
+    def _hashes_of_rows(self, key: bytes) -> np.ndarray:
         key = key + self.kin.encode()
         if self.ragged is not None:
             return np.sort(np.concatenate([_hash(rows, key, "values") for rows in self._mixed_texts(key)]))
@@ -135,6 +193,9 @@ class Rows:
 
     def _plain(self) -> Iterator[bytes]:
         """The bytes of each record that its public hash is taken over."""
+        if self.full is not None:
+            yield from self._with_units._plain()
+            return
         if self.ragged is not None:
             values, offsets = self.ragged
             for start, stop in itertools.pairwise(offsets):
@@ -183,6 +244,11 @@ def count_shared(train: np.ndarray, test: np.ndarray) -> int:
     """
     if len(train) == len(test) and np.array_equal(np.sort(train), np.sort(test)):
         return len(test)
+    return _beyond_coincidence(train, test)
+
+
+def _beyond_coincidence(train: np.ndarray, test: np.ndarray) -> int:
+    """The same for hashes of any rows; where nobody in ``train`` is alone, none."""
     values, counts = np.unique(train, return_counts=True)
     counts = counts // np.gcd.reduce(counts)
     alone = values[counts == 1]

@@ -21,6 +21,7 @@ from dpltm.data.rows import Rows, count_shared
 from dpltm.data.scaling import affine
 from dpltm.data.subset import WHOLE, Part, parse_subset
 from dpltm.data.tokens import texts_of
+from dpltm.data.units import check_apart, checked_units
 from dpltm.errors import DataError, whole_number
 
 MAX_NAME = 200
@@ -35,6 +36,7 @@ def from_arrays(
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
     records: int | None = None,
+    units: np.ndarray | None = None,
     name: str = "records",
     for_training: bool = True,
 ) -> Dataset:
@@ -49,7 +51,8 @@ def from_arrays(
         test: features and labels of the test split, declared separate.
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted.
-        records: public number of records; counted if None, and noted.
+        records: public number of records, or of persons; counted if None, and noted.
+        units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         name: what messages and the ledger call them, printable, at most 200 characters.
         for_training: whether something is learned from them; otherwise one record will do.
 
@@ -60,7 +63,9 @@ def from_arrays(
     check_name(name)
     if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise DataError("`test`: not a pair of features and labels")
-    train = RawSplit(copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y")), name, "x", "y")
+    whose = None if units is None else checks.as_array(units, "units")
+    x, y = copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y"))
+    train = RawSplit(x, y, name, "x", "y", units=whose)
     part = None
     if test is not None:
         features, labels = (copied(checks.as_array(each, "test")) for each in test)
@@ -98,8 +103,12 @@ def settle(
     settled_classes, classes_origin = _classes(classes, description, y[taken], train)
     checks.check_range(y, settled_classes, train)
     held_out = None if part is None else _checked_test(train, part, settled_classes)
-    rows = _rows(train, x, y)
-    test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y)
+    units = None if train.units is None else checked_units(train, y != EMPTY)
+    test_units = None if part is None or part.units is None else checked_units(part)
+    if units is not None and test_units is not None and part is not None:
+        check_apart(units, test_units, part)
+    rows = _rows(train, x, y, units)
+    test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y, test_units)
     if (
         test_rows is not None and part is not None and not (published and separate)
     ):  # a publication says that its splits are separate
@@ -120,7 +129,16 @@ def settle(
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
         bounds_origin=bounds_origin,
+        units=None if units is None else _codes(units, y),
+        units_name="" if train.units is None else train.units_name,
     )
+
+
+def _codes(units: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whose each training record is, as numbers; ``EMPTY`` of places without one."""
+    codes = np.full(len(y), EMPTY, dtype=np.int64)
+    codes[y != EMPTY] = np.unique(units, return_inverse=True)[1]
+    return codes
 
 
 def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
@@ -149,33 +167,43 @@ def _cut(whole: Dataset, part: Part) -> Dataset:
     Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
     is counted on the part, so that no record outside of it has a say.
     """
-    x, y = whole.train.x, whole.train.y
+    x, y, units = whole.train.x, whole.train.y, whole.units
     described = whole.records_origin == "described"
     if part.cut == "places":
         x, y = x[part.start : part.stop], y[part.start : part.stop]
+        units = None if units is None else units[part.start : part.stop]
         records = len(y)
     elif part.cut != "whole":
         hashes = whole.rows.public_hashes()
         inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
         x, y = gathered(x, inside, to_stay=True), y[inside]
+        units = None if units is None else units[inside]
         records = max(1, math.floor(part.share * whole.records)) if described else len(y)
     else:
         records = whole.records
     taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
     if not taken.all():
         x, y = gathered(x, np.flatnonzero(taken), to_stay=True), y[taken]
+        units = None if units is None else units[taken]
     if not len(y):
         raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
-    return replace(whole, train=Split(x, y), part=part, records=records)
+    return replace(whole, train=Split(x, y), part=part, records=records, units=units)
 
 
-def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray) -> Rows:
-    """What identifies the records of a split; of texts what the file holds, whatever is kept of it."""
-    taken, ragged = y != EMPTY, raw.ragged
+def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None) -> Rows:
+    """What identifies the records of a split: what the file holds, whatever is made of it, and whose it says they are."""
+    taken, ragged, columns, full = y != EMPTY, raw.ragged, raw.columns, None
+    if raw.full is not None:
+        x, columns = raw.full
+        if raw.units is not None and raw.units_name in columns:
+            full, at = raw.full, columns.index(raw.units_name)
+            x, columns = np.delete(x, at, axis=1), (*columns[:at], *columns[at + 1 :])
     if not taken.all():
         x, y = x[taken], y[taken]
+        full = None if full is None else (full[0][taken], full[1])
         ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
-    return Rows(x, y, raw.columns, raw.label, ragged)
+    name = "" if units is None else raw.units_name
+    return Rows(x, y, columns, raw.label, ragged, units=units, units_name=name, full=full)
 
 
 def check_name(name: object) -> None:

@@ -135,6 +135,15 @@ class RecordGradients:
             self._order = None if torch.equal(order, given) else order
 
     @property
+    def layer_of(self) -> Tensor:
+        """The number of the layer that each live coordinate is in, ``(live,)`` int64; all 0 before the first ``check``."""
+        if self._plan is None:
+            return torch.zeros(self.live, dtype=torch.int64)
+        sizes = torch.tensor([sum(layer.sizes) for layer, _ in self._plan.layers])
+        given = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
+        return given if self._order is None else given[self._order]
+
+    @property
     def comfortable_batch(self) -> int:
         """Records that go through at once in comfort (``BATCH_BYTES``); as many as one likes before the first ``check``."""
         if self._plan is None or not self._plan.floats:

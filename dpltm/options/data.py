@@ -22,6 +22,11 @@ class DataOptions:
         metavar="FRACTION|A:B",
     )
     label: str | None = option(None, "Label column of a table.", metavar="COLUMN")
+    schema: str | None = option(
+        None,
+        "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.",
+        metavar="FILE.toml",
+    )
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
     classes: int | None = option(None, "Public number of classes.", metavar="K")
     records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
@@ -37,3 +42,14 @@ class DataOptions:
         None, "Public number of users, their largest id, of a .dat file of ratings.", metavar="N"
     )
     items: int | None = option(None, "The same of items.", metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonOptions:
+    """Whose the records are, where all of one person's are protected together."""
+
+    unit_column: str | None = option(
+        None,
+        "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected.",
+        metavar="NAME",
+    )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, PersonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateRequest(DataOptions):
+class EvaluateRequest(PersonOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset.
 
-    The test split is declared separate from the private records: nothing is spent, and nothing is promised for it.
+    The test split is declared separate from the private records: nothing is spent, and nothing is promised for it. Columns
+    and bounds of a table are those that the training was told, unless others are named.
     """
 
     run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)

@@ -31,3 +31,4 @@ class LoopOptions:
         choices=KERNELS,
     )
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))
+    audit: int | None = option(None, "Made-up records that attack the training; see docs/audits.md.")

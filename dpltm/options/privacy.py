@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, PersonOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 
@@ -74,7 +74,7 @@ class LedgerOptions:
 
 
 @dataclass(frozen=True)
-class BudgetOptions(DataOptions):
+class BudgetOptions(PersonOptions, DataOptions):
     """Show the budgets that a ledger sets on records, or set one.
 
     A budget holds for the records, wherever they are used: before any release that would exceed it, every command sums up

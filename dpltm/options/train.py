@@ -8,12 +8,12 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.models import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, PersonOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
-PER_USER = 64
-"""Ratings of a user that count at unit ``user``, if nothing is said."""
+PER_UNIT = 64
+"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +120,11 @@ class ProtectionOptions:
     unit: str = option(
         "record", "What is protected: one record, or of ratings all that one user gave.", choices=("record", "user")
     )
-    per_user: int | None = option(
+    per_unit: int | None = option(
         None,
-        "Most ratings of a user that count at `unit` user; the rest is left out.",
+        "Most records of a person, or ratings of a user, that count where that is the unit; the rest is left out.",
         metavar="K",
-        shown=str(PER_USER),
+        shown=str(PER_UNIT),
     )
 
 
@@ -160,7 +160,17 @@ class ComputeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """How the training is attacked."""
+
+    audit: int | None = option(
+        None, "Made-up records that attack the training from within; dpltm audit says what they found.", metavar="M"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions(
+    AuditOptions,
     ComputeOptions,
     ProtectionOptions,
     InputOptions,
@@ -202,7 +212,7 @@ class RunFolderOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions, DataOptions):
+class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions, PersonOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.

@@ -23,7 +23,7 @@ class PrivateRunOptions:
     """The private training that the settings are for."""
 
     for_records: int | None = option(
-        None, "Public number of private records that the settings are for.", metavar="N", required=True
+        None, "Public number of private records that the settings are for; not with `private`.", metavar="N"
     )
     epsilon: float | None = option(None, "Budget of the private training.", metavar="E", required=True)
     delta: float = option(1e-5, "Delta of its guarantee.", metavar="D")
@@ -64,6 +64,18 @@ class TuneOptions(SearchOptions, SettingOptions, PrivateRunOptions, RoundOptions
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrivateTuneOptions(TuneOptions):
+    """A search on the private records themselves, for a part of ``epsilon`` that the accountant computes.
+
+    ``for_records`` is their number, and ``repeats`` is 1.
+    """
+
+    tries: float = option(
+        10.0, "With `private`: tries in the mean; how many there are is drawn, and secret.", metavar="N"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetOptions:
     """Whose tickets are trained."""
 
@@ -83,15 +95,32 @@ class NetworkOptions(RoundOptions):
 class ConfigurationOptions:
     """Where the best setting goes."""
 
-    out: str | None = option(None, "Configuration file to write.", metavar="FILE.toml")
+    private: bool = option(
+        False, "Search on the private records, at a price: each try trains on them, and `out` is the run of the best."
+    )
+    out: str | None = option(
+        None,
+        "Configuration file to write; with `private`, the folder of the run.",
+        metavar="FILE.toml",
+        shown="none; with `private`, NAME.run",
+    )
+    ledger: str | None = option(
+        None, "With `private`: ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl"
+    )
+    dry_run: bool = option(
+        False, "With `private`: check everything and print the noise and the epsilon it would spend."
+    )
     fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(ConfigurationOptions, TuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions):
-    """Searches the settings of a private training on a public dataset, under the same budget and noise.
+class TuneRequest(ConfigurationOptions, PrivateTuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions):
+    """Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
     declared public, with the noise that the private run of `for_records` records will have. No private record is read, so
     the search costs nothing. The best is written as a configuration file for dpltm train `config`.
+
+    With `private`, `dataset` is private. Each try draws one of the combinations, trains, and counts its right answers with
+    noise. The best of a secret number of tries (`tries` in the mean) becomes a run. All of it together costs `epsilon`.
     """

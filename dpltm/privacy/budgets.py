@@ -77,7 +77,8 @@ def spent_of(
         new = None if new is None else tuple(map(as_replace_one, new))
     pieces = [part for _, part in parts(events) if new is None or any(event in part for event in new)]
     try:
-        return max((total_epsilon(part, budget.delta, accountant, unit=budget.unit) for part in pieces), default=0.0)
+        found = (total_epsilon((*part, budget), budget.delta, accountant, unit=budget.unit) for part in pieces)
+        return max(found, default=0.0)  # the budget is among them, since it says which users are meant
     except InputError:  # releases for users under replace-one beside others: nothing is known of both
         return math.inf
 
@@ -87,11 +88,11 @@ def budgets_in(events: Iterable[Event]) -> list[BudgetEvent]:
 
     That is the one with the latest minute: a ledger may come on record after it was written. In one minute, the later entry.
     """
-    last: dict[tuple[str, str, int, int, Unit], BudgetEvent] = {}
+    last: dict[tuple[str, str, int, int, Unit, str], BudgetEvent] = {}
     for event in events:
         if isinstance(event, BudgetEvent):
             ref = event.dataset  # whatever its name, and whatever id it was given that time
-            key = (ref.group, ref.cut, ref.start, ref.stop, event.unit)
+            key = (ref.group, ref.cut, ref.start, ref.stop, event.unit, ref.units)
             if key not in last or event.time[:MINUTE] >= last[key].time[:MINUTE]:
                 last[key] = event
     return list(last.values())

@@ -20,7 +20,7 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe
 from dpltm.privacy.events import is_release
-from dpltm.privacy.mechanisms import Mechanism, NoisySgd, Unit
+from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch, Unit
 from dpltm.privacy.parts import Before, OnRecord, epsilon_with, total_epsilon
 
 TOLERANCE = 1e-3
@@ -44,7 +44,7 @@ about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5
 MAX_STEPS = 10**8
 MIN_RATE = 1e-9
 
-Spent = Callable[[NoisySgd, Resolution], float]
+Spent = Callable[[Mechanism, Resolution], float]
 
 
 def calibrate_noise(
@@ -179,6 +179,37 @@ def calibrate_steps(
     return replace(plan, steps=low if most is None else min(low, most))
 
 
+def calibrate_search(
+    budget: float, delta: float, plan: PrivateSearch, before: Before = (), accountant: str = "pld"
+) -> PrivateSearch:
+    """The search ``plan`` with the noise of all its trainings scaled alike, so that it spends ``budget`` and no more.
+
+    Args:
+        budget, delta, before, accountant: as :func:`calibrate_noise`.
+        plan: with the noise multipliers that are scaled. Its score and its number of tries stay as they are.
+
+    Raises:
+        BudgetError, CalibrationError: as :func:`calibrate_noise`.
+    """
+    before = _fixed(before)
+    spent, left = _check(budget, delta, plan, before, accountant)
+
+    def scaled(log_factor: float) -> PrivateSearch:
+        factor = math.exp(log_factor)
+        each = (replace(one, noise_multiplier=_noise(one) * factor) for one in plan.trainings)
+        return replace(plan, trainings=tuple(each))
+
+    def excess(log_factor: float, resolution: Resolution) -> float:
+        return _excess(spent(scaled(log_factor), resolution), budget)
+
+    noise = [_noise(one) for one in plan.trainings]
+    root = _least(excess, math.log(2), math.log(MIN_NOISE / min(noise)), math.log(MAX_NOISE / max(noise)))
+    if root is None:
+        why = f"even noise multiplier {MAX_NOISE:g} in all trainings of a search spends more"
+        _refuse(budget, left, delta, plan, before, why, "raise `epsilon`, or take fewer steps or tries")
+    return scaled(root)
+
+
 def slack_noise(plan: NoisySgd, delta: float) -> float:
     """The smaller noise multiplier that the GDP paper would use for the same epsilon: nominal, and never calibrated to.
 
@@ -235,7 +266,7 @@ def taken(before: Before, figure: str, why: str, delta: float, unit: Unit) -> st
     )
 
 
-def _check(budget: float, delta: float, like: NoisySgd, before: Before, accountant: str) -> tuple[Spent, float]:
+def _check(budget: float, delta: float, like: Mechanism, before: Before, accountant: str) -> tuple[Spent, float]:
     """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
@@ -243,7 +274,7 @@ def _check(budget: float, delta: float, like: NoisySgd, before: Before, accounta
     used = epsilon_with(before, None, delta, accountant, unit=like.unit)
     check_share(budget, used, before, delta, like.unit)
 
-    def spent(plan: NoisySgd, resolution: Resolution) -> float:
+    def spent(plan: Mechanism, resolution: Resolution) -> float:
         return epsilon_with(before, plan, delta, accountant, resolution=resolution, unit=like.unit)
 
     return spent, budget - used
@@ -260,7 +291,7 @@ def _noise(plan: NoisySgd) -> float:
 
 
 def _refuse(
-    budget: float, left: float, delta: float, plan: NoisySgd, before: Before, why: str, remedy: str
+    budget: float, left: float, delta: float, plan: Mechanism, before: Before, why: str, remedy: str
 ) -> NoReturn:
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:

@@ -84,18 +84,18 @@ def _selection(event: SelectionEvent) -> str:
 
 def _search(event: SearchEvent) -> str:
     search = event.mechanism
-    noise = sorted(training.noise_multiplier for training in search.trainings)
+    noise = [f"{pick(one.noise_multiplier for one in search.trainings):.4g}" for pick in (min, max)]
     return (
         f"the best of a secret number of trainings, {mean_tries(search.gamma):.3g} in the mean, each at one of"
-        f" {len(search.trainings)} settings, filter {event.filter}, Gaussian noise from {noise[0]:.4g} to {noise[-1]:.4g}"
+        f" {len(search.trainings)} settings, filter {event.filter}, Gaussian noise of {' to '.join(dict.fromkeys(noise))}"
         f" times the sensitivity on {event.live:,} live coordinates, scored by a count with noise of {search.score_noise:g}"
     )
 
 
 def _training(event: TrainingEvent) -> str:
-    sgd = event.mechanism
+    sgd, by = event.mechanism, f" (by {event.dataset.units})" if event.dataset.units else ""
     said = (
-        f"{sgd.steps:,} steps of training, each on {sgd.unit}s drawn with chance {sgd.sampling_rate:.4g}, filter"
+        f"{sgd.steps:,} steps of training, each on {sgd.unit}s{by} drawn with chance {sgd.sampling_rate:.4g}, filter"
         f" {event.filter}, Gaussian noise of {sgd.noise_multiplier:.4g} times the sensitivity {sgd.sensitivity:.4g} on"
         f" {event.live:,} live coordinates{_FAST[event.noise]}"
     )

@@ -91,6 +91,9 @@ _TRY = ("sampling_rate", "steps", "noise_multiplier", "sensitivity")
 """What is written of a try of a search; it has the relation of the search."""
 _RENAMED = {"mechanism": "draw"}
 """Keys that are called otherwise in the values: how a winner is drawn."""
+_COUNTS = {"candidates", "live"}
+"""Fields that say how many; those that a mechanism is made of are checked where it is made."""
+
 _ADDED = {"adaptive", "noise"}
 """Keys that were added to a kind later on, and may be missing."""
 _UNSAID = {"noise": "secure"}
@@ -184,7 +187,8 @@ _REFERENCE = "reference to records"
 
 def ref_to_json(ref: DatasetRef) -> dict[str, Any]:
     """A reference to records as it is written: without what is known about them here."""
-    return {name: getattr(ref, name) for name in _WRITTEN}
+    said = {"units": ref.units} if ref.units else {}
+    return {name: getattr(ref, name) for name in _WRITTEN} | said
 
 
 def ref_from_json(body: object) -> DatasetRef:
@@ -203,8 +207,8 @@ def ref_from_json(body: object) -> DatasetRef:
         _decode_ref({**said, "cut": "positions"}, "dataset")  # a range after all
         # where it was has no say any more, and its end may have been the true number of records
         body = {**said, "start": 0, "stop": OPEN_END, "cut": "whole" if whole else "positions"}
-    if isinstance(body, dict) and set(body) != set(_WRITTEN):
-        wrong = min(set(body) ^ set(_WRITTEN), key=str)
+    if isinstance(body, dict) and set(body) - {"units"} != set(_WRITTEN):
+        wrong = min((set(body) - {"units"}) ^ set(_WRITTEN), key=str)
         raise ArtifactError(f"{_REFERENCE}: unknown or missing field {wrong!r:.40}")
     return replace(_decode_ref(body, _REFERENCE), content=UNKNOWN)
 
@@ -240,8 +244,8 @@ def _decode_ref(values: object, where: str) -> DatasetRef:
     """A reference from a JSON object with the names that are written, checking types."""
     if not isinstance(values, dict):
         raise ArtifactError(f"{where}: expected an object")
-    types = _types(DatasetRef)
-    return DatasetRef(**_checked(where, {key: types[key] for key in _WRITTEN}, values))
+    types, names = _types(DatasetRef), [*_WRITTEN, *(["units"] if "units" in values else [])]
+    return DatasetRef(**_checked(where, {key: types[key] for key in names}, values))
 
 
 def _checked(where: str, known: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,6 +276,8 @@ def _value(where: str, name: str, annotation: str, value: object) -> Any:
         good = isinstance(value, str) and value in choices
     elif annotation == "int":
         good = isinstance(value, int) and not isinstance(value, bool)
+        if name in _COUNTS:
+            annotation, good = f"int from 1 to {OPEN_END}", good and 1 <= value <= OPEN_END  # type: ignore[operator]
     elif annotation == "bool":
         good = isinstance(value, bool)
     elif annotation == "float":

@@ -59,8 +59,7 @@ Cut = Literal["whole", "values", "columns", "places", "positions"]
 - ``values``, ``columns``: by a public hash of each record's values in order, or of its values by column name. A record more
   or less changes the part that its hash falls into, and no other.
 - ``places``: by places that a published file fixes. The neighbour is that file with one place *empty*; nobody moves.
-- ``positions``: by position in a file that fixes nothing, as ledgers before 0.2 have it. A record more or less moves all
-  that follow it, so *every* such range may lose one record and gain another.
+- ``positions``: by position in any other file, as ledgers before 0.2 have it: any such range may lose one and gain another.
 """
 
 HASHED: tuple[Cut, ...] = ("values", "columns")
@@ -69,17 +68,17 @@ HASHED: tuple[Cut, ...] = ("values", "columns")
 NoiseBits = Literal["secure", "fast"]
 """What noise was made of: the bits of a cryptographic generator, or of one that is statistically sound only."""
 
-UNKNOWN = ""
-"""Content of records that cannot be told from any others here."""
+UNKNOWN, _KNOWN_HERE = "", ("shares", "same", "regrouped")
+"""Content of records that cannot be told from any others here; what else is known of them here alone."""
 
 
 @dataclass(frozen=True)
 class DatasetRef:
     """Which records an event touched.
 
-    What is written down is a name, a random id and a part. The id says nothing of the records. What it stands for is known
-    in the configuration folder of whoever made it (``tickets/identity.py``): ``content`` and ``shares`` are filled in from
-    there when a reference is read, are never written or pickled, and have no say in whether two references are equal.
+    What is written down is a name, a random id and a part. What the id stands for is known in the configuration folder of
+    whoever made it (``tickets/identity.py``): ``content`` and what follows it are filled in from there when a reference is
+    read, are never written or pickled, and have no say in whether two references are equal.
 
     Attributes:
         name: the name the user knows the dataset by.
@@ -87,9 +86,11 @@ class DatasetRef:
         key_id: short public identifier of the folder that knows what the id stands for.
         start, stop: half-open range: of ``HASHES``, of places, or of positions, as ``cut`` says.
         cut: how the part is cut out.
+        units: where users are protected, the column that says whose each record is; nothing of ratings.
         content: keyed identity of the full training split; ``UNKNOWN`` where it cannot be known. By default the id itself.
         shares: contents of other datasets in which some of these rows were found.
         same: those of them in which they were found more often than coincidence explains.
+        regrouped: those of them that say of some of these rows that they are somebody else's.
     """
 
     name: str
@@ -98,24 +99,24 @@ class DatasetRef:
     start: int = 0
     stop: int = OPEN_END
     cut: Cut = "whole"
+    units: str = ""
     content: str | None = field(default=None, compare=False, repr=False)
     shares: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     same: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    regrouped: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         end = HASHES if self.cut in HASHED else OPEN_END
         if not 0 <= self.start < self.stop <= end:
             raise ArtifactError(f"dataset reference {self.name}: records {self.start}:{self.stop} are not a range")
         if self.cut == "whole" and (self.start, self.stop) != (0, OPEN_END):
-            raise ArtifactError(
-                f"dataset reference {self.name}: the whole of it has no range {self.start}:{self.stop}"
-            )
+            raise ArtifactError(f"dataset reference {self.name}: the whole has no range {self.start}:{self.stop}")
         if self.content is None:
             object.__setattr__(self, "content", f"{self.key_id}:{self.id}")
 
     def __getstate__(self) -> dict[str, object]:
         # two processes with one key, such as forked ones, have not compared what each has met since
-        return {**vars(self), "content": UNKNOWN, "shares": frozenset(), "same": frozenset()}
+        return {**vars(self), "content": UNKNOWN, **dict.fromkeys(_KNOWN_HERE, frozenset())}
 
     def __copy__(self) -> DatasetRef:
         return self  # in this process it is known

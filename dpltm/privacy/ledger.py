@@ -95,6 +95,7 @@ class Ledger:
         self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
         self._account: Account = _Alone() if account is None else account
         self._admitted: tuple[tuple[Event, ...], tuple[Event, ...]] | None = None
+        self._asked: tuple[int, tuple[Event, ...] | None, tuple[Event, ...]] = (0, None, ())
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -157,10 +158,13 @@ class Ledger:
 
     def _admit(self, planned: tuple[Event, ...], on_record: tuple[Event, ...]) -> None:
         """Checks budgets, unless the very same was admitted last."""
-        asked = beside(self._events, planned, on_record)
-        if asked != self._admitted:
-            check_budgets(*asked)
-            self._admitted = asked
+        held, new, known = self._asked
+        if held == len(self._events) and new is planned and known is on_record:  # which are compared in no time
+            return
+        merged = beside(self._events, planned, on_record)
+        if merged != self._admitted:
+            check_budgets(*merged)
+        self._admitted, self._asked = merged, (len(self._events), planned, on_record)
 
     def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
         """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.

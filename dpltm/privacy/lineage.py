@@ -10,6 +10,7 @@ These are functions of events and references. A registry (``dpltm.data.registry`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.data.registry import registry_of
@@ -95,6 +96,8 @@ def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> Da
         Under replace-one a part that hashes cut out becomes the whole dataset: a record may leave it when it is replaced.
     """
     ref = registry.reference(dataset)
+    if dataset.unit == "user":
+        ref = replace(ref, units=dataset.units_name)
     return ref if adjacency == "add-remove" else ref.widened
 
 

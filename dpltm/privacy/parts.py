@@ -68,6 +68,9 @@ def total_epsilon(
 def mechanisms_of(events: Iterable[Event]) -> tuple[Mechanism, ...]:
     """What ``events`` on the same records are to an accountant.
 
+    Releases for users of several columns protect several kinds of users, and so none: for a record, users of either kind
+    are replaced.
+
     Statements that cost nothing are left out. Masks that were made from the records with no mechanism are unprotected. A
     range of positions under add/remove is two steps away (see ``privacy_unit``), and where one was declared public, a
     private record may have moved into it: beside a release, that is unprotected too.
@@ -76,19 +79,54 @@ def mechanisms_of(events: Iterable[Event]) -> tuple[Mechanism, ...]:
         InputError: an event of which nothing is known. A kind without a cost must never pass as free.
     """
     events = tuple(events)
-    released = any(is_release(event) for event in events)
+    released, several = any(is_release(event) for event in events), protect_several(events)
     mechanisms: list[Mechanism] = []
     for event in events:
         moves = event.dataset.cut == "positions"
         if isinstance(event, ReleaseEvent):
             two = moves and event.mechanism.adjacency == "add-remove" and is_release(event)
-            mechanisms.append(TwoSteps(event.mechanism) if two else event.mechanism)
+            mechanism = _of_one_record(event.mechanism) if several else event.mechanism
+            mechanisms.append(TwoSteps(mechanism) if two else mechanism)
         elif isinstance(event, ProvenanceEvent):
             exposed = moves and released and event.provenance == "public"
             mechanisms += [Unprotected()] if exposed or event.provenance == "private" else []
         elif not isinstance(event, BudgetEvent):
             raise InputError(f"the accountant does not know the event {type(event).__name__}")
     return tuple(mechanisms)
+
+
+def users_of(events: Iterable[Event]) -> dict[DatasetRef, None]:
+    """The records on which releases, or budgets, protect users; they say by which column."""
+    return dict.fromkeys(event.dataset for event in events if _unit_of(event) == "user")
+
+
+def other_users(one: DatasetRef, other: DatasetRef) -> bool:
+    """Whether releases that protect users of both mean users of several kinds: by other columns, or by other values."""
+    return one.units != other.units or one.content in other.regrouped or other.content in one.regrouped
+
+
+def protect_several(events: Iterable[Event]) -> bool:
+    """Whether releases, or budgets, protect users of several kinds."""
+    kinds: list[DatasetRef] = []
+    for ref in users_of(events):
+        if any(other_users(ref, known) for known in kinds):
+            return True
+        if not any((ref.content, ref.units) == (known.content, known.units) for known in kinds):
+            kinds.append(ref)
+    return False
+
+
+def _unit_of(event: Event) -> Unit:
+    if isinstance(event, BudgetEvent):
+        return event.unit
+    return event.mechanism.unit if isinstance(event, ReleaseEvent) and is_release(event) else "record"
+
+
+def _of_one_record(mechanism: Mechanism) -> Mechanism:
+    """A release for users, said of a record alone: two steps under add/remove, and nothing under replace-one."""
+    if mechanism.unit == "record":
+        return mechanism
+    return TwoSteps(replace(mechanism, unit="record")) if mechanism.adjacency == "add-remove" else Unprotected()
 
 
 def profiles(events: Iterable[Event]) -> list[Profile]:

@@ -27,7 +27,7 @@ from dpltm.privacy.events import (
     is_release,
 )
 from dpltm.privacy.mechanisms import Adjacency, Unit
-from dpltm.privacy.parts import mechanisms_of, parts, stated_relations, total_epsilon
+from dpltm.privacy.parts import mechanisms_of, parts, protect_several, stated_relations, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, unit_of
 from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport
 
@@ -141,6 +141,12 @@ def compare_central_limit(approximate: float, certified: float) -> str:
 def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str) -> list[str]:
     """What a reader should know where some of the events are for another unit than the figure."""
     mechanisms = [event.mechanism for event in events if isinstance(event, ReleaseEvent) and is_release(event)]
+    if protect_several(events):
+        shown = ", ".join(sorted({ref.units or "users of ratings" for ref in users_of(events)}))
+        return [
+            f"releases protect users of several kinds (by {shown}), so nothing is certified for any of them; for one"
+            f" record everything together is certified at epsilon {total_epsilon(events, delta, method, unit='record'):.4g}"
+        ]
     if any(bounds_nothing(mechanism, unit) for mechanism in mechanisms):
         alone = total_epsilon(events, delta, method, unit="record")
         return [
@@ -151,6 +157,12 @@ def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str
         return [
             "there are releases for users, which count at twice their sensitivity here: one record more or less changes what"
             " its user contributes from one bounded value to another; nothing is certified for a user"
+        ]
+    if unit == "user" and mechanisms and all(mechanism.adjacency == "add-remove" for mechanism in mechanisms):
+        alone = total_epsilon(events, delta, method, unit="record")
+        return [
+            "one record more or less of a user who has others replaces what that user contributes by something else: for a"
+            f" single record epsilon {alone:.4g} is certified"
         ]
     return []
 

@@ -29,7 +29,7 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.odometer import POINTS
-from dpltm.privacy.parts import OnRecord, total_epsilon
+from dpltm.privacy.parts import OnRecord, other_users, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing
 from dpltm.privacy.report import as_claimed
 from dpltm.stages.front import check_quantities
@@ -121,7 +121,7 @@ def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, bef
     check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(NO_FEATURES)
-    if math.isinf(total_epsilon(before.events, options.delta)):
+    if math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
         raise InputError(
             "`centre`: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
             " it out"
@@ -130,7 +130,7 @@ def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, bef
     whole = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
     noise = whole.noise_multiplier / math.sqrt(options.centre)
-    release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency)
+    release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency, unit=draft.unit)
     return GaussianEvent(before.dataset, release, "mean of features", noise_bits(options))
 
 
@@ -171,13 +171,14 @@ def evaluation_releases(
     return tuple(GuaranteeEvent(records, Guarantee(each, adjacency=draft.adjacency), what) for _ in range(count))
 
 
-def check_unit(options: TrainOptions, dataset: Dataset, before: Iterable[Event]) -> None:
+def check_unit(options: TrainOptions, dataset: Dataset, before: Iterable[Event], records: DatasetRef) -> None:
     """Raises InputError for a budget for users where releases for single records are on record already.
 
     Args:
         options: with the budget; without one nothing is refused.
         dataset: with the unit that the budget is for.
         before: what is on record, with what will be entered first.
+        records: that the training will be entered on.
     """
     if options.epsilon is None:
         return
@@ -187,4 +188,11 @@ def check_unit(options: TrainOptions, dataset: Dataset, before: Iterable[Event])
         raise InputError(
             f"`unit`: the ledger, or what the ticket was made by, holds a release for single records of {worthless.dataset},"
             " which certifies nothing for a user, so no budget for users can hold; take `unit` record, or other records"
+        )
+    others = [ref for ref in users_of(releases) if other_users(ref, records)] if dataset.unit == "user" else []
+    if others:
+        shown = ", ".join(sorted({ref.units or "the users of ratings" for ref in others}))
+        raise InputError(
+            f"`unit_column`: the ledger holds a release for other users of these records, by {shown}, which certifies"
+            f" nothing for those by {dataset.units_name}; take the same column, or other records"
         )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dpltm.data import Dataset, by_user, count_shared
 from dpltm.data.notes import bounds_notes, run_bounds_notes
 from dpltm.data.registry import registry_of
@@ -54,7 +56,7 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger | None = None) ->
             another one.
     """
     dataset = take_over_map(dataset, run.feature_map, None, run.label)
-    if run.config.get("unit") == "user":
+    if run.config.get("unit") == "user" and dataset.rated and dataset.unit == "record":
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     _check_fits(run, dataset)
     notes = [
@@ -132,6 +134,12 @@ def check_held_out(run: Run, dataset: Dataset, ledger: Ledger) -> list[str]:
         if trained_on.cut == rows.cut:
             places = rows.public_hashes()
             hashes = hashes[(places >= trained_on.start) & (places < trained_on.stop)]
+        known = () if rows.units is None else np.intersect1d(rows.whose_hashes(registry.key), trained)
+        if len(known):
+            raise InputError(
+                f"`dataset`: {len(known)} of those whose records are in the test split of {dataset.name} were trained on by"
+                f" {run.label}, so its accuracy there would show what is protected; use records of others"
+            )
         shared = count_shared(trained, hashes) if len(hashes) else 0
         if shared:
             raise InputError(

@@ -101,7 +101,7 @@ def with_feature_map(
     if isinstance(choice, NetworkRun):
         return replace(dataset, feature_map=network_in_front(dataset, sources.network(choice.name)))
     check_kind(dataset, choice.takes, "features")
-    feature_map = FeatureMap(choice, dataset.train.x.shape[1:], dataset.bounds)
+    feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
@@ -226,7 +226,7 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
         raise InputError(
             f"`features`: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
         )
-    shape = dataset.train.x.shape[1:]
+    shape = dataset.row_shape
     network = FrozenNetwork(trained.spec, trained.parameters)
     feature_map = FeatureMap(network, shape, trained.bounds, source=source, events=spent)
     return feature_map.for_records(shape, dataset.bounds)
@@ -256,7 +256,7 @@ def take_over_map(
         return dataset
     check_quantities(dataset, "`dataset`", "use records like those that the features were made for")
     check_kind(dataset, feature_map.takes, "dataset")
-    return replace(dataset, feature_map=feature_map.for_records(dataset.train.x.shape[1:], dataset.bounds))
+    return replace(dataset, feature_map=feature_map.for_records(dataset.row_shape, dataset.bounds))
 
 
 def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") -> None:
@@ -281,7 +281,7 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
         instead: value of it to take; by default a map that takes such records is named.
     """
     known = catalogue().get(dataset.name)
-    if known is None or known.shape != dataset.train.x.shape[1:] or takes in ("any", known.kind):
+    if known is None or known.shape != dataset.row_shape or takes in ("any", known.kind):
         return
     suited = next((kind.name for kind in MAPS.values() if kind.takes == known.kind), "unit")
     fix = f"`{field}` {instead}" if instead else f"`features` {suited}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
+from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset, unit_range
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.evaluation import accuracy
@@ -182,8 +182,10 @@ def _from_training(
         config.lr,
     )
     records = batched_records(dataset.train, dataset, services)
-    source = {"sampling": draws.sampling, "noise": draws.noise}
-    descent = Descent(NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, **source))
+    whole = Mask.dense(model)
+    descent = Descent(
+        NoisyGradients(model, whole, cross_entropy, records, settings, sampling=draws.sampling, noise=draws.noise)
+    )
     draws.paid()  # before the first draw
     if draws.held is not None and draws.held.state["step"]:
         theta0 = _resume(descent, draws.held, theta0)
@@ -223,7 +225,7 @@ def _resume(descent: Descent, held: Checkpoint, theta0: Mapping[str, Tensor]) ->
         descent.resume(int(held.state["step"]), trained)
         return {name: found[f"theta0/{name}"] for name in theta0}
     except (KeyError, IndexError, TypeError, ValueError, DpltmError):
-        raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 
 def _from_synthetic(
@@ -263,5 +265,5 @@ def _known_moments(held: Checkpoint | None, event: GaussianEvent) -> Moments | N
     try:
         counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
     except KeyError:
-        raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
     return Moments(counts, sums, second, event.mechanism.noise_std)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dpltm.checkpoint import Checkpoint, Checkpoints, check_same
+from dpltm.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import to_json
@@ -35,8 +35,8 @@ def planned_on(checkpoints: Checkpoints, ledger: Ledger) -> Ledger:
             return Ledger(ledger.events[:start], registry=ledger.registry)
     if held["step"]:
         raise InputError(
-            "`ledger`: it does not hold what the checkpoint goes on with; put back the ledger that it was entered in, or say"
-            " `fresh` to begin again"
+            "`ledger`: it does not hold what the checkpoint goes on with; put back the ledger that it was entered in, or"
+            f" {AGAIN}"
         )
     checkpoints.forget()
     return ledger
@@ -64,7 +64,7 @@ def entered_for(
     if not same:
         raise InputError(
             "checkpoint: this version of dpltm plans other noise, or other events, than the one that began; go on with that"
-            " one, or say `fresh` to begin again (what was spent stays spent)"
+            f" one, or {AGAIN} (what was spent stays spent)"
         )
     return entered
 
@@ -81,7 +81,7 @@ def check_same_work(held: Checkpoint, dataset: Dataset, facts: Mapping[str, Any]
     if had.pop("records", None) != now.pop("records"):
         raise InputError(
             f"`dataset`: an interrupted attempt was begun on other records than those of {dataset.name} at hand; give"
-            " those, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
+            f" those, choose another `out`, or {AGAIN} (what was spent stays spent)"
         )
     check_same(had, now)
 

@@ -51,7 +51,7 @@ def inputs(split: Split, dataset: Dataset, services: Services, device: str = "cp
     Args:
         split, dataset, services, device: as :func:`tensors`.
     """
-    if dataset.unit != "record" or 4 * len(split) * dataset.features < LARGE:
+    if split.slots is not None or 4 * len(split) * dataset.features < LARGE:
         return tensors(split, dataset, services, device)
     return _Ready(batched_records(split, dataset, services, device)), torch.tensor(split.y, device=device)
 
@@ -66,11 +66,11 @@ def batched_records(
         augment: copies of each record.
 
     Returns:
-        Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, ratings, features)`` if
+        Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, slots, features)`` if
         they are users.
     """
     x, feature_map = network_inputs(split, dataset, services, augment), dataset.feature_map
-    copies = () if augment == "none" and dataset.unit == "record" else (x.shape[1],)
+    copies = () if augment == "none" and split.slots is None else (x.shape[1],)
 
     def make_ready(rows: Tensor) -> Tensor:
         each = rows.flatten(0, 1) if copies else rows

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dpltm.data import Augmentation, Dataset, Split, copies_of
 from dpltm.data.mapped import let_go, pieces, room_for
+from dpltm.data.units import ABSENT
 from dpltm.features.feature_map import FeatureMap
 from dpltm.stages.progress import SILENT, Progress, watched_by
 
@@ -29,7 +31,7 @@ class FeatureStore(Protocol):
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> np.ndarray:
-        """Features of all records of a split, ``(n, features)`` float16; of augmented ones ``(n, copies, features)``.
+        """Features of all records of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``.
 
         Args:
             dataset: it belongs to.
@@ -59,16 +61,14 @@ class MemoryFeatures:
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                copies, done = copies_of(split.x[:1], augment).shape[1], 0
+                copies, done = copies_in(split, augment), 0
                 values = room_for((len(split), copies * feature_map.features), "<f2")
                 for rows in feature_rows(split, feature_map, augment, step):
                     values[done : done + len(rows)] = rows
                     done += len(rows)
                     let_go(values)
-            shape = (
-                (len(split), copies, feature_map.features) if augment != "none" else (len(split), feature_map.features)
-            )
-            self._known[key] = split, values.reshape(shape)  # the split is kept, so that its id stays its own
+            # the split is kept, so that its id stays its own
+            self._known[key] = split, as_copies(values, split, augment, copies)
         return self._known[key][1]
 
 
@@ -101,22 +101,47 @@ def feature_rows(
     """
     done = 0
     for x in pieces(split.x, ROWS):
-        yield features_of_copies(x, feature_map, augment).half().numpy().astype("<f2", copy=False)
+        rows = features_of_copies(x, split.y[done : done + len(x)], feature_map, augment)
+        yield rows.half().numpy().astype("<f2", copy=False)
         done += len(x)
         if step is not None:
             step(done)
 
 
-def features_of_copies(x: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Features of records as stored, those of all copies of a record in one row.
+def copies_in(split: Split, augment: Augmentation) -> int:
+    """How many copies there are of each record, or slots of each user."""
+    return copies_of(split.x[:1], augment).shape[1] if split.slots is None else split.slots
+
+
+def as_copies(values: np.ndarray, split: Split, augment: Augmentation, copies: int) -> np.ndarray:
+    """Features in the shape that a store gives them.
+
+    Args:
+        values: ``(n, copies * features)``.
+        split: of the records.
+        augment: copies of each record.
+        copies: their number, or that of the slots of a user.
+    """
+    alone = augment == "none" and split.slots is None
+    return values if alone else values.reshape(len(split), copies, -1)
+
+
+def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
+    """Features of records as stored, those of all copies of a record, or slots of a user, in one row.
 
     Args:
         x: records as stored, ``(n, ...)``.
+        y: their labels, which tell the empty slots of users; features of those are zeros.
         feature_map: of ``features`` numbers a copy.
         augment: copies of each record.
 
     Returns:
         ``(n, copies * features)`` float32.
     """
-    copies = copies_of(x, augment)
-    return feature_map(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)
+    if y.ndim == 1:
+        copies = copies_of(x, augment)
+        return feature_map(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)
+    there = y != ABSENT
+    features = torch.zeros(*y.shape, feature_map.features)
+    features[torch.from_numpy(there)] = feature_map(x[there])
+    return features.flatten(1)

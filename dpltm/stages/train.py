@@ -6,23 +6,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
+from dpltm.audit.plant import plant
 from dpltm.checkpoint import NOT_KEPT, Checkpoints
-from dpltm.data import Augmentation
+from dpltm.data import Split
 from dpltm.data.mapped import pieces
+from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.features.centre import release_mean
 from dpltm.gradients.choose import repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
-from dpltm.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
+from dpltm.keyed_source import source_of
 from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
@@ -32,12 +34,15 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
+from dpltm.ranks import Ranks, in_turn
 from dpltm.run import Run
 from dpltm.stages.front import is_origin_event, network_inputs
-from dpltm.stages.inputs import batched_records, inputs
+from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
+from dpltm.stages.train_gradients import noisy_gradients
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
+from dpltm.stages.train_ranks import begin, call
 from dpltm.stages.train_state import Passed, Sources, centre_in, checkpoint_of, go_on
 from dpltm.training import Descent, NoisyGradients
 
@@ -47,7 +52,9 @@ MEAN_ROWS = 1000
 NO_NAMED_LEDGER = "other releases from these records add up: name one `ledger` for all of them to have them counted"
 
 
-def train(plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> Run:
+def train(
+    plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT, ranks: Ranks | None = None
+) -> Run:
     """Enters the events of a plan, and trains; or goes on with what they paid for.
 
     Args:
@@ -55,6 +62,7 @@ def train(plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT
             ``train_state.resumed``.
         services: progress, and where features come from.
         checkpoints: where the training is kept on the way, and what it goes on from.
+        ranks: that share the work, of which this is rank 0; the others ``train_ranks.follow``. None for one process.
 
     Returns:
         The run, with its report and the ledger.
@@ -72,8 +80,17 @@ def train(plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT
         services.progress.say("compiling the filter")
     if held is None:
         plan.before.check(ledger)
-        sources = Sources.fresh(plan.options.noise)
-        descent = Descent(_prepare(plan, services, sources))
+    else:
+        repeat_choices(held.state["choices"])
+    if ranks is not None:
+        call(ranks, plan)
+    sources = (
+        Sources.fresh(plan.options.noise, plan.options.audit is not None)
+        if held is None
+        else Sources.of(held.state["sources"])
+    )
+    descent = in_turn(ranks, lambda: Descent(prepare(plan, services, sources, ranks)))
+    if held is None:
         checkpoints.keep(checkpoint_of(plan, descent, sources, Passed()))  # keys are on disk before they are paid for
         try:
             ledger.enter((*plan.lineage, plan.event), plan.before.events)
@@ -82,24 +99,24 @@ def train(plan: TrainingPlan, services: Services, checkpoints: Checkpoints = NOT
             raise
     else:
         services.progress.say(f"going on from {held.place}; nothing more is spent")
-        repeat_choices(held.state["choices"])
-        sources = Sources.of(held.state["sources"])
     if plan.centre is not None:
         plan = _centred(plan, plan.centre, services, sources, centre_in(held))
-    if held is not None or plan.centre is not None:
-        descent = Descent(_prepare(plan, services, sources))
+        descent = Descent(prepare(plan, services, sources, ranks))
     passed = Passed() if held is None else go_on(plan, descent, held)
-    _descend(plan, descent, services, sources, passed, checkpoints)
+    if ranks is not None:
+        begin(ranks, plan, descent, passed.reached(plan.options.stop_at))
+    _descend(plan, descent, services, sources, passed, checkpoints, ranks)
     return Run(
-        _config(plan, descent.gradients.gradients.kernels),
+        config_of(plan, descent.gradients.gradients.kernels),
         plan.start.model,
         plan.start.mask,
         plan.dataset.feature_map,
         tuple(passed.metrics),
         report_on(plan, ledger.events, passed.metrics[-1]["step"]),
         ledger,
-        _behind(plan, ledger.events),
+        events_behind(plan, ledger.events),
         passed.seconds,
+        observations=descent.gradients.canaries.observations,
     )
 
 
@@ -139,6 +156,10 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
+    if options.audit is not None:
+        notes.append(
+            f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
+        )
     if options.noise == "nominal":
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
@@ -170,8 +191,8 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
     }
 
 
-def _config(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
-    """What the run says of its settings."""
+def config_of(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
+    """What the run says of its settings, and of the kernels that its layers were computed with."""
     spec, tickets = plan.start.spec, plan.start.tickets
     return {
         "model": spec.text,
@@ -181,6 +202,7 @@ def _config(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "bounds_origin": plan.dataset.bounds_origin,
         "records": ref_to_json(plan.records),
         "unit": plan.event.mechanism.unit,
+        **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {}),
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
@@ -189,7 +211,7 @@ def _config(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, ...]:
+def events_behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, ...]:
     """Events of the ledger on any records that the run depends on, and what they say of its settings and features."""
     told = (plan.records, *plan.sources)
     return tuple(
@@ -199,21 +221,25 @@ def _behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, ...]:
     )
 
 
-def _prepare(plan: TrainingPlan, services: Services, sources: Sources) -> NoisyGradients:
-    """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet."""
-    options, dataset = plan.options, plan.dataset
-    model = plan.start.model.to(options.device)
+def prepare(plan: TrainingPlan, services: Services, sources: Sources, ranks: Ranks | None = None) -> NoisyGradients:
+    """The training before its first draw: what cannot be trained is refused here, and nothing is spent yet.
+
+    Args:
+        plan: of the training.
+        services: where features come from.
+        sources: its random numbers.
+        ranks: that share the work; None for one process.
+    """
+    dataset = plan.dataset
     if dataset.test is not None and not plan.evaluations:
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
     if plan.centre is not None:
         network_inputs(dataset.train, dataset, services)
-    augment = cast(Augmentation, options.augment)
-    source = batched_records(dataset.train, dataset, services, options.device, augment)
-    loss = cross_entropy if augment == "none" else mean_cross_entropy
-    loss = loss if dataset.unit == "record" else user_cross_entropy
-    return NoisyGradients(
-        model, plan.start.mask, loss, source, plan.config, sampling=sources.sampling, noise=sources.noise
-    )
+    gradients = noisy_gradients(plan.start, dataset, plan.options, plan.config, services, sources, ranks)
+    if sources.audit is not None:
+        coins = source_of(sources.audit.state)  # the same, however often this is called
+        plant(gradients, plan.options.audit, plan.event.mechanism.adjacency, coins)
+    return gradients
 
 
 def _centred(
@@ -226,10 +252,23 @@ def _centred(
     if known is not None:
         return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(known)))
     x = network_inputs(dataset.train, dataset, services)
-    rows = (torch.from_numpy(np.array(some)) for some in pieces(x, MEAN_ROWS))
+    rows = _means(x, dataset.train)
     std = event.mechanism.noise_std
     centre = release_mean(rows, feature_map.features, dataset.records, std, sources.noise)
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
+
+
+def _means(x: np.ndarray, split: Split) -> Iterator[torch.Tensor]:
+    """Features a record, ``(rows, features)``; of users the mean over what each gave, no longer than the longest."""
+    done = 0
+    for some in pieces(x, MEAN_ROWS):
+        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(split.y[done : done + len(some)])
+        done += len(some)
+        if split.slots is None:
+            yield rows
+            continue
+        there = (labels != ABSENT).double()[..., None]
+        yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
 
 
 def _descend(
@@ -239,6 +278,7 @@ def _descend(
     sources: Sources,
     passed: Passed,
     checkpoints: Checkpoints,
+    ranks: Ranks | None,
 ) -> None:
     """Trains in place, from where ``passed`` is. The events are on record already."""
     options, mechanism, steps = plan.options, plan.event.mechanism, plan.event.mechanism.steps
@@ -259,7 +299,8 @@ def _descend(
                 off = error()
                 passed.metrics[-1]["rmse"] = json_figure(off)
                 note += f", rmse {off:.4g}"
-        return passed.reached(options.stop_at)
+        stop = passed.reached(options.stop_at)
+        return stop if ranks is None or options.stop_at is None else ranks.same(stop)
 
     with services.progress.progress("training under DP", steps) as step:
         told = ""

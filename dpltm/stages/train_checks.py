@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from dpltm.data.at_unit import check_per_unit
 from dpltm.errors import InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.options.train import TrainOptions, TrainRequest
@@ -17,6 +18,8 @@ from dpltm.stages.checks import check_epsilon, check_noise
 def check_request(request: TrainRequest) -> None:
     """Raises InputError for a request that says too little, or contradicts itself, about what is trained."""
     check_options(request)
+    if request.unit_column is None and request.unit == "record":
+        check_per_unit(request.per_unit)
     if request.ticket is None and not request.dense:
         raise InputError(
             "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
@@ -40,10 +43,6 @@ def check_options(options: TrainOptions) -> None:
         raise InputError(f"`steps`: {options.steps} is not a positive whole number")
     if options.centre is not None:
         _check_centre(options)
-    if options.per_user is not None and options.unit == "record":
-        raise InputError(
-            "`per_user`: bounds what a user gives, so it goes with `unit` user; leave it out, or add that"
-        )
 
 
 def check_filter(options: TrainOptions) -> Filter:

@@ -8,7 +8,8 @@ from typing import cast
 
 import torch
 
-from dpltm.data import Augmentation, Dataset, by_user, copies_of, held_out_users
+from dpltm.audit.canaries import check_canaries
+from dpltm.data import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.data.notes import public_input_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.filters import Filter
@@ -17,7 +18,7 @@ from dpltm.masks import Mask
 from dpltm.models import for_inputs
 from dpltm.optimizers import DECAY
 from dpltm.options.sections import check_choices
-from dpltm.options.train import PER_USER, TrainOptions
+from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import (
     SETTINGS,
@@ -100,6 +101,60 @@ class TrainingPlan:
     names_ledger: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A training that is settled but for its noise.
+
+    Attributes:
+        start, dataset, records, config, notes, lineage: as in ``TrainingPlan``; of the lineage, what comes from elsewhere.
+        mechanism: with any noise.
+        known: what counts for the records, with ``lineage``.
+    """
+
+    start: StartingPoint
+    dataset: Dataset
+    records: DatasetRef
+    config: TrainingConfig
+    notes: tuple[str, ...]
+    lineage: tuple[Event, ...]
+    mechanism: NoisySgd
+    known: tuple[Event, ...]
+
+
+def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger) -> Draft:
+    """What is settled, and refused, about a training whatever its noise. Arguments as :func:`plan`.
+
+    Args:
+        start: what is trained.
+        dataset: the private records.
+        options: of the training.
+        ledger: that it will be entered in.
+    """
+    before = ledger.events
+    dataset = protected_units(_in_front(start, dataset), options)
+    start = _without_held_out(start, dataset)
+    config, mechanism = _draft(start, dataset, options)
+    records = entered_on(dataset, mechanism.adjacency, ledger.registry)
+    lineage, notes = _lineage(options, start, dataset, records, ledger)
+    notes += relation_notes(dataset, options.adjacency)
+    if options.compile and not compiler_at_hand():
+        notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
+    if options.eval_private is None:
+        check_test_apart(dataset, (*held_by(ledger, start.tickets), *lineage), ledger.registry)
+    check_not_public(before, records, ledger.registry)
+    _check_augmented(options, start, dataset)
+    return Draft(
+        start=start,
+        dataset=dataset,
+        records=records,
+        config=config,
+        notes=tuple(notes),
+        lineage=lineage,
+        mechanism=mechanism,
+        known=touching((*lineage, *before), records),
+    )
+
+
 def plan(
     start: StartingPoint,
     dataset: Dataset,
@@ -124,31 +179,21 @@ def plan(
     """
     check_choices(options)
     check_options(options)
-    state, before = LedgerState(ledger), ledger.events
-    dataset = protected_units(_in_front(start, dataset), options)
-    start = _without_held_out(start, dataset)
-    config, draft = _draft(start, dataset, options)
-    records = entered_on(dataset, draft.adjacency, ledger.registry)
-    lineage, notes = _lineage(options, start, dataset, records, ledger)
-    notes += relation_notes(dataset, options.adjacency)
-    if options.compile and not compiler_at_hand():
-        notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
-    if options.eval_private is None:
-        check_test_apart(dataset, (*held_by(ledger, start.tickets), *lineage), ledger.registry)
-    check_not_public(before, records, ledger.registry)
-    _check_augmented(options, start, dataset)
-    known = touching((*lineage, *before), records)
-    centre = centre_release(options, dataset, draft, OnRecord(records, known))
+    state, drafted = LedgerState(ledger), draft(start, dataset, options, ledger)
+    start, dataset, records, notes = drafted.start, drafted.dataset, drafted.records, list(drafted.notes)
+    centre = centre_release(options, dataset, drafted.mechanism, OnRecord(records, drafted.known))
     entered = () if centre is None else (centre,)
-    lineage, known = (*lineage, *entered), (*known, *entered)
-    evaluations = evaluation_releases(options, dataset, draft, records)
-    check_unit(options, dataset, known)
-    mechanism = with_noise(options, draft, OnRecord(records, (*known, *evaluations)), services.progress)
-    if mechanism.steps < draft.steps:
+    lineage, known = (*drafted.lineage, *entered), (*drafted.known, *entered)
+    evaluations = evaluation_releases(options, dataset, drafted.mechanism, records)
+    check_unit(options, dataset, known, records)
+    mechanism = with_noise(options, drafted.mechanism, OnRecord(records, (*known, *evaluations)), services.progress)
+    check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
+    if mechanism.steps < drafted.mechanism.steps:
         notes.append(
-            f"`budget_stop` ends training after {mechanism.steps} of {draft.steps} steps, before the one that would exceed"
+            f"`budget_stop` ends training after {mechanism.steps} of {drafted.mechanism.steps} steps, before the one that"
+            " would exceed"
         )
-    config = replace(config, steps=mechanism.steps, noise_std=mechanism.noise_std)
+    config = replace(drafted.config, steps=mechanism.steps, noise_std=mechanism.noise_std)
     lr = _step_size(options, start, dataset, config)
     if lr is not None:
         config = replace(config, lr=lr)
@@ -157,7 +202,7 @@ def plan(
     lineage = (*lineage, *evaluations)
     # refuses what the accountants of the report cannot take, or give, before it is paid for
     report((*known, *evaluations, event), options.delta, adjacency=mechanism.adjacency, accountant=options.accountant)
-    check_never_private(before, (*lineage, event))
+    check_never_private(state.events, (*lineage, event))
     ledger.check_budgets((*lineage, event))
     return TrainingPlan(
         options=options,
@@ -170,7 +215,7 @@ def plan(
         notes=tuple(notes),
         evaluations=evaluations,
         centre=centre,
-        sources=_sources(start, dataset),
+        sources=sources_of(start, dataset),
         ledger=ledger,
         before=state,
         names_ledger=names_ledger,
@@ -206,14 +251,12 @@ def _in_front(start: StartingPoint, dataset: Dataset) -> Dataset:
 
 def protected_units(dataset: Dataset, options: TrainOptions) -> Dataset:
     """The records at the unit that is asked for; users may have been made of them already."""
-    if options.unit == "record" or dataset.unit == "user":
-        return dataset
-    return by_user(dataset, PER_USER if options.per_user is None else options.per_user)
+    return at_unit(dataset, options.unit, options.per_unit, PER_UNIT)
 
 
 def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
-    """With users as the unit, what belongs to held-out users is pruned: nobody trains it, and it would be noise alone."""
-    if dataset.unit == "record":
+    """With users of ratings, what belongs to held-out ones is pruned: nobody trains it, and it would be noise alone."""
+    if dataset.unit == "record" or not dataset.rated:
         return start
     out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.kind.user_parameters
     live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
@@ -282,7 +325,7 @@ def _lineage(
     the same.
     """
     before, registry = ledger.events, ledger.registry
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *_rating_notes(options, dataset)]
+    notes = [*public_input_notes(dataset), *unit_notes(dataset), *_rating_notes(dataset)]
     features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
     notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
@@ -314,35 +357,41 @@ def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tup
     return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
 
 
-def _rating_notes(options: TrainOptions, dataset: Dataset) -> list[str]:
+def _rating_notes(dataset: Dataset) -> list[str]:
     """What a record is where they are ratings, or users, and whom accuracy is measured on."""
     if not dataset.rated:
         return []
     if dataset.unit == "record":
         return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
-    slots = PER_USER if options.per_user is None else options.per_user
-    if options.unit == "record":  # whoever made users of them said how many ratings count
-        slots = dataset.train.x.shape[1]
     return [
-        f"a record is one user with at most {slots} ratings, those of the lowest public hashes where there are more",
+        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
+        " more",
         "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
     ]
 
 
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
-    """Raises InputError for records, or a network, that copies of a record cannot go through."""
+    """Raises InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
+    takers = listed(for_inputs("vectors"))
+    if dataset.unit == "user" and not dataset.rated:
+        if options.augment != "none":
+            raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
+        if "vectors" not in start.spec.kind.inputs:
+            raise InputError(
+                f"`unit_column`: a person's records go through an {takers}, behind features too, not through"
+                f" {start.spec.text}; take such a network"
+            )
     copies_of(dataset.train.x[:1], cast(Augmentation, options.augment))
     if options.augment == "none":
         return
     check_kind(dataset, "image", "augment", "none")
     if "vectors" not in start.spec.kind.inputs:
-        takers = listed(for_inputs("vectors"))
         raise InputError(
             f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
         )
 
 
-def _sources(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
+def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
     """The records that the ticket, its draws, and what stands in front of its network came from."""
     tickets, feature_map = start.tickets, dataset.feature_map
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]

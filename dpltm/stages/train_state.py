@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dpltm import keyed_source
-from dpltm.checkpoint import Checkpoint
+from dpltm.checkpoint import AGAIN, Checkpoint
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.gradients.choose import choices_made
 from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
@@ -22,8 +22,8 @@ from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.training import Descent
 
-CENTRE = "centre"
-"""Tensor of a checkpoint: the mean that features are centred at."""
+CENTRE, AUDIT = "centre", "audit/"
+"""Tensors of a checkpoint: the mean that features are centred at; those of canaries begin with the other."""
 
 
 @dataclass(frozen=True)
@@ -34,30 +34,33 @@ class Sources:
         sampling: coins of who enters a step, and which chunk.
         noise: of the centre and of the steps.
         evaluation: noise of counts on the private records.
+        audit: where coins of an audit begin; it never moves on.
     """
 
     sampling: ResumableSource
     noise: ResumableSource
     evaluation: ResumableSource
+    audit: ResumableSource | None = None
 
     @classmethod
-    def fresh(cls, noise: str) -> Sources:
+    def fresh(cls, noise: str, audited: bool = False) -> Sources:
         """Those of a new training.
 
         Args:
             noise: ``fast`` for noise of statistical quality.
+            audited: whether it has canaries.
         """
         of_noise = FastSource.of(keyed_source.fresh_key()) if noise == "fast" else KeyedSource()
-        return cls(KeyedSource(), of_noise, KeyedSource())
+        return cls(KeyedSource(), of_noise, KeyedSource(), KeyedSource() if audited else None)
 
     @classmethod
     def of(cls, states: Mapping[str, str]) -> Sources:
         """Those of which ``state`` gave the states."""
-        return cls(**{name: source_of(states[name]) for name in ("sampling", "noise", "evaluation")})
+        return cls(**{name: source_of(state) for name, state in states.items()})
 
     def state(self) -> dict[str, str]:
         """Their states by name; secret."""
-        return {name: source.state for name, source in vars(self).items()}
+        return {name: source.state for name, source in vars(self).items() if source is not None}
 
 
 @dataclass
@@ -101,6 +104,7 @@ def checkpoint_of(plan: TrainingPlan, descent: Descent, sources: Sources, passed
     tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
     if plan.centre is not None and centre is not None:
         tensors[CENTRE] = centre.numpy()
+    tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
     return Checkpoint(f"step {descent.step} of {steps}", state, tensors)
 
 
@@ -116,14 +120,16 @@ def go_on(plan: TrainingPlan, descent: Descent, held: Checkpoint) -> Passed:
         ArtifactError: it is damaged.
     """
     try:
-        tensors = {name: torch.from_numpy(value) for name, value in held.tensors.items() if name != CENTRE}
+        audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
+        tensors = {name: value for name, value in held.tensors.items() if name != CENTRE and name not in audit}
         step = int(held.state["step"])
         if not 0 <= step <= plan.event.mechanism.steps:
             raise ValueError(step)
-        descent.resume(step, tensors)
+        descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
+        descent.gradients.canaries.resume({name.removeprefix(AUDIT): value for name, value in audit.items()})
         return Passed([dict(line) for line in held.state["metrics"]], float(held.state["seconds"]))
     except (KeyError, IndexError, TypeError, ValueError, DpltmError):
-        raise ArtifactError("checkpoint: damaged, or of another version; say `fresh` to begin again") from None
+        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 
 def centre_in(held: Checkpoint | None) -> torch.Tensor | None:

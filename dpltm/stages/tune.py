@@ -6,9 +6,8 @@ No private record is read, so the search costs nothing; the records that it read
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -45,17 +44,12 @@ from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.sampling import Records
-from dpltm.stages.checks import (
-    MAX_STEPS,
-    check_same_network,
-    model_spec,
-    steps_of,
-)
+from dpltm.stages.checks import MAX_STEPS, check_same_network, steps_of
 from dpltm.stages.front import feature_events, take_over_map
 from dpltm.stages.going_on import check_same_work, records_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
-from dpltm.stages.tune_settings import MAX_TRIALS, Setting, named_rounds, settings
+from dpltm.stages.tune_settings import Setting, check_for_records, front_of, settings, to_try
 from dpltm.ticket_set import TicketSet
 from dpltm.training import TrainingConfig, train
 
@@ -162,19 +156,16 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     """
     check_required(options)
     check_choices(options)
-    tried_alike = settings(options)
     tickets = None if isinstance(target, str) else target
+    check_for_records(options)
+    settings(options)
     if tickets is not None:
         dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
         check_same_network(tickets, dataset)
     _check_public(tickets, dataset, ledger)
-    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in tried_alike]
-    if options.trials is not None:
-        tried = random.Random(options.seed).sample(tried, min(options.trials, len(tried)))
-    if len(tried) > MAX_TRIALS:
-        raise InputError(f"`trials`: {len(tried):,} combinations; try at most {MAX_TRIALS:,} of them")
+    tried = to_try(options, tickets)
     counts = {setting.components for setting in tried}
-    fronts = {count: _front(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
+    fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
     return SearchPlan(options, tickets, fronts, trainings, ledger.registry)
 
@@ -216,25 +207,6 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
-
-
-def _front(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, ModelSpec]:
-    """The records behind the first ``count`` components of their features, and the network that takes them."""
-    if count is not None:
-        found = dataset.feature_map
-        if found is None or found.projection is None or not isinstance(target, str):
-            raise InputError("`components`: only where features of `public` are projected in front of a whole network")
-        dataset = replace(dataset, feature_map=found.projected_on(count))
-    return dataset, model_spec(target, dataset) if isinstance(target, str) else target.body.spec
-
-
-def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
-    named = named_rounds(options, of_set=tickets is not None)
-    if tickets is None:
-        return [None]
-    if named is None:
-        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
-    return [tickets.ticket(number).round for number in named]
 
 
 def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -> None:

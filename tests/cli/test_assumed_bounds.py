@@ -95,7 +95,8 @@ def test_records_of_bytes(cli, name):
         return
     out = ["o2" if part == "o" else part for part in command]
     assert said(cli(*out, *DECLARED, "--json").json) == []
-    assert said(cli(*command, *MINE, "--json").json) == assumed("mine")
+    expected = [] if name == "evaluate" else assumed("mine")  # that run says which bounds it was trained with
+    assert said(cli(*command, *MINE, "--json").json) == expected
 
 
 def test_the_records_of_a_run(cli):

@@ -57,7 +57,9 @@ def test_bad_keys_and_values(refused, config, text, message):
     assert refused(*TRAIN, *PRIVATE) == message
 
 
-@pytest.mark.parametrize("data", [b"steps = ", b"steps = 1\nsteps = 2", b"\x00", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data", [b"steps = ", b"steps = 1\nsteps = 2", b"\x00", b"\xff\xfe", b"steps = " + b"[" * 9999]
+)
 def test_not_toml(refused, cwd, data):
     (cwd / "c.toml").write_bytes(data)
     assert refused(*TRAIN).startswith("--config c.toml: not valid TOML: ")

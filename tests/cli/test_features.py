@@ -382,15 +382,12 @@ def test_networks_that_cannot_stand_in_front(cli, turned_away):
     )
 
 
-def test_a_cache_that_cannot_be_written_spends_nothing(turned_away, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_costs_time_alone(cli, monkeypatch, tmp_path):
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
     for command in (
         ("train", "sc@1", *B, "--epsilon", "1", "--steps", "2", "--out", "r"),
         ("select", "sc", *B, "--eps1", "0.1"),
-        (*DENSE, "--epsilon", "1", "--features", "scatter"),
+        (*DENSE, "--epsilon", "1", "--features", "scatter", "--out", "s"),
     ):
-        assert turned_away(*command) == (
-            f"{tmp_path}/no-folder/dpltm/features: features cannot be kept there: Not a directory; make room, or point"
-            " XDG_CACHE_HOME elsewhere"
-        )
+        assert cli(*command, "--quiet").code == 0

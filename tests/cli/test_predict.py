@@ -177,5 +177,5 @@ def test_a_full_disk_leaves_nothing(refused, run, x, monkeypatch, name, writer):
 
     monkeypatch.setattr(np, writer, fail)
     assert refused("predict", run, "--input", x, "-o", name) == (
-        "No space left on device; check the path and the disk"
+        f"{name}: cannot be written: No space left on device; make room, or choose another place"
     )

@@ -103,6 +103,48 @@ def test_ledger_recomputes_the_figure_from_the_file_alone(cli, spent):
     assert copy["privacy"]["certified"] == spent["privacy"]["certified"]
 
 
+def test_a_ledger_tells_what_others_hold_on_the_same_records(cli, cwd, spent):
+    """Each release once, whichever ledgers hold it, and nothing of records with nobody in common."""
+    rows = cli("privacy", "ledger", "pub/ledger.jsonl", "--json").json["datasets"]
+    assert [row["elsewhere"] for row in rows] == [None]  # the run has a copy
+    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--quiet")
+    cli("train", "--dense", *PRIVATE, *few, "--out", "own")
+    cli(
+        "train", "--dense", "--dataset", "digits", "--subset", "0.0:0.5", *few, "--ledger", "apart.jsonl", "--out", "p"
+    )
+    cli("train", "--dense", *PRIVATE, *few, "--ledger", "l.jsonl", "--out", "s")
+    Path("l.jsonl").unlink()
+    body = cli("privacy", "ledger", "pub/ledger.jsonl", "--json").json
+    (row,) = body["datasets"]
+    places = {each["ledger"]: each["events"] for each in row["elsewhere"]["ledgers"]}
+    assert places == {str(cwd / "own/ledger.jsonl"): 1, str(cwd / "l.jsonl"): 1}
+    assert row["elsewhere"]["events"] == 2
+    assert row["privacy"]["certified"] == spent["privacy"]["certified"]  # the figure of this ledger stays its own
+    cli("privacy", "restore", "l.jsonl")
+    for each in ("own/ledger.jsonl", "l.jsonl"):
+        (other,) = cli("privacy", "ledger", each, "--json").json["datasets"]
+        assert other["elsewhere"]["epsilon"] == row["elsewhere"]["epsilon"]
+    assert row["elsewhere"]["epsilon"] > spent["privacy"]["certified"]["epsilon"]
+    said = cli("privacy", "ledger", "pub/ledger.jsonl").out
+    assert "with 2 more in other ledgers: epsilon" in said
+    assert f"  1 in {cwd / 'own/ledger.jsonl'}\n" in said
+
+
+def test_a_ledger_tells_of_others_that_are_stated_for_another_relation(cli):
+    """Both together are a guarantee for replace-one, as budgets have it."""
+    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--quiet")
+    for adjacency in ("add-remove", "replace-one"):
+        cli("train", "--dense", *PRIVATE, *few, "--adjacency", adjacency, "--out", adjacency)
+    one, other = (
+        cli("privacy", "ledger", f"{name}/ledger.jsonl", "--json").json["datasets"][0]
+        for name in ("add-remove", "replace-one")
+    )
+    assert one["privacy"]["certified"]["adjacency"] == "add-remove"
+    assert one["elsewhere"]["epsilon"] == other["elsewhere"]["epsilon"]
+    alone = [row["privacy"]["certified"]["epsilon"] for row in (one, other)]
+    assert max(alone) < one["elsewhere"]["epsilon"] <= 2 * alone[0] + alone[1]
+
+
 def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
     body = cli("privacy", "budget", "pub/ledger.jsonl", *PRIVATE, "--epsilon", "2.1", "--json").json
     (budget,) = body["budgets"]

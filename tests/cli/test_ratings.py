@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +42,14 @@ def test_ratings_are_learnt(cli):
 
 
 def test_users_are_protected(cli, events):
-    options = ("--per-user", "3", "--records", "150")
+    options = ("--per-unit", "3", "--records", "150")
     body = cli(*TRAIN, *SHORT, "--unit", "user", *options, "--out", "r", "--json").json
     assert body["privacy"]["certified"]["unit"] == "user"
     assert body["sampling_rate"] == 40 / 150, "declared records are users"
-    assert body["privacy"]["notes"][:2] == [OF_USERS[0].replace("64", "3"), OF_USERS[1]]
+    said, *notes = body["privacy"]["notes"]
+    assert notes[:2] == [OF_USERS[0].replace("64", "3"), OF_USERS[1]]
+    alone = re.fullmatch(r"one record more .*: for a single record epsilon ([0-9.]+) is certified", said)
+    assert float(alone[1]) > body["privacy"]["certified"]["epsilon"], "a user who is replaced is two steps away"
     # two tables of 200 users hold 15 numbers for each of them, and 40 users are held out
     assert body["live"] == 4930 - 40 * 15
     (event,) = events("r/ledger.jsonl")
@@ -69,8 +73,9 @@ def test_users_are_protected(cli, events):
     ("arguments", "message"),
     [
         (
-            (*TRAIN, *SHORT, "--per-user", "3"),
-            "--per-user: bounds what a user gives, so it goes with --unit user; leave it out, or add that",
+            (*TRAIN, *SHORT, "--per-unit", "3"),
+            "--per-unit: bounds what one person gives, so it goes with --unit-column, or with --unit user of ratings; leave"
+            " it out, or add one of them",
         ),
         (
             (*TRAIN, *SHORT, "--unit", "user", "--subset", "0.5"),

@@ -107,7 +107,7 @@ OPTIONS = (
     ("--noise", "fast"),
     ("--eval-private", "0.5", "--stop-at", "0.99"),
     ("--eval-private", "0.5"),
-    ("--features", "unit:1", "--centre", "0.2", "--model", "mlp"),
+    ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--audit", "50"),
 )
 
 
@@ -125,7 +125,9 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
         stopped(die, 6, *TRAIN, *options)
     entered = events("r.ledger.jsonl")
     last = cli(*TRAIN, *options, "--json").json
-    assert {"model.safetensors", "metrics.jsonl", "mask.safetensors"} <= same_files(files)
+    observed = {"audit.safetensors"} & files.keys()
+    assert {"model.safetensors", "metrics.jsonl", "mask.safetensors", *observed} <= same_files(files)
+    assert bool(observed) == ("--audit" in options)
     assert last["privacy"] == body["privacy"]
     assert [event["kind"] for event in events("r/ledger.jsonl")] == [event["kind"] for event in entered]
     assert sum(event["kind"] == "training" for event in entered) == 1
@@ -618,3 +620,36 @@ def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at
         assert kinds.count("training") == 1
         assert kinds.count("selection") == member.name.startswith("drawn")
         assert {path.name for path in member.iterdir()} == {"ledger.jsonl", "result.json", "run", "started.json"}
+
+
+@pytest.mark.parametrize(("number", "hidden"), [(3, "o/.tickets.checkpoint"), (14, "o/.run.checkpoint")])
+def test_a_refused_checkpoint_of_a_run_says_how_a_run_begins_again(cli, stopped_at, refused, number, hidden):
+    """`--fresh` is no option of ``dpltm run``. What is said is done here, and helps."""
+    Path("c.toml").write_text(RUN)
+    command = ("run", "--config", "c.toml", "--out", "o")
+    assert stopped_at(ctrl_c, number, *command).code == 130
+    (Path(hidden) / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    said = refused(*command)
+    assert said.endswith("damaged; move o away to begin again (what was spent stays spent)")
+    Path("c.toml").write_text(RUN.replace("steps = 9", "steps = 8"))
+    assert refused(*command).endswith(
+        "repeat the same command to go on, choose another --out, or move o away to begin again (what was spent stays spent)"
+    )
+    Path("o").rename("away")
+    assert cli(*command, "--quiet").code == 0
+
+
+def test_a_refused_checkpoint_in_a_sweep_says_how_its_trial_begins_again(cli, stopped_at, events):
+    Path("s.toml").write_text(SWEEP.replace("seeds = 2", "seeds = 1").partition('[[arm]]\nname = "drawn"')[0])
+    command = ("run", "--config", "s.toml", "--jobs", "1")
+    assert stopped_at(ctrl_c, 3, *command).code == 130
+    (held,) = Path("s.sweep/members").glob("*/.run.checkpoint")
+    (held / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    done = cli(*command, "--json")
+    assert done.code == 1
+    (hole,) = json.loads(done.out)["arms"][0]["missing"]
+    assert hole["why"].endswith(f"damaged; remove {held} to begin again (what was spent stays spent)")
+    shutil.rmtree(held)
+    assert cli(*command, "--quiet").code == 0
+    kinds = [[event["kind"] for event in events(str(path))] for path in sorted(held.parent.glob("ledger*.jsonl"))]
+    assert kinds == [["training"], ["training"]], "the first is on record still"

@@ -106,7 +106,7 @@ def test_ten_rows_are_shown(cli, scores):
     [
         (
             ("tune", *PUBLIC, "--epsilon", "1"),
-            "--for-records is missing: Public number of private records",
+            "--for-records is missing: the public number of private records",
         ),
         (("tune", *PUBLIC, "--for-records", "700"), "--epsilon is missing: Budget of the private training."),
         ((*TUNE, "pub", "--model", "mlp"), "--model: the ticket set decides the network; leave --model out"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets import feature_cache
@@ -185,12 +186,12 @@ def test_a_run_of_all_stages_counts_the_network_in_front_before_it_starts(done, 
 
 
 def test_a_failure_that_could_be_seen_comes_before_the_budget(done, cli, monkeypatch):  # noqa: ARG001
-    """With --centre the features without copies are needed too: where they cannot be kept, nothing is spent."""
+    """With --centre the features without copies are needed too: where they cannot be made, nothing is spent."""
     made = feature_cache._make
 
     def full(path, split, found, copies, *more):
         if copies == 1 and len(split) == 150:
-            raise OSError(28, "No space left on device")
+            raise ArtifactError("damaged")
         made(path, split, found, copies, *more)
 
     monkeypatch.setattr(feature_cache, "_make", full)

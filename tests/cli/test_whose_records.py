@@ -182,7 +182,7 @@ def test_parts_of_a_dataset_are_entered_under_ids_that_a_stranger_cannot_compare
 
 NOTE = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
-    " row a person where people are to be protected"
+    " row a person where people are to be protected, or train with --unit-column, the column that says whose a row is"
 )
 
 

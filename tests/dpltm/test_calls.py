@@ -192,3 +192,25 @@ def test_nothing_prints_a_record():
         assert "array(" not in text
         assert "tensor(" not in text
         assert len(text) < 400
+
+
+def test_persons_of_arrays():
+    """Whose each record is goes with the arrays, and with a training alone."""
+    units = [f"p{number % 7}" for number in range(len(X))]
+    run = dpltm.train("mlp:4", X, Y, units=units, per_unit=3, records=7, batch_size=2.0, **{**FEW, "delta": 1e-2})
+    assert (run.privacy.certified.unit, run.ledger.events[-1].dataset.units) == ("user", "units")
+    for call in (
+        lambda: dpltm.generate(X, Y, units=units, **TINY),
+        lambda: dpltm.select(a_set(), X, Y, eps1=0.5, score="additive", units=units),
+        lambda: dpltm.tune("mlp:4", X, Y, units=units, **SEARCH),
+    ):
+        assert refusal(call) == (
+            "`units`: only a training protects persons, and this knows single records alone; leave it out"
+        )
+    assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=units[1:], **FEW)).startswith(
+        "records: 'units' has shape (199,); expected (200,), one value for each record"
+    )
+    one = ["p1"] * len(X)
+    assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=one, **FEW)).startswith(
+        "`units`: all records of records are one"
+    )

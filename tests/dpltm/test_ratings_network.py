@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.data.ratings import ABSENT
+from dpltm.data.units import ABSENT
 from dpltm.evaluation import root_mean_squared_error
 from dpltm.losses import cross_entropy, user_cross_entropy
 from dpltm.models import ModelSpec, build, for_tables, ncf, renamed, resolve

@@ -26,7 +26,16 @@ import neighbours
 from dpltm.cli import main
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.events import (
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    GuaranteeEvent,
+    SearchEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
+from dpltm.privacy.mechanisms import NoisySgd
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -56,15 +65,19 @@ LONG = 16
 ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
-PAYS: dict[str, type[Event]] = {
-    "training": TrainingEvent,
-    "gaussian": GaussianEvent,
-    "geometric": GuaranteeEvent,
-    "exponential": SelectionEvent,
-    "permute-and-flip": SelectionEvent,
-    "response": GuaranteeEvent,
-    "bits": GuaranteeEvent,
-    "codebook": GuaranteeEvent,
+MANY = 10**6
+"""Noisy sums and scores that a search may release: it says how many there are in the mean."""
+
+PAYS: dict[str, tuple[type[Event], ...]] = {
+    "training": (TrainingEvent, SearchEvent),
+    "score": (SearchEvent,),
+    "gaussian": (GaussianEvent,),
+    "geometric": (GuaranteeEvent,),
+    "exponential": (SelectionEvent,),
+    "permute-and-flip": (SelectionEvent,),
+    "response": (GuaranteeEvent,),
+    "bits": (GuaranteeEvent,),
+    "codebook": (GuaranteeEvent,),
 }
 
 COARSE = Resolution(0.3, 1e3, 2e4, 1e5)
@@ -228,8 +241,9 @@ def _environment() -> Iterator[None]:
 
 
 def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
-    """A file without what may differ: the id of the records, random each time, and digests of files that hold it."""
+    """A file without what may differ: random ids of the records and of a process, and digests of files that hold them."""
     body = re.sub(rb'"id": "[0-9a-f]{32}"', b'"id": "RANDOM"', body)
+    body = re.sub(rb'"session": "[0-9]+-[0-9a-f]{16}"', b'"session": "RANDOM"', body)
     for name in identities(recorder):
         body = body.replace(name.encode(), b"IDENTITY")
     return re.sub(rb"[0-9a-f]{64}", b"DIGEST", body)
@@ -293,14 +307,18 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Event | Non
             held[entry.ledger, entry.event] += 1  # another ledger may be told of the same release
             many = max(count for (_, event), count in held.items() if event == entry.event)
             known.pop(entry.event, None)
-            known[entry.event] = many * (entry.event.mechanism.steps if isinstance(entry.event, TrainingEvent) else 1)
+            known[entry.event] = many * _answers(entry.event)
         if not isinstance(entry, Release):
             continue
         if entry.group not in groups:
             groups[entry.group] = _payer(entry, known, used, recorder.log[place:], found)
         payers.append(groups[entry.group])
     for event, many in known.items():
-        ours = isinstance(event, tuple(set(PAYS.values()))) and _of(event, recorder.reference or NOBODYS)
+        ours = any(isinstance(event, kinds) for kinds in PAYS.values())
+        ours = ours and _of(event, recorder.reference or NOBODYS)
+        if isinstance(event, SearchEvent):
+            each = _descent(event).steps + 1  # all tries are complete, and scored
+            many = used[event] if used[event] and used[event] % each == 0 else each
         if ours and used[event] != many and not case.early:
             found.add("count", f"{type(event).__name__}: {many} releases are charged, {used[event]} were made")
     return payers
@@ -309,13 +327,13 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Event | Non
 def _payer(
     release: Release, known: dict[Event, int], used: Counter[Event], after: list[Any], found: Findings
 ) -> Event | None:
-    kind = PAYS[release.mechanism]
-    able = [event for event, many in known.items() if isinstance(event, kind) and used[event] < many]
+    kinds = PAYS[release.mechanism]
+    able = [event for event, many in known.items() if isinstance(event, kinds) and used[event] < many]
     for event in reversed(able):
         if _of(event, release.records):
             used[event] += 1
             return event
-    later = [entry.event for entry in after if isinstance(entry, Entered) and isinstance(entry.event, kind)]
+    later = [entry.event for entry in after if isinstance(entry, Entered) and isinstance(entry.event, kinds)]
     if able:
         found.add(
             "records", f"{release.mechanism}: the event is on {able[-1].dataset}, the query of {release.records}"
@@ -325,6 +343,23 @@ def _payer(
     else:
         found.add("unpaid", f"{release.mechanism}: no event is on record for this answer")
     return None
+
+
+def _descent(event: Event) -> NoisySgd:
+    """The training that an event pays for; of a search any, since those of a case differ in their step sizes alone."""
+    if isinstance(event, SearchEvent):
+        first, *others = event.mechanism.trainings
+        assert all(other == first for other in others)
+        return first
+    assert isinstance(event, TrainingEvent)
+    return event.mechanism
+
+
+def _answers(event: Event) -> int:
+    """How many answers an event pays for, at most."""
+    if isinstance(event, SearchEvent):
+        return MANY
+    return event.mechanism.steps if isinstance(event, TrainingEvent) else 1
 
 
 def _of(event: Event, records: DatasetRef) -> bool:
@@ -343,9 +378,9 @@ def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findin
             waiting.append(entry)
         if isinstance(entry, Release):
             event = next(paid)
-            if entry.mechanism == "training" and isinstance(event, TrainingEvent):
+            if entry.mechanism == "training" and isinstance(event, (TrainingEvent, SearchEvent)):
                 for sample in waiting:
-                    _check_coins(sample, event.mechanism.sampling_rate, found)
+                    _check_coins(sample, _descent(event).sampling_rate, found)
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
         found.add("replay", f"{len(waiting)} samples met no noise")
@@ -364,8 +399,9 @@ def _check_coins(sample: Sample, rate: float, found: Findings) -> None:
 
 def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
     """The answer is the query plus the noise that was served, times the event's standard deviation."""
-    assert isinstance(event, (TrainingEvent, GaussianEvent))
+    assert isinstance(event, (TrainingEvent, SearchEvent, GaussianEvent))
     assert release.values is not None
+    stated = event.mechanism if isinstance(event, GaussianEvent) else _descent(event)
     if release.noise is None or len(release.noise) - len(release.values) not in (0, 1):
         found.add("mechanism", f"{release.mechanism}: {len(release.values)} values met no noise of their own")
         return
@@ -381,13 +417,21 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
     if abs(share - 1) > 1e-3:
         found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
     times /= share
-    expected = release.size * (event.mechanism.sampling_rate if isinstance(event, TrainingEvent) else 1.0)
+    expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0)
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
-    std, claimed = times * float(np.max(release.std)), event.mechanism.noise_std
+    std, claimed = times * float(np.max(release.std)), stated.noise_std
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
         release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
+
+
+def _check_score(release: Release, event: Event, found: Findings) -> None:
+    """The score is a count plus the noise that was served, times the event's standard deviation."""
+    assert isinstance(event, SearchEvent)
+    if release.std != event.mechanism.score_noise:
+        found.add("scale", f"score: noise of {release.std}, and the event says {event.mechanism.score_noise:g}")
+    _check_gaussian(release, event, found)
 
 
 def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[float, float, float]:
@@ -447,6 +491,7 @@ def _check_local(release: Release, event: Event, found: Findings) -> None:
 
 _MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {
     "training": _check_gaussian,
+    "score": _check_score,
     "gaussian": _check_gaussian,
     "geometric": _check_geometric,
     "exponential": _check_draw,
@@ -498,8 +543,10 @@ def _compare(first: Run, other: Run, payers: list[Event | None], found: Findings
 def _share(left: Release, right: Release, event: Event, sample: Sample | None, place: int, found: Findings) -> float:
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
-    if isinstance(event, TrainingEvent):
-        share = float(np.linalg.norm(change)) / event.mechanism.sensitivity
+    if left.mechanism == "score":
+        return float(change.max())  # noise for a count that moves by one
+    if isinstance(event, (TrainingEvent, SearchEvent)):
+        share = float(np.linalg.norm(change)) / _descent(event).sensitivity
         if sample is not None and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share

@@ -22,6 +22,8 @@ TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", 
 CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
 TOKENS: Command = (*TABLE, "--words", str(WORDS))
 RATINGS: Command = ("--dataset", "d.dat", "--records", "50", "--users", str(USERS), "--items", str(ITEMS))
+PERSONS: Command = (*TABLE[:2], "--records", "6", *TABLE[4:], "--unit-column", "who")
+PERSONS_CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *PERSONS[2:])
 PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 
 SHORT: Command = ("--steps", "5", "--batch-size", "8")
@@ -72,7 +74,7 @@ RELATIONS: tuple[Adjacency, ...] = ("add-remove", "replace-one")
 UNITS: tuple[tuple[Kind, Command, str, str], ...] = (
     ("ratings", RATINGS, "record", "10"),
     ("users", PEOPLE, "user", "3"),
-    ("users", (*PEOPLE, "--per-user", "3"), "user", "9"),
+    ("users", (*PEOPLE, "--per-unit", "3"), "user", "9"),
 )
 """Ratings, one a record or all of a user's, and the expected size of a batch."""
 
@@ -132,6 +134,14 @@ def train_cases() -> Iterator[Case]:
             command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
             command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
             yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+        for kind, data in (("people", PERSONS), ("people csv", PERSONS_CSV)):
+            command = ("train", "--dense", *data, "--per-unit", "3", "--model", "mlp:4", *SMALL, *to)
+            command = (*command, "--steps", "4", "--json", "--out", "r")
+            for size, more in (("2", NOISE), ("6", ("--features", "unit", "--centre", "0.2", *budget))):
+                name = f"train --unit-column {kind} {size} {adjacency}"
+                yield Case(
+                    name, ((*command, "--batch-size", size, *more),), kind, adjacency, "user", (LOUD, FLAT, TWIN)
+                )
     full = ("train", "--dense", *TABLE[:2], "--records", "80", *TABLE[4:], "--model", "mlp:4", "--steps", "3")
     full = (*full, "--batch-size", "80", *NOISE, "--json", "--out", "r")  # all are sampled, into one chunk
     for name in ("clip", "per-layer", "normalize"):
@@ -279,6 +289,22 @@ def sweep_cases() -> Iterator[Case]:
     search = ("tune", *PUBLIC, "--model", "mlp:4", "--epsilon", "3", "--for-records", "24", "--batch-size", "8")
     search = (*search, "--epochs", "1", "--trials", "2", "--quiet", "--out", "t.toml")
     yield Case("tune", (search,), before=(SET,), spends=False, reads=False)
+    private = (
+        "tune",
+        "--private",
+        *TABLE,
+        "--lr",
+        "0.5,1",
+        *SMALL,
+        "--batch-size",
+        "8",
+        "--epochs",
+        "1",
+        "--epsilon",
+        "3",
+    )
+    private = (*private, "--model", "mlp:4", "--tries", "4", "--json", "--out", "r")
+    yield Case("tune --private", (private,))
 
 
 LOOPS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpltm.gradients.chunks import LIMIT
 
-Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users"]
+Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users", "people", "people csv"]
 Adjacency = Literal["add-remove", "replace-one"]
 
 CLASSES, RECORDS, FEATURES, SIDE = 3, 24, 6, 8
@@ -19,6 +19,8 @@ PLACE = 11
 
 WORDS, LENGTH = 20, 5
 USERS, ITEMS, ODD_USER = 12, 9, 7
+PERSONS, ODD_PERSON = ("ann", "bob", "7", "12", "eve"), "cy"
+"""Whose records the common ones are, in turn; and whose those in question are."""
 
 LOUD, FLAT, TWIN, WILD = "loud", "flat", "twin", "wild"
 """The record in question: at both ends of the range, constant, a copy of another one, or beyond the range."""
@@ -34,6 +36,8 @@ NAMES = {
     "tokens": "d.npz",
     "ratings": "d.dat",
     "users": "d.dat",
+    "people": "d.npz",
+    "people csv": "d.csv",
 }
 
 
@@ -49,7 +53,7 @@ def common(kind: Kind) -> Records:
     """The records that both neighbours have."""
     draws, count = np.random.default_rng(7), LIMIT if kind == "chunk" else RECORDS
     y = np.arange(count) % CLASSES
-    if kind == "csv":
+    if kind in ("csv", "people csv"):
         return Records(draws.random((count, FEATURES)).round(6), y)
     if kind == "tokens":
         return Records(draws.integers(0, WORDS, (count, LENGTH)).astype(np.int64), y)
@@ -64,7 +68,7 @@ def odd(kind: Kind, which: str, base: Records) -> tuple[np.ndarray, int]:
         return base.x[3], int(base.y[3])
     if which == FLAT:
         return np.zeros_like(like), 0
-    high = {"csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
+    high = {"csv": 1.0, "people csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
     low = 0.0
     if which == WILD:
         low, high = -1e6, 1e6
@@ -112,6 +116,8 @@ def ratings(kind: Kind, adjacency: Adjacency, which: str | None) -> str:
 
 def place(kind: Kind) -> int:
     """Where the record that is replaced stands among those that are trained on."""
+    if kind in ("people", "people csv"):
+        return sorted((*PERSONS, ODD_PERSON)).index(ODD_PERSON)
     if kind == "users":  # those of every fifth id are held out
         return len([user for user in range(ODD_USER) if user % 5 != 4])
     if kind == "ratings":
@@ -130,16 +136,44 @@ def write(folder: Path, kind: Kind, adjacency: Adjacency, which: str | None) -> 
     if kind in ("ratings", "users"):
         path.write_text(ratings(kind, adjacency, which))
         return
-    found = table(kind, adjacency, which)
-    if kind == "csv":
+    found, persons = table(kind, adjacency, which), None
+    if kind in ("people", "people csv"):
+        found, persons = people(kind, adjacency, which)
+    if path.suffix == ".csv":
         rows = [
-            ",".join([*(repr(float(value)) for value in row), str(label)])
-            for row, label in zip(found.x, found.y, strict=True)
+            ",".join(
+                [*(repr(float(value)) for value in row), *([] if persons is None else [persons[place]]), str(label)]
+            )
+            for place, (row, label) in enumerate(zip(found.x, found.y, strict=True))
         ]
-        path.write_text("\n".join([",".join([*"abcdef", "y"]), *rows]) + "\n")
+        header = [*"abcdef", *([] if persons is None else ["who"]), "y"]
+        path.write_text("\n".join([",".join(header), *rows]) + "\n")
         return
     test = public(kind, 9, 3)
-    np.savez(path, x_train=found.x, y_train=found.y, x_test=test.x, y_test=test.y)
+    whose = {} if persons is None else {"who_train": np.array(persons), "who_test": np.array(["zoe"] * 9)}
+    np.savez(path, x_train=found.x, y_train=found.y, x_test=test.x, y_test=test.y, **whose)
+
+
+def people(kind: Kind, adjacency: Adjacency, which: str | None) -> tuple[Records, list[str]]:
+    """The same where one person, with several records here and there in the file, is in question; and whose each is."""
+    base = common(kind)
+    persons = [PERSONS[place % len(PERSONS)] for place in range(len(base.x))]
+    if adjacency == "add-remove" and which is None:
+        return base, persons
+    like, label = base.x[0], 0
+    if which is None:
+        low, high = (0, 1.0) if kind == "people csv" else (0, 255)
+        record = np.where(np.arange(like.size) % 2 == 1, high, low).reshape(like.shape).astype(like.dtype)
+    else:
+        record, label = odd(kind, which, base)
+    x, y = base.x, base.y
+    for number, at in enumerate(
+        (2, 9, 9, 20)[: 1 if which == FLAT else 4]
+    ):  # one record, or more than --per-unit takes
+        mine = record if number % 2 == 0 else np.roll(record, number, axis=0)
+        x, y = np.insert(x, at, mine, axis=0), np.insert(y, at, (label + number) % CLASSES)
+        persons.insert(at, ODD_PERSON)
+    return Records(x, y), persons
 
 
 def public(kind: Kind, count: int, seed: int) -> Records:

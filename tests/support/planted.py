@@ -18,12 +18,14 @@ import torch
 import adversary_cases as cases
 from adversary import Case
 from dpltm import data, models, sampling, selection, synthetic, training
+from dpltm.data import units
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
 from dpltm.noise import FastSource
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.stages import search
 from dpltm.stages import train as train_stage
 from dpltm.tickets.workbench import tune
 from entries import having
@@ -211,7 +213,9 @@ DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json")
 CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
+OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --unit-column people 6 add-remove")
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
+PAID_SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune --private")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
@@ -273,6 +277,18 @@ BUGS = (
     Bug("half the sensitivity of a score", "sensitivity", _scaled(selection.SelectionPlan, "sensitivity", 0.5), DRAWN),
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
     Bug(
+        "every record of a person in the centre",
+        "sensitivity",
+        _other(train_stage, "_means", lambda _, x, *__: iter([torch.from_numpy(np.array(x)).flatten(0, 1)])),
+        OF_PERSONS,
+    ),
+    Bug(
+        "records of persons chosen by how many there are",
+        "replay",
+        _other(units, "in_slots", lambda original, who, hashes, slots: original(who, hashes // len(who) % 7, slots)),
+        OF_PERSONS,
+    ),
+    Bug(
         "moments of records of norm 2",
         "sensitivity",
         _other(synthetic, "_whole_directions", lambda original, x: 2 * original(x)),
@@ -294,6 +310,18 @@ BUGS = (
     Bug("fewer steps than are charged", "count", _other(training.Descent, "run", _fewer_steps)),
     Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
     Bug("search on the private records", "read", _other(tune, "tune", _search_on_the_records), SEARCH),
+    Bug(
+        "score of less noise",
+        "scale",
+        _other(search, "noisy_score", lambda original, right, std, source: original(right, std / 8, source)),
+        PAID_SEARCH,
+    ),
+    Bug(
+        "tries that depend on the records",
+        "replay",
+        _other(search, "tries", lambda original, *given: original(*given) + _records_here() % 2),
+        PAID_SEARCH,
+    ),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
     Bug(
         "event that is not on disk when it is used",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -11,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def program(path: str) -> ModuleType:
     """The module in a file of the repository, run anew."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    spec = importlib.util.spec_from_file_location(f"program_{Path(path).stem}", ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their types up
     spec.loader.exec_module(module)
     return module

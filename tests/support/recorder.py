@@ -42,9 +42,10 @@ from dpltm.keyed_source import KeyedSource
 from dpltm.local import bit_strings, channels, codebook, response
 from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy import events as events_module
-from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
+from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.sampling import Records
+from dpltm.stages import search
 from dpltm.tickets.journal import journal_path
 from dpltm.tickets.ledger_file import _Unnamed
 from dpltm.training import NoisyGradients
@@ -103,8 +104,8 @@ class Release:
     """One answer of a mechanism.
 
     Attributes:
-        mechanism: ``training``, ``gaussian``, ``geometric``, ``exponential``, ``permute-and-flip``, ``response``, ``bits``
-            or ``codebook``.
+        mechanism: ``training``, ``score``, ``gaussian``, ``geometric``, ``exponential``, ``permute-and-flip``, ``response``,
+            ``bits`` or ``codebook``.
         group: releases that answer one query in parts share it.
         records: that the query is of, and ``size`` how many of them there are in public.
         query: what the mechanism got, before any noise.
@@ -271,7 +272,12 @@ class Recorder:
         self._around(KeyedSource, "random_bytes", serve)
         self._around(FastSource, "__init__", fast)
         self._around(FastSource, "random_bytes", serve_fast)
-        for module in (training, synthetic, centre):  # each as it is bound, so that a planted one is seen as well
+        for module in (
+            training,
+            synthetic,
+            centre,
+            search,
+        ):  # each as it is bound, so that a planted one is seen as well
             self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
         self._around(events_module, "now", lambda _: self._time())
         self._set(time, "perf_counter", lambda: 0.0)  # how long something took is written down here and there
@@ -296,6 +302,10 @@ class Recorder:
         if frame.name == "geometric":  # one of both draws far out, by turns, so that its scale shows
             words = np.frombuffer(found, dtype=np.uint64).copy()
             words[len(self.releases) % 2 :: 2] >>= np.uint64(20)
+            found = words.tobytes()
+        if frame.name == "search":  # a small second number, which makes for some tries more than one
+            words = np.frombuffer(found, dtype=np.uint64).copy()
+            words[1] >>= np.uint64(5)
             found = words.tobytes()
         frame.served.append(found)
         return found
@@ -328,7 +338,13 @@ class Recorder:
 
     def _threshold(self) -> int:
         """Coins below this are in, by the last training that is on record."""
-        rates = [event.mechanism.sampling_rate for event in self.events if isinstance(event, TrainingEvent)]
+        rates = [
+            event.mechanism.sampling_rate
+            if isinstance(event, TrainingEvent)
+            else event.mechanism.trainings[0].sampling_rate
+            for event in self.events
+            if isinstance(event, (TrainingEvent, SearchEvent))
+        ]
         return int(rates[-1] * COIN) if rates else COIN // 2
 
     # --- which records ----------------------------------------------------------------------------------------------
@@ -342,7 +358,7 @@ class Recorder:
             return found
 
         self._around(dpltm.data, "load", told)
-        self._around(dpltm.data, "by_user", told)
+        self._around(dpltm.data, "at_unit", told)
         self._around(Ledger, "enter", self._enter)
 
     def _enter(self, original: Any, ledger: Ledger, *given: Any) -> None:
@@ -446,6 +462,20 @@ class Recorder:
             )
             return answer - count
 
+        def secret(original: Any, source: Any, count: int) -> list[float]:
+            with self._frame("search"):
+                return original(source, count)
+
+        def sources(original: Any, source: Any) -> Any:
+            with self._frame("search"):
+                return original(source)
+
+        def score(original: Any, right: int, noise_std: float, source: Any) -> float:
+            with self._frame("score") as frame:
+                found = original(right, noise_std, source)
+            values, grid = np.array([found]), grid_step(noise_std)
+            return self._released("score", frame, np.array([right]), found, values, noise_std, grid=grid)
+
         def draw(name: str) -> Callable[..., Any]:
             def drawn(original: Any, source: Any, scores: np.ndarray, exponent: float) -> int:
                 with self._frame(name) as frame:
@@ -462,6 +492,9 @@ class Recorder:
         self._around(synthetic, "_noisy", noisy)
         self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
+        self._around(search, "secret_draws", secret)
+        self._around(search, "secret_sources", sources)
+        self._around(search, "noisy_score", score)
         self._around(selection, "draw_exponential", draw("exponential"))
         self._around(selection, "draw_permute_and_flip", draw("permute-and-flip"))
 

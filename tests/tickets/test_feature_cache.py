@@ -16,7 +16,6 @@ from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.stages.progress import Silent
 from dpltm.tickets.feature_cache import FeatureCache, _opened, cache_path
-from refusals import told
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 
@@ -127,10 +126,16 @@ def test_what_is_interrupted_leaves_nothing(home, digits, error):
     assert len(features(digits)) == 600
 
 
-def test_a_place_that_cannot_be_used(home, digits):
-    folder, help_ = home / "dpltm/features", "make room, or point XDG_CACHE_HOME elsewhere"
+def test_without_a_place_features_are_kept_in_memory(home, digits):
     home.write_text("a file")
-    assert told(features, digits) == f"{folder}: features cannot be kept there: Not a directory; {help_}"
+    watcher, cache = Watcher(), FeatureCache()
+    first = cache.features(digits, digits.train, FOUND, progress=watcher)
+    np.testing.assert_allclose(first, FOUND(digits.train.x).numpy(), rtol=1e-3, atol=1e-6)
+    assert watcher.said == [
+        f"{home / 'dpltm/features'}: features cannot be kept there (Not a directory), and are kept in memory for this"
+        " command; make room, or point XDG_CACHE_HOME elsewhere"
+    ]
+    assert cache.features(digits, digits.train, FOUND) is first
 
 
 def saved(change: Callable[[np.ndarray], object]) -> Callable[[Path], None]:

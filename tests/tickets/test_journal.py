@@ -20,7 +20,7 @@ from dpltm.privacy.events import BudgetEvent, DatasetRef, GuaranteeEvent, Proven
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets import journal
 from dpltm.tickets.journal import journal_path
-from dpltm.tickets.ledger_file import copy_events, enrol, open_ledger, remove_ledger, restore
+from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger, restore, write_events
 from refusals import refused, told
 
 ONE, OTHER = load("digits", subset="0.0:0.5"), load("digits", subset="0.5:1.0")
@@ -72,7 +72,8 @@ def test_it_is_by_the_letter_of_the_document(path):
 
 def test_it_is_only_added_to(path):
     before = journal_path().read_bytes()
-    copy_events(Path("copy.jsonl"), open_ledger(path).events)
+    write_events(Path("copy.jsonl"), open_ledger(path).events)
+    enrol(Path("copy.jsonl"))
     path.unlink()
     restore(path)
     remove_ledger(path)
@@ -179,8 +180,7 @@ def test_a_copy_goes_on_by_itself_and_both_count(path):
 def test_a_ledger_from_another_machine_is_declared_once():
     elsewhere = DatasetRef("digits", "ab" * 16, "01234567")
     made = Path("made.jsonl")
-    copy_events(made, [GuaranteeEvent(elsewhere, Guarantee(0.5), "a count") for _ in range(2)])
-    journal_path().unlink()  # of that machine
+    write_events(made, [GuaranteeEvent(elsewhere, Guarantee(0.5), "a count") for _ in range(2)])
     assert told(spend, made, 0.25).endswith(
         "entered elsewhere, and nothing is known of them here; declare it once with dpltm privacy adopt made.jsonl, and they"
         " count here too"
@@ -195,8 +195,7 @@ def test_a_ledger_from_another_machine_is_declared_once():
 def test_statements_that_cost_nothing_need_no_declaration():
     """Such as the ledger of a public ticket set that somebody sent."""
     elsewhere = DatasetRef("digits", "ab" * 16, "01234567")
-    copy_events(Path("made.jsonl"), [ProvenanceEvent(elsewhere, "public", "12" * 32)])
-    journal_path().unlink()
+    write_events(Path("made.jsonl"), [ProvenanceEvent(elsewhere, "public", "12" * 32)])
     spend("made.jsonl", 0.25)
     assert len(open_ledger("made.jsonl").events) == 2
 

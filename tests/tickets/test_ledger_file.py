@@ -18,7 +18,7 @@ from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import OPEN_END, DatasetRef, GuaranteeEvent
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import total_epsilon
-from dpltm.tickets.ledger_file import copy_events, enrol, open_ledger
+from dpltm.tickets.ledger_file import enrol, open_ledger, write_events
 from entries import having
 from refusals import told
 from set_events import BUDGET, DRAWN, SAID, SHOWN, SOURCE, TIME, TRAINED
@@ -156,7 +156,7 @@ def test_what_the_ledger_refuses_is_not_written_and_what_it_admits_is(tmp_path, 
     open_ledger(file).append(count(0.1, what="a smaller one"))
     assert len(open_ledger(file).events) == len(events) + 1
     copied = (*open_ledger(file).events, replace(BUDGET, epsilon=1e-3))  # set below what another ledger admitted
-    copy_events(tmp_path / "copy.jsonl", copied)
+    write_events(tmp_path / "copy.jsonl", copied)
     assert open_ledger(tmp_path / "copy.jsonl").events == copied
 
 
@@ -186,7 +186,7 @@ def test_an_event_that_could_not_be_read_again_is_not_written(path):
     assert ledger.events == open_ledger(path).events == EVENTS  # not on disk, so not entered
     ledger.append(EVENTS[0])  # the very same ledger goes on
     assert open_ledger(path).events == (*EVENTS, EVENTS[0])
-    assert told(copy_events, Path("new/l.jsonl"), [*EVENTS, event]) == why
+    assert told(write_events, Path("new/l.jsonl"), [*EVENTS, event]) == why
     assert not Path("new").exists()
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.data import Description, catalogue, data_home
+from dpltm.data.files import TABLES, reading
 from dpltm.data.notes import bounds_notes
 from dpltm.data.rating_sets import at_hand
-from dpltm.errors import as_flags
-from dpltm.options.datasets import InfoRequest, ListRequest
+from dpltm.data.schema_draft import draft
+from dpltm.errors import InputError, as_flags
+from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
 from dpltm.stages.progress import Progress
+from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.workbench.records import open_dataset
 
 
@@ -56,3 +59,21 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "notes": bounds_notes(dataset),
     }
     return as_flags(body)
+
+
+def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
+    """A draft of the schema of a table."""
+    del progress
+    path = Path(request.file or "")
+    out = None if request.out is None else Path(request.out)
+    if out is not None:
+        check_free(out)
+        check_writable(out)
+    with reading(path, "") as kind:
+        if kind not in TABLES:
+            raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
+        text = draft(path, request.label, not request.no_header, request.from_public)
+    if out is not None:
+        with new_file(out) as staging:
+            staging.write_text(text, encoding="utf-8")
+    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}

@@ -16,6 +16,7 @@ from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.message_files import write_messages
+from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.workbench.records import open_dataset
 
 
@@ -52,6 +53,7 @@ def encode_records(
     ledger = open_ledger(path, remember=not request.dry_run)
     plan = plan_encoding(scheme, dataset, request, ledger, label=request.scheme or "", price=price)
     if not request.dry_run:
+        check_room(out, len(dataset.train) * scheme.answer.record_bytes + SMALL, path)
         write_messages(out, scheme, len(dataset.train), encode(plan, progress))
         progress.say(f"wrote {out}")
     return as_flags(

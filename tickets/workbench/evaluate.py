@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpltm.data.files import TABLES
 from dpltm.errors import as_flags
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.privacy.statement import json_figure
@@ -12,6 +13,7 @@ from dpltm.stages import evaluate as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
+from dpltm.tickets.workbench.as_in_training import as_in_training, schema_of
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -19,7 +21,9 @@ from dpltm.tickets.workbench.records import open_dataset
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
-    run, dataset = load_run(path), open_dataset(request)
+    run = load_run(path)
+    asked, schema = as_in_training(run, request), schema_of(run)
+    dataset = open_dataset(asked, schema=schema if Path(asked.dataset or "").suffix.lower() in TABLES else None)
     ledger = open_ledger(path / "ledger.jsonl", remember=False)
     done = stage.evaluate(run, dataset, ledger, services(progress))
     return as_flags(

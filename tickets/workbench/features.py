@@ -16,7 +16,11 @@ from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.options.features import MakeRequest
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, new_file
+from dpltm.tickets.room import check_room
 from dpltm.tickets.tensors import write_tensors
+
+ROOM = 2**21
+"""Bytes: the encoder takes 1.4 MB."""
 
 
 def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
@@ -32,6 +36,7 @@ def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`steps`: {request.steps} is not from 1 to 1,000,000")
     target = Path(DRAWINGS_FILE if request.out is None else request.out)
     check_free(target)
+    check_room(target, ROOM)
     with progress.progress("learning to tell drawings apart", request.steps) as step:
         tensors = make(request.seed, request.steps, step)
     command = f"dpltm features make {request.what} --seed {request.seed} --steps {request.steps}"

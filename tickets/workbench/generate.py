@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,21 @@ from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.ledger_file import copy_events, open_ledger, remove_ledger, unnamed_ledger
+from dpltm.tickets.files import check_free
+from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger, unnamed_ledger, write_events
 from dpltm.tickets.origin import check_text
-from dpltm.tickets.ticket_set import check_size, ledger_path, private_path, save_ticket_set, ticket_rows
+from dpltm.tickets.room import check_room
+from dpltm.tickets.ticket_set import check_size, ledger_path, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 
 
 def generate(
-    request: GenerateRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
+    request: GenerateRequest,
+    progress: Progress,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    ending: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
 
@@ -34,6 +40,7 @@ def generate(
         request: what ``dpltm generate`` was asked for.
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
+        ending: called with the answer once all is written, and before it is in its place.
 
     Raises:
         DpltmError: bad input, before any training and before budget is spent.
@@ -45,30 +52,36 @@ def generate(
     own = _own(request, out)
     if request.out is None and own is not None:
         ledger = _open(request, own)
+    given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:
         if checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
         elif own is not None and ledger.events:  # of a run that was interrupted: what it spent is spent
             progress.say(f"going on with {own}, which holds what an interrupted run spent")
-        settled = plan(dataset, request, planned_on(checkpoints, ledger), services(progress))
-        _check_place(settled, out)
+        settled = plan(dataset, request, planned_on(checkpoints, ledger), given)
+        _check_place(settled, out, again=checkpoints.interrupted)
         if checkpoints.held is not None:
             settled = resumed(settled, checkpoints.held, ledger)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
-        if request.ledger:
-            check_writable(Path(request.ledger))
+        check_room(out, _room(settled), ledger_path(out) if request.ledger is None else Path(request.ledger))
         checkpoints.begin(_room(settled))
-        made = generate_set(settled, services(progress), kept_in=private_path(out).name, checkpoints=checkpoints)
+        made = generate_set(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints)
         checkpoints.give_room()
-        saved = save_ticket_set(out, made)
-        if request.ledger is None and ledger.events:
-            copy_events(ledger_path(out), ledger.events)
+        answer = as_flags(_answer(made, str(out), reveal=request.reveal))
+        copied = ledger.events if request.ledger is None else ()
+        with new_ticket_set(out, made, again=checkpoints.interrupted) as folder:
+            if copied:
+                write_events(ledger_path(folder), copied)
+            if ending is not None:
+                ending(answer)
+        if copied:
+            enrol(ledger_path(out))
         checkpoints.forget()
     if own is not None:  # in sight from the start: whatever ended the work, what was spent stayed on record
         remove_ledger(own)
     progress.say(f"wrote {out}")
-    return as_flags(_answer(saved, reveal=request.reveal))
+    return answer
 
 
 def _own(request: GenerateRequest, out: Path) -> Path | None:
@@ -92,24 +105,24 @@ def _open(request: GenerateRequest, own: Path | None) -> Ledger:
     return unnamed_ledger(remember) if path is None else open_ledger(path, remember=remember)
 
 
-def _check_place(plan: GenerationPlan, out: Path) -> None:
-    """Refuses a set that could not be written, or not be read again."""
+def _check_place(plan: GenerationPlan, out: Path, *, again: bool) -> None:
+    """Refuses a set that could not be written, or not be read again; arguments as ``new_ticket_set``."""
     check_size("`rounds`", plan.spec, plan.config.rounds + 1)
     check_text("`name`", plan.options.name or "")
     check_text("`dataset`: its name", plan.dataset.name)
     check_free(out)
-    if plan.provenance == "private":
+    if plan.provenance == "private" and not again:
         check_free(private_path(out))
 
 
-def _answer(saved: TicketSet, *, reveal: bool) -> dict[str, Any]:
-    assert saved.privacy is not None  # the stage made it
+def _answer(made: TicketSet, label: str, *, reveal: bool) -> dict[str, Any]:
+    assert made.privacy is not None  # the stage made it
     return {
-        "ticket_set": saved.label,
-        "id": saved.id,
-        "provenance": saved.provenance,
-        "tickets": ticket_rows(saved.body, measured=saved.provenance != "private" or reveal),
-        "privacy": saved.privacy.to_json(),
+        "ticket_set": label,
+        "id": made.id,
+        "provenance": made.provenance,
+        "tickets": ticket_rows(made.body, measured=made.provenance != "private" or reveal),
+        "privacy": made.privacy.to_json(),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,6 @@ def _message_files(text: str) -> list[Path]:
         if not name or not inside:
             raise InputError(f"`messages`: {name!r:.80} is no file, and no folder with files that end in .msg")
         files += inside
-    if len({path.resolve() for path in files}) != len(files):
+    if len({os.path.realpath(path) for path in files}) != len(files):
         raise InputError("`messages`: a file is named twice; every message counts once")
     return files

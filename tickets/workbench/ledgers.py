@@ -14,8 +14,8 @@ from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, now
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import beside, missing
-from dpltm.privacy.mechanisms import Unit
+from dpltm.privacy.ledger import beside, merge, missing
+from dpltm.privacy.lineage import entered_on
 from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.privacy_unit import unit_of
 from dpltm.privacy.report import if_overlapping, report
@@ -23,8 +23,10 @@ from dpltm.privacy.statement import json_figure
 from dpltm.stages.checks import check_delta_alone, check_epsilon
 from dpltm.stages.progress import Progress
 from dpltm.tickets import journal
+from dpltm.tickets.identity import event_reader
 from dpltm.tickets.ledger_file import enrol, open_ledger
 from dpltm.tickets.ledger_file import restore as put_back
+from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.workbench.records import open_dataset
 
 MAX_FIGURES = 20
@@ -48,7 +50,7 @@ def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
             }
             for (line, event), body, cost in zip(numbered, map(to_json, events), alone, strict=True)
         ],
-        "datasets": _datasets(events, options),
+        "datasets": _datasets(events, _others(path, events), options),
         "if_overlapping": _if_overlapping(events, options),
         "privacy": report(events, options.delta, "add-remove", accountant=options.accountant).to_json(),
     })  # fmt: skip
@@ -66,13 +68,13 @@ def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
             )
         return {"ledger": str(path), "budgets": _budgets(read_ledger(path, None))}
     check_epsilon("epsilon", options.epsilon)
+    check_room(path, SMALL, path)
     dataset, ledger = open_dataset(options), open_ledger(path)
-    ref = ledger.registry.reference(dataset)
-    unit: Unit = options.unit  # type: ignore[assignment]
+    ref = entered_on(dataset, "add-remove", ledger.registry)
     moment, known = now(), beside(ledger.events, (), journal.look().events)[0]
     newest = max((event.time[:MINUTE] for event in known if isinstance(event, BudgetEvent)), default="")
     moment = max(moment[:MINUTE], newest) + moment[MINUTE:]  # a clock that jumped back makes no earlier budget of it
-    ledger.append(BudgetEvent(ref, options.epsilon, options.delta, unit, time=moment))
+    ledger.append(BudgetEvent(ref, options.epsilon, options.delta, dataset.unit, time=moment))
     return {"ledger": str(path), "budgets": _budgets(ledger.events)}
 
 
@@ -132,8 +134,47 @@ def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[flo
     ]
 
 
-def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[str, Any]]:
-    """The total of each dataset; its parts where disjoint ranges of it were treated differently."""
+def _others(path: Path, held: tuple[Event, ...]) -> dict[str | None, tuple[Event, ...]]:
+    """Releases that only other ledgers of this user hold, by where each was used last; None for what lies in no file."""
+    record, read = journal.look(), event_reader()
+    known, places = record.known(journal.names_of(path)), {number: name for name, number in record.names.items()}
+    found: dict[str | None, tuple[Event, ...]] = {}
+    for number, chain in record.chains.items():
+        if number not in known:
+            theirs = missing((read(each.text) for each in chain), held)
+            place = places.get(number)
+            found[place] = (*found.get(place, ()), *filter(is_paid, theirs))
+    return found
+
+
+def _elsewhere(
+    touching: tuple[Event, ...], others: dict[str | None, tuple[Event, ...]], options: LedgerOptions
+) -> dict[str, Any] | None:
+    """What other ledgers hold on the records of some releases, and what all of it comes to; None where they hold nothing."""
+    refs = {own.dataset for own in touching if is_paid(own)}
+    on_these = {
+        place: tuple(event for event in events if any(event.dataset.may_overlap(ref) for ref in refs))
+        for place, events in others.items()
+    }
+    merged = beside(touching, (), merge(on_these.values()))[0]
+    if len(merged) == len(touching):
+        return None
+    as_budget = BudgetEvent(merged[0].dataset, 1.0, options.delta, unit_of(mechanisms_of(touching)))
+    return {
+        "events": len(merged) - len(touching),
+        "ledgers": [
+            {"ledger": place, "events": len(events)}
+            for place, events in sorted(on_these.items(), key=lambda row: row[0] or "")
+            if events
+        ],
+        "epsilon": json_figure(spent_of(as_budget, merged, accountant=certified_by(options.accountant))),
+    }
+
+
+def _datasets(
+    events: tuple[Event, ...], others: dict[str | None, tuple[Event, ...]], options: LedgerOptions
+) -> list[dict[str, Any]]:
+    """The total of each dataset; its parts where disjoint ranges of it were treated differently; what others hold on it."""
     pieces_of: dict[str, list[tuple[DatasetRef, tuple[Event, ...]]]] = {}
     for ref, part in parts(events):
         pieces_of.setdefault(ref.group, []).append((ref, part))
@@ -162,6 +203,7 @@ def _datasets(events: tuple[Event, ...], options: LedgerOptions) -> list[dict[st
                     for (ref, _), cost in zip(pieces, costs, strict=True)
                 ],
                 "privacy": total.to_json(),
+                "elsewhere": _elsewhere(touching, others, options),
             }
         )
     return rows

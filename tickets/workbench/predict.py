@@ -14,6 +14,7 @@ from dpltm.stages import predict as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.run import load_run
+from dpltm.tickets.workbench.as_in_training import said_in_training, schema_of
 
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
@@ -24,7 +25,9 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     check_free(out)
     check_writable(out)
     run = load_run(Path(request.run or ""))
-    x = load_records(source, request.label, stage.text_layout(run))
+    said = said_in_training(run)
+    spare = [name for name in (said["unit_column"], said["label"] if request.label is None else None) if name]
+    x = load_records(source, request.label, stage.text_layout(run), spare, schema_of(run))
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions)
     return as_flags(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dpltm.data import Dataset, DatasetCache, by_user, load
+from dpltm.data import Dataset, DatasetCache, at_unit, load
+from dpltm.data.schema import Schema
 from dpltm.errors import InputError
 from dpltm.options.data import DataOptions
 from dpltm.options.parsing import parse_pair
-from dpltm.options.train import PER_USER
+from dpltm.options.train import PER_UNIT
 
 
 def open_dataset(
-    request: DataOptions, for_training: bool = True, *, dataset_cache: DatasetCache | None = None
+    request: DataOptions,
+    for_training: bool = True,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    schema: Schema | None = None,
 ) -> Dataset:
     """The dataset that a request names; one record will do where nothing is learned from them.
 
@@ -18,6 +23,7 @@ def open_dataset(
         request: names it.
         for_training: whether there must be something to learn.
         dataset_cache: holds what was read before.
+        schema: of the table, where the request names none.
 
     Raises:
         DpltmError: with one line about whatever is wrong.
@@ -36,10 +42,11 @@ def open_dataset(
         length=request.length,
         users=request.users,
         items=request.items,
+        units=getattr(request, "unit_column", None),
+        schema=schema if request.schema is None else request.schema,
         for_training=for_training,
         dataset_cache=dataset_cache,
     )
-    if getattr(request, "unit", "record") == "record":
+    if not hasattr(request, "unit"):  # nobody's records are learned from
         return dataset
-    slots = getattr(request, "per_user", None)
-    return by_user(dataset, PER_USER if slots is None else slots)
+    return at_unit(dataset, getattr(request, "unit", "record"), getattr(request, "per_unit", None), PER_UNIT)

@@ -7,7 +7,7 @@ What is finished is known by its digest, and left alone; what several processes 
 from __future__ import annotations
 
 import os
-import time
+import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor
 from functools import partial
@@ -26,7 +26,7 @@ from dpltm.tickets.workbench.trial import TrialRunner
 
 def new_session() -> str:
     """A name for this attempt, and for no other."""
-    return f"{os.getpid()}-{time.time_ns()}"
+    return f"{os.getpid()}-{secrets.token_hex(8)}"  # no time: a clock may jump back
 
 
 def processors() -> int:

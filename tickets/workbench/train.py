@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import as_flags
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event
+from dpltm.ranks import Ranks
 from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
@@ -22,12 +24,14 @@ from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_state import resumed
 from dpltm.ticket_set import TicketSet
+from dpltm.tickets.audit_files import BYTES
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.journal import begin
-from dpltm.tickets.ledger_file import open_ledger, remove_ledger
+from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger
 from dpltm.tickets.published import recorded
+from dpltm.tickets.room import check_room
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, is_bundled, split_round
 from dpltm.tickets.ticket_set import folder_of, ledger_path
@@ -36,22 +40,32 @@ from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 
 
-def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+def train(
+    request: TrainRequest,
+    progress: Progress,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    ending: Callable[[dict[str, Any]], None] | None = None,
+    ranks: Ranks | None = None,
+) -> dict[str, Any]:
     """Plans, enters the event, trains, writes the run; returns what ``dpltm train`` prints as JSON.
 
     Args:
         request: what ``dpltm train`` was asked for.
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
+        ending: as :func:`dpltm.tickets.workbench.generate.generate`.
+        ranks: that share the work, of which this is rank 0; None for one process.
 
     Raises:
         DpltmError: bad input or too small a budget, before any budget is spent.
     """
     check_request(request)
-    tickets, start, dataset = _open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
+    tickets, start, dataset = open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
-    shared = _shared_ledger(request, tickets)
+    shared = shared_ledger(request.ledger, None if request.dense else tickets)
     own = Path(f"{out}.ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
+    given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:
         # read once: what it holds now is what is planned on
         ledger = open_ledger(
@@ -59,9 +73,9 @@ def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCa
             links=shared is None or request.ledger is not None,
             remember=not request.dry_run,
         )
-        dataset = _open_records(request, start, dataset_cache) if dataset is None else dataset
+        dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
         known = planned_on(checkpoints, ledger)
-        plan = stage.plan(start, dataset, request, known, services(progress), names_ledger=request.ledger is not None)
+        plan = stage.plan(start, dataset, request, known, given, names_ledger=request.ledger is not None)
         if checkpoints.held is not None:
             plan = resumed(plan, checkpoints.held, ledger)
         elif shared is None and ledger.events:
@@ -69,32 +83,46 @@ def train(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCa
         if request.dry_run:
             report = stage.planned_report(plan)
             return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
-        checkpoints.begin(_room(plan))
-        run = stage.train(plan, services(progress), checkpoints)
+        check_room(out, room_for(plan), own if shared is None else shared)
+        checkpoints.begin(room_for(plan))
+        run = stage.train(plan, given, checkpoints, ranks)
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
         checkpoints.give_room()
         with new_folder(out) as folder:
             save_run(folder, run)
-        begin(out)
+            begin(out)
+            if ending is not None:
+                ending(as_flags(answer(run)))
         checkpoints.forget()
     if shared is None:
         remove_ledger(own)  # the run holds its copy now
+        enrol(ledger_path(out))
     progress.say(f"wrote {out}")
     return as_flags(answer(run))
 
 
-def _room(plan: TrainingPlan) -> int:
-    """Bytes that the run will take, and some more."""
-    shapes, feature_map = plan.start.spec.shapes(), plan.dataset.feature_map
-    weights = sum(math.prod(shape) for shape in shapes.values())
-    front = 0 if feature_map is None else sum(value.numel() for value in feature_map.tensors.values())
-    return 5 * weights + 4 * front + 2**20
+def room_for(*plans: TrainingPlan) -> int:
+    """Bytes that the run of any of these plans will take, and some more."""
+    rooms = []
+    for plan in plans:
+        shapes, feature_map = plan.start.spec.shapes(), plan.dataset.feature_map
+        weights = sum(math.prod(shape) for shape in shapes.values())
+        front = 0 if feature_map is None else sum(value.numel() for value in feature_map.tensors.values())
+        rooms.append(5 * weights + 4 * front + BYTES * (plan.options.audit or 0) + 2**20)
+    return max(rooms)
 
 
-def _open_start(
+def open_start(
     request: TrainRequest, registry: RecordRegistry, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, StartingPoint, Dataset | None]:
-    """The set that is named, what is trained, and the records where the network's shape had to be read off them."""
+    """The set that is named, what is trained, and the records where the network's shape had to be read off them.
+
+    Args:
+        request: what ``dpltm train`` was asked for.
+        registry: that tells records apart.
+        progress: who watches.
+        dataset_cache: datasets that were read already.
+    """
     if request.ticket is None:
         dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, registry, progress)
         return None, fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
@@ -110,17 +138,17 @@ def _open_start(
     return tickets, from_round(tickets, number, drawn), None
 
 
-def _open_records(request: TrainRequest, start: StartingPoint, dataset_cache: DatasetCache | None) -> Dataset:
-    """The records of a ticket, which remembers what stands in front of its network."""
+def open_records(request: TrainRequest, start: StartingPoint, dataset_cache: DatasetCache | None) -> Dataset:
+    """The records of a ticket, which remembers what stands in front of its network. Arguments as :func:`open_start`."""
     assert start.tickets is not None
     return take_over_map(open_dataset(request, dataset_cache=dataset_cache), None, request, start.tickets.label)
 
 
-def _shared_ledger(request: TrainRequest, tickets: TicketSet | None) -> Path | None:
-    """The ledger that outlives the run: the one that was named, or the ticket set's; None for the run's own."""
-    if request.ledger is not None:
-        return Path(request.ledger)
-    if tickets is None or request.dense or is_bundled(folder_of(tickets)):
+def shared_ledger(named: str | None, tickets: TicketSet | None) -> Path | None:
+    """The ledger that outlives the run: the one that was named, or that of the tickets; None for the run's own."""
+    if named is not None:
+        return Path(named)
+    if tickets is None or is_bundled(folder_of(tickets)):
         return None
     return ledger_path(folder_of(tickets))
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from dpltm.checkpoint import begun_again_by
 from dpltm.data import DatasetCache
 from dpltm.errors import DpltmError, InputError, in_flags
 from dpltm.experiments.commands import COMMANDS
@@ -223,7 +224,8 @@ class TrialRunner:
     def _run(self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""
         request: Any = resolve(COMMANDS[name].request, given, section, str(recipe.path))
-        return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
+        with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
+            return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
 
     # what trials share
 

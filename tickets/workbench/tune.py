@@ -27,12 +27,13 @@ from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.search import search
 
 
 def tune(
     request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Tries every setting and writes the best; returns what ``dpltm tune`` prints as JSON.
+    """Tries every setting and writes the best, or searches in private; returns what ``dpltm tune`` prints as JSON.
 
     Args:
         request: what to try.
@@ -45,6 +46,8 @@ def tune(
         DpltmError: bad input, before the first training.
     """
     check_request(request)
+    if request.private:
+        return search(request, progress, dataset_cache=dataset_cache)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         if out.suffix != ".toml":

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpltm.data import Split, by_user, load
-from dpltm.data.ratings import ABSENT, Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
+from dpltm.data.ratings import Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
+from dpltm.data.units import ABSENT
 from dpltm.privacy.event_json import ref_to_json
 from refs import reference
 from refusals import refused
@@ -258,8 +259,8 @@ def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_rec
     [
         ("digits", {}, 4, "`unit` user: takes ratings by users, such as movielens, and digits holds none"),
         ("movielens-small", {"subset": "0.5"}, 4, "`unit` user: takes every user; leave `subset` out,"),
-        ("movielens-small", {}, 0, "`per_user` 0: is not between 1 and 4,096"),
-        ("movielens-small", {}, 4097, "`per_user` 4097: is not between 1 and 4,096"),
+        ("movielens-small", {}, 0, "`per_unit` 0: is not between 1 and 4,096"),
+        ("movielens-small", {}, 4097, "`per_unit` 4097: is not between 1 and 4,096"),
     ],
 )
 def test_bad_users(dataset, options, slots, message):
@@ -270,8 +271,8 @@ def test_slots_that_no_memory_would_hold(written):
     """Said before anything is made: 800,000 users of 4,096 slots would be 52 GB."""
     found = load(str(written(as_text(made_up(4, 15, 24, 0)), "a.dat")), users=10**6, items=10**6)
     assert refused(by_user, found, 4096) == (
-        "`per_user` 4096: 800,000 users with so many ratings each are more than the 268,435,456 that are taken; pass a"
-        " smaller `per_user`"
+        "`per_unit` 4096: 800,000 users with so many records of 2 values each are more than the 2,147,483,648 values that"
+        " are taken; pass a smaller `per_unit`"
     )
-    assert len(by_user(found, 2**28 // 800_000).train) == 4
-    assert refused(by_user, found, 2**28 // 800_000 + 1).startswith("`per_user` 336: 800,000 users")
+    assert len(by_user(found, 2**31 // 1_600_000).train) == 4
+    assert refused(by_user, found, 2**31 // 1_600_000 + 1).startswith("`per_unit` 1343: 800,000 users")

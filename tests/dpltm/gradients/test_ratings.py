@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.data.ratings import ABSENT
+from dpltm.data.units import ABSENT
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.losses import cross_entropy, user_cross_entropy

@@ -307,8 +307,8 @@ def test_every_field_is_needed_and_no_other_known(kind):
     ("kind", "name", "values", "expected"),
     [
         ("training", "steps", (True, 3.0, "3", None), "int"),
-        ("training", "live", (False,), "int"),
-        ("selection", "candidates", (True,), "int"),
+        ("training", "live", (False, 0, -1, 2**63), "int from 1 to 9223372036854775807"),
+        ("selection", "candidates", (True, 0, -3), "int from 1 to 9223372036854775807"),
         ("randomized-response", "categories", (10.0, True), "int"),
         ("training", "sampling_rate", (True, "0.5", None), "float"),
         ("training", "noise_multiplier", (math.nan, [1.0], -math.inf, 10**400), "float"),

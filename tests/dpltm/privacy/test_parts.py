@@ -360,8 +360,8 @@ def test_a_first_draw_looks_at_whoever_it_may_share():
         (5, 5, "places", "records 5:5 are not a range"),
         (6, 5, "positions", "records 6:5 are not a range"),
         (-1, 5, "places", "records -1:5 are not a range"),
-        (1, OPEN_END, "whole", f"the whole of it has no range 1:{OPEN_END}"),
-        (0, 10, "whole", "the whole of it has no range 0:10"),
+        (1, OPEN_END, "whole", f"the whole has no range 1:{OPEN_END}"),
+        (0, 10, "whole", "the whole has no range 0:10"),
     ],
 )
 def test_no_range(start, stop, cut, said):

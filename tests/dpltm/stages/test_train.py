@@ -100,7 +100,7 @@ def test_an_event_that_cannot_be_written_pays_for_nothing(monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "error", "kept"),
-    [("Descent.run", KeyboardInterrupt(), True), ("NoisyGradients", InputError("no such layer"), False)],
+    [("Descent.run", KeyboardInterrupt(), True), ("noisy_gradients", InputError("no such layer"), False)],
 )
 def test_an_interrupted_training_stays_spent_and_what_cannot_be_trained_is_refused_before(
     monkeypatch, place, error, kept

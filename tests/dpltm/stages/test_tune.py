@@ -245,7 +245,7 @@ def test_more_components_than_there_are():
         ({"clip_norm": "1,1e9"}, "`clip_norm`: 1000000000.0 is not a number between 1e-06 and 1e+06"),
         ({"epochs": "-2"}, "`epochs`: -2 is not a positive number"),
         ({"lr": "1,,2"}, "`lr`: '1,,2' is not a list of numbers separated by commas"),
-        ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 records of `for_records`"),
+        ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 private records"),
         (
             {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
             "`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than 10,000 combinations; name fewer",

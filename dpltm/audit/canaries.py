@@ -1,0 +1,214 @@
+"""White-box canaries: made-up records in a training, whose presence the noisy sums are searched for.
+
+Canary i stands for a record with a very long gradient on live coordinates of its own, and none elsewhere. A coin of the
+audit decides whether it is among the records; from there on it goes the way of a record: it enters a step by a coin of the
+step's sampler, its gradient goes through the filter of the training, and what comes out is added to the sum before the
+noise. Its score is the log-likelihood ratio of what is released on its coordinates (docs/privacy-model.md section 7).
+
+A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
+attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m each.
+
+Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
+sums, which are what is certified; the audit's coins are nobody's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.errors import InputError
+from dpltm.filters import Filter
+from dpltm.filters.trial import filtered
+from dpltm.noise import RandomSource, uniform
+
+LENGTH = 1e8
+"""Of a canary's gradient on each coordinate: every filter is at the end of its range there."""
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What a training with canaries leaves to its audit, one value a canary.
+
+    Attributes:
+        scores: the larger, the likelier in, ``(m,)`` float64.
+        included: coins of the audit, ``(m,)`` bool. Under replace-one every canary is in, and this is its sign.
+        norms: of what a canary adds to the sum of a step, ``(m,)`` float64.
+
+    Raises:
+        ValueError: they are not so, or not of equally many canaries.
+    """
+
+    scores: np.ndarray
+    included: np.ndarray
+    norms: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not self.scores.shape == self.included.shape == self.norms.shape == (len(self.scores),):
+            raise ValueError("Expected one score, coin and norm a canary")
+        if np.isnan(self.scores).any() or not (self.norms > 0).all():
+            raise ValueError("Expected scores that are numbers, and norms > 0")
+
+
+def check_canaries(count: int | None, live: int, noise_multiplier: float) -> None:
+    """Refuses an audit that a training cannot have.
+
+    Args:
+        count: of canaries; None for no audit.
+        live: coordinates that are trained.
+        noise_multiplier: of the training.
+
+    Raises:
+        InputError: no positive number, more canaries than coordinates, or no noise.
+    """
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"`audit`: {count} is not a positive whole number of canaries, such as 1000")
+    if count > live:
+        raise InputError(
+            f"`audit`: {count:,} canaries need a live coordinate each, and there are {live:,}; ask for at most {live}"
+        )
+    if noise_multiplier == 0:
+        raise InputError("`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0")
+
+
+class Canaries:
+    """The canaries of one training.
+
+    Args:
+        count: m, at most the live coordinates.
+        filter: of the training.
+        layers: which layer each live coordinate is in, ``(live,)`` int64.
+        sampling_rate: q.
+        replace_one: whether neighbours differ by the value of a record: then a canary is there with either sign.
+        coins: of the audit.
+
+    Attributes:
+        observations: so far.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        filter: Filter,
+        layers: Tensor,
+        sampling_rate: float,
+        replace_one: bool,
+        coins: RandomSource,
+    ) -> None:
+        check_canaries(count, len(layers), 1.0)
+        self._filter, self._rate, self._replace_one = filter, sampling_rate, replace_one
+        share = len(layers) // count
+        first = torch.arange(count, device=layers.device)[:, None]
+        alone = filter.kind == "radial"
+        self._places = first * share if alone else first + count * torch.arange(share, device=layers.device)
+        self._layers, self._deepest = layers[self._places], int(layers.max()) + 1
+        self._vectors = self._filtered(torch.ones(count, dtype=torch.float64, device=layers.device), slice(None))
+        norms = self._vectors.norm(dim=1).cpu().numpy()
+        self.observations = Observations(np.zeros(count), uniform(coins, count) < 0.5, norms)
+        self._drawn = np.zeros(0, dtype=np.int64)
+
+    @property
+    def extra(self) -> int:
+        """How many records more there are to sample from."""
+        return len(self._records)
+
+    @property
+    def _records(self) -> np.ndarray:
+        """The canaries that are among the records."""
+        included = self.observations.included
+        return np.arange(len(included)) if self._replace_one else np.flatnonzero(included)
+
+    def split(self, index: np.ndarray, records: int) -> np.ndarray:
+        """Those of a sample that are no canaries; the others are kept for :meth:`add_to`.
+
+        Args:
+            index: places among the records at hand, and ``extra`` after them.
+            records: at hand.
+        """
+        self._drawn = self._records[index[index >= records] - records]
+        return index[index < records]
+
+    def add_to(self, total: Tensor) -> None:
+        """Adds the filtered gradients of the canaries that were drawn to the sum, ``(live,)`` float64."""
+        if len(self._drawn) == 0:
+            return
+        which = torch.from_numpy(self._drawn).to(total.device)
+        signs = torch.from_numpy(np.where(self.observations.included[self._drawn], 1.0, -1.0)).to(total.device)
+        total.index_add_(0, self._places[which].flatten(), self._filtered(signs, which).flatten())
+
+    def observe(self, released: Tensor, noise_std: float) -> None:
+        """Takes in one step.
+
+        Args:
+            released: the noisy sum, ``(live,)``.
+            noise_std: that it is claimed to have.
+        """
+        norms = self.observations.norms
+        along = (released[self._places].double() * self._vectors).sum(1).cpu().numpy()
+        shift, half = along / noise_std**2, norms**2 / (2 * noise_std**2)
+        self.observations.scores[:] += self._log_ratio(shift - half)
+        if self._replace_one:
+            self.observations.scores[:] -= self._log_ratio(-shift - half)
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the coins and the scores of another process.
+
+        Args:
+            state: what ``state`` gave there.
+
+        Raises:
+            ValueError, KeyError: it is of other canaries.
+        """
+        scores, included = state["scores"], state["included"]
+        if not scores.shape == included.shape == self.observations.scores.shape:
+            raise ValueError("other canaries")
+        self.observations = Observations(np.array(scores), included != 0, self.observations.norms)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Coins and scores, as arrays."""
+        return {"scores": self.observations.scores, "included": self.observations.included.astype(np.uint8)}
+
+    def _log_ratio(self, exponent: np.ndarray) -> np.ndarray:
+        """ln(1 - q + q e^exponent)."""
+        if self._rate == 1:
+            return exponent
+        return np.logaddexp(np.log1p(-self._rate), np.log(self._rate) + exponent)
+
+    def _filtered(self, signs: Tensor, which: Tensor | slice) -> Tensor:
+        """What canaries add to a sum, ``(canaries, coordinates)`` float64."""
+        layers = self._layers[which]
+        gradients = (signs * LENGTH)[:, None].expand(layers.shape)
+        return filtered(self._filter, gradients, layers, self._deepest).double()
+
+
+class NoCanaries:
+    """Of a training that is not audited."""
+
+    extra, observations = 0, None
+
+    def split(self, index: np.ndarray, records: int) -> np.ndarray:
+        """The sample as it is."""
+        del records
+        return index
+
+    def add_to(self, total: Tensor) -> None:
+        """Adds nothing."""
+
+    def observe(self, released: Tensor, noise_std: float) -> None:
+        """Looks at nothing."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """There is none."""
+        return {}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Goes on with nothing."""
+
+
+NO_CANARIES = NoCanaries()

@@ -1,0 +1,147 @@
+"""What tickets tell of the records that they were made from with no mechanism (docs/privacy-model.md section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
+from dpltm.audit.one_run import check_confidence
+from dpltm.data import Dataset
+from dpltm.errors import InputError
+from dpltm.evaluation import accuracy
+from dpltm.generation import GenerationConfig, Tickets, generate
+from dpltm.models import build
+from dpltm.noise import RandomSource, SecureSource, uniform
+from dpltm.privacy.events import Event, ProvenanceEvent
+from dpltm.privacy.report import report
+from dpltm.privacy.statement import PrivacyReport
+from dpltm.stages.checks import check_same_network
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
+from dpltm.ticket_set import TicketSet
+from dpltm.ticket_transfer import transfer
+
+CONTROLS = 5
+"""Shuffled masks that a mask is compared with."""
+
+
+@dataclass(frozen=True)
+class TicketFindings:
+    """What a ticket set tells.
+
+    Attributes:
+        claims: of making the tickets, and of the draws from them.
+        masks: what the attack on masks found.
+        supermask: test accuracy of the starting weights under the mask of the last round, trained on nothing here; None
+            where there is no test split.
+        shuffled: the mean of the same under masks with as many live weights in each layer, elsewhere.
+    """
+
+    claims: PrivacyReport
+    masks: MaskFindings
+    supermask: float | None
+    shuffled: float | None
+
+    @property
+    def violates(self) -> list[str]:
+        """Claims that the bound refutes."""
+        claims = {"certified": self.claims.certified, "nominal": self.claims.nominal}
+        return [name for name, one in claims.items() if one is not None and self.masks.lower_bound > one.epsilon]
+
+
+def audit_tickets(
+    tickets: TicketSet,
+    dataset: Dataset,
+    services: Services,
+    *,
+    draws: tuple[Event, ...] = (),
+    confidence: float = 0.95,
+    coins: RandomSource | None = None,
+) -> TicketFindings:
+    """Makes one round of tickets anew, as the set was made, on the records and canaries, and looks at their masks.
+
+    Args:
+        tickets: of provenance private, by magnitude, of a fully connected network.
+        dataset: records to make tickets from; those of the set, or others like them.
+        services: progress.
+        draws: of winners from the set; what they claim is part of the nominal epsilon.
+        confidence: of the bound, in [0.5, 1).
+        coins: of the audit, and the seed of the tickets.
+
+    Raises:
+        InputError: tickets that this attack is not for, or too few features that no record has.
+
+    Guarantees:
+        None to the records: what is found depends on them as it is. It is for whoever owns them.
+    """
+    _check(tickets, dataset, confidence)
+    coins = SecureSource() if coins is None else coins
+    x, y = np.asarray(dataset.train.x), np.asarray(dataset.train.y)
+    places = unset_features(x)
+    included = uniform(coins, len(places)) < 0.5
+    mask_findings(np.zeros(len(places)), included, confidence)  # too few are refused before the work
+    services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
+    labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
+    records = with_canaries(x, places[included], dataset.bounds[1])
+    known = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
+    config = GenerationConfig(**{**known, "prune": tuple(known["prune"]), "rounds": 1, "threads": None})
+    config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
+    split = replace(dataset.train, x=records, y=np.concatenate([y, labels]))
+    with services.progress.progress("training for tickets", config.steps) as step:
+        made = generate(
+            tickets.body.spec,
+            *tensors(split, dataset, services),
+            config,
+            progress=lambda done, _: step(done),
+        )
+    first = _first_layer(made)
+    moved = out_of_order(made.theta0[first].abs().numpy()[:, places], made.tickets[1].mask[first].numpy()[:, places])
+    source = tickets.source
+    said = () if source is None else (ProvenanceEvent(source, "private", tickets.id),)
+    claims = report((*said, *draws), 1e-5, "add-remove")
+    return TicketFindings(claims, mask_findings(moved, included, confidence), *_supermask(tickets, dataset, services))
+
+
+def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
+    """Raises InputError for tickets that the attack has nothing to say of."""
+    if tickets.provenance != "private":
+        raise InputError(
+            f"{tickets.label}: tickets of provenance {tickets.provenance} have a guarantee for private records, or cost"
+            " them nothing; this attack is for tickets of provenance private"
+        )
+    if tickets.criterion != "magnitude" or tickets.config.get("scope") != "layer" or tickets.feature_map is not None:
+        raise InputError(
+            f"{tickets.label}: the attack is on `criterion` magnitude and `scope` layer, without `features`; make them so"
+        )
+    if len(tickets.body.theta0[_first_layer(tickets.body)].shape) != 2:
+        raise InputError(
+            f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
+        )
+    check_confidence(confidence)
+    if dataset.bounds[0] != 0:
+        raise InputError("`bounds`: the attack is on records whose smallest value is 0")
+    check_same_network(tickets, dataset)
+
+
+def _first_layer(tickets: Tickets) -> str:
+    return next(name for name in tickets.theta0 if name.endswith("weight"))
+
+
+def _supermask(tickets: TicketSet, dataset: Dataset, services: Services) -> tuple[float | None, float | None]:
+    """Accuracy of the starting weights under the last mask, and the mean under shuffled ones."""
+    if dataset.test is None:
+        return None, None
+    test = tensors(dataset.test, dataset, services)
+    body = tickets.body
+    shuffled = [transfer(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
+    own, *others = (_untrained(one, test) for one in (body, *shuffled))
+    return own, sum(others) / CONTROLS
+
+
+def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
+    model, mask = build(tickets.spec), tickets.tickets[-1].mask
+    model.load_state_dict({name: value * mask[name] for name, value in tickets.theta0.items()})
+    return accuracy(model, *test)

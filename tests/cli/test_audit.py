@@ -1,0 +1,35 @@
+"""``dpltm audit``: its JSON, and its exit code where what is certified falls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TRAIN = ("train", "--dense", *PRIVATE, "--model", "mlp:8", "--steps", "2", "--noise-multiplier", "30", "--audit", "60")
+KEYS = {"lower_bound", "certified", "nominal", "method", "canaries", "confidence", "violates"}
+
+
+@pytest.mark.usefixtures("cwd")
+def test_the_exit_code_is_1_where_what_is_certified_is_refuted(cli):
+    cli(*TRAIN, "--out", "r", "--quiet")
+    body = cli("audit", "r", "--json").json
+    assert body.keys() >= KEYS
+    assert body["violates"] == []
+    assert body["canaries"] == 60
+    file = Path("r/audit.safetensors")
+    seen = load_file(file)
+    save_file(
+        {**seen, "scores": np.where(seen["included"] == 1, 1.0, -1.0)}, file
+    )  # as if there were hardly any noise
+    done = cli("audit", "r", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["violates"] == ["certified"]
+    assert found["lower_bound"] > 1 > found["certified"]
+    assert "certified" in cli("audit", "r").out
+    assert ": refuted" in cli("audit", "r").out

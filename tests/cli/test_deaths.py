@@ -1,0 +1,124 @@
+"""Processes that die between two changes of the disk: results are whole or not there, and the next run is not blocked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpltm
+import dpltm.tickets
+from deaths import dies_at
+from dpltm.cli.main import run
+from dpltm.ticket_set import Winner
+from dpltm.tickets.store import problems
+
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
+RUN = """
+[run]
+epsilon = 3.0
+delta = 1e-4
+[generate]
+dataset = "digits"
+subset = "0.0:0.5"
+provenance = "public"
+model = "mlp:4"
+rounds = 1
+iterations = 3
+batch-size = 32
+[select]
+score = "additive"
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+steps = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def there(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def kinds(path: str) -> Counter[str]:
+    return Counter(json.loads(line)["event"]["kind"] for line in Path(path).read_text().splitlines()[1:])
+
+
+def test_a_winner_is_saved_with_its_set_and_its_ledger_or_not_at_all(here):
+    def arrays(seed):
+        return np.random.default_rng(seed).integers(0, 256, (200, 6), dtype=np.uint8), np.arange(200) % 3
+
+    tickets = dpltm.generate(*arrays(1), provenance="public", model="mlp:8", rounds=1, iterations=3, batch_size=32)
+    winner = dpltm.select(tickets, *arrays(0), eps1=0.5, score="additive")
+    number, whole = 1, 0
+    while dies_at(number, lambda: dpltm.tickets.save(winner, "s"), here):
+        if "s" not in there(here):
+            assert there(here) == set() or all(name.startswith(".s.") for name in there(here))
+            dpltm.tickets.save(winner, "s")
+        else:
+            whole += 1
+        found = dpltm.tickets.load("s")
+        assert isinstance(found, Winner)
+        assert found.events == winner.events
+        assert found.tickets is not None
+        assert found.tickets.ledger.events == winner.tickets.ledger.events
+        assert there(here) == {"s"}
+        clear(here)
+        number += 1
+    assert number > 15
+    assert whole == 0  # its place is the last thing that changes
+
+
+@pytest.mark.parametrize(
+    "how", [("--provenance", "private"), ("--criterion", "dp-train", "--epsilon", "2", "--delta", "1e-4")]
+)
+def test_tickets_are_there_with_their_ledger_and_their_accuracies_or_not_at_all(here, capsys, how):
+    command = ["generate", *PRIVATE, *how, *TINY, "--out", "o", "--quiet"]
+    number, ended = 1, 0
+    while dies_at(number, partial(run, command), here):
+        done, before = "o" in there(here), dict(kinds("o/ledger.jsonl")) if "o" in there(here) else None
+        assert run(command) == (2 if done else 0)
+        if done:
+            assert capsys.readouterr().err.endswith("o exists already; choose another name or remove it first\n")
+            ended += 1
+        assert problems(Path("o")) == []
+        assert before in (None, dict(kinds("o/ledger.jsonl")))
+        assert there(here) - {"o.ledger.jsonl"} == {"o", *({"o.private.json"} if "private" in how else ())}
+        clear(here)
+        number += 1
+    assert number > 25
+    assert ended > 0
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_a_run_goes_on_wherever_it_died(here, first):
+    """Every eighth moment; the first ones of both."""
+    Path("c.toml").write_text(RUN)
+    command, number = ["run", "--config", "c.toml", "--out", "o", "--quiet"], first
+    while dies_at(number, partial(run, command), here):
+        spent = kinds("o/ledger.jsonl") if Path("o/ledger.jsonl").exists() else Counter()
+        assert run(command) == 0
+        assert there(Path("o")) == {"tickets", "run", "ledger.jsonl"}
+        paid = kinds("o/ledger.jsonl")
+        assert paid >= spent
+        assert paid["training"] == 1
+        assert paid["selection"] <= 1 + spent["selection"]  # drawn again where it was not remembered yet
+        shutil.rmtree("o")
+        number += 8
+    assert number > 60

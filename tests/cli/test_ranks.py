@@ -1,0 +1,179 @@
+"""``torchrun`` starts ``dpltm train``: the same run whatever the number of ranks, paid for once; all end when one does."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from child_processes import PATIENCE
+from ranked import Ranked
+
+DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
+TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
+OPTIONS = (
+    (),
+    ("--eval-private", "0.5", "--stop-at", "0.01"),
+    ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--schedule", "cosine"),
+)
+WORK = "rank_work:command"
+
+
+@pytest.fixture(scope="module")
+def ranked():
+    with Ranked() as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty folder, where commands run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def weights() -> bytes:
+    data = Path("r/model.safetensors").read_bytes()
+    shutil.rmtree("r")
+    return data
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+def test_the_run_is_the_same_whatever_the_number_of_ranks(ranked: Ranked, events, options):
+    command, found = (*TRAIN, *options, "--out", "r", "--json"), set()
+    for size in (1, 2):
+        first, *others = ranked.run(size, WORK, command)
+        assert (first.value, first.err) == (0, "")
+        assert [(rank.value, rank.out, rank.err) for rank in others] == [(0, "", "")] * (size - 1)
+        assert first.out.startswith('{"run": "r"')
+        assert [event["kind"] for event in events("r/ledger.jsonl")].count("training") == 1
+        found.add(weights())
+    assert len(found) == 1
+    assert [path.name for path in Path().iterdir()] == []
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (0, signal.SIGTERM)])
+def test_a_rank_that_ends_in_mid_run_ends_all_and_the_same_command_goes_on(ranked: Ranked, events, rank, number):
+    """With other keys than at first, so that equal weights can only come from the checkpoint."""
+    command = (*TRAIN, "--out", "r")
+    assert ranked.run(1, WORK, command)[0].value == 0
+    undisturbed = weights()
+    found = ranked.run(2, WORK, command, (), 1, (rank, 5, number))
+    assert Path("r.ledger.jsonl").exists()
+    assert found[1].out + found[1].err == ""
+    if number == signal.SIGTERM:
+        assert found[0].err.startswith("error: interrupted; the same command goes on from step 5 of 8")
+        assert (found[0].value, found[1].value) == (130, 1)
+    else:
+        assert [one.code for one in found] == [-9 if one == rank else 0 for one in range(2)]
+        assert found[1 - rank].value == 1
+    if rank == 1:
+        assert found[0].err == (
+            "error: ranks: another one has ended, or is out of reach; what the ledger entered stays entered; the same"
+            " command goes on\n"
+        )
+    paid = events("r.ledger.jsonl")
+    assert ranked.run(2, WORK, command, (), 2)[0].value == 0
+    assert events("r/ledger.jsonl") == paid
+    assert weights() == undisturbed
+    assert [path.name for path in Path().iterdir()] == []
+
+
+@pytest.mark.usefixtures("place")
+def test_ranks_that_were_asked_for_other_things_are_refused(ranked: Ranked):
+    found = ranked.run(2, WORK, (*TRAIN, "--out", "r"), (("--lr", "1"), ("--lr", "2")))
+    assert [(rank.value, rank.err) for rank in found] == [
+        (2, "error: --lr: rank 0 has 1.0 and rank 1 2.0; start all ranks with the same command, files and versions\n"),
+        (2, ""),
+    ]
+    assert [path.name for path in Path().iterdir()] == []
+
+
+def test_ranks_that_see_other_records_are_refused(ranked: Ranked, place):
+    """A file of the same name, which on one machine lacks a record."""
+    folders = [place / name for name in ("first", "second")]
+    for folder, left_out in zip(folders, (0, 1), strict=True):
+        folder.mkdir()
+        ranked.run(1, "rank_work:save_records", "d.npz", left_out, folder=folder)
+    command = ("train", "--dense", "--dataset", "d.npz", "--model", "mlp:8", "--records", "1797", "--classes", "10")
+    command = (*command, "--bounds", "0,16", "--epsilon", "2", "--steps", "3", "--out", "r")
+    first, second = ranked.run(2, "rank_work:command_in", [str(folder) for folder in folders], command)
+    assert first.err == (
+        "error: records of --dataset: rank 1 has others than rank 0; start all ranks with the same command, files and"
+        " versions\n"
+    )
+    assert (first.value, second.value, second.err) == (2, 2, "")
+    assert [path.name for path in place.rglob("*")].count("d.npz") == len([*place.rglob("*")]) - 2 == 2
+
+
+@pytest.mark.usefixtures("place")
+def test_what_one_rank_cannot_open_is_refused_by_all(ranked: Ranked):
+    Path("first").mkdir()
+    Path("second").mkdir()
+    ranked.run(1, "rank_work:save_records", "first/d.npz", 0)
+    command = (
+        "train",
+        "--dense",
+        "--dataset",
+        "d.npz",
+        "--model",
+        "mlp:8",
+        "--epsilon",
+        "2",
+        "--steps",
+        "3",
+        "--out",
+        "r",
+    )
+    first, second = ranked.run(2, "rank_work:command_in", ["first", "second"], (*command, "--bounds", "0,16"))
+    assert first.err == "error: rank 1: --dataset d.npz: no such file; correct the path\n"
+    assert (first.value, second.value, second.err) == (2, 2, "")
+    assert not Path("first/r.ledger.jsonl").exists()
+
+
+@pytest.mark.usefixtures("place")
+def test_a_plan_alone_needs_one_process(ranked: Ranked):
+    first, second = ranked.run(2, WORK, (*TRAIN, "--dry-run", "--json"))
+    assert (first.value, second.value, second.out) == (0, 0, "")
+    assert '"dry_run": true' in first.out
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("generate", "--dataset", "digits", "--provenance", "public"), "dpltm generate"),
+        (("tune", "--dataset", "digits"), "dpltm tune"),
+        (("latent", "train", "s"), "dpltm latent train"),
+        (("demo",), "dpltm demo"),
+        (("run", "--config", "c.toml"), "dpltm run"),
+    ],
+)
+def test_other_commands_are_refused(ranked: Ranked, command, name):
+    first, second = ranked.run(2, WORK, command)
+    said = f"error: {name} works in one process, and torchrun started 2: run it without torchrun\n"
+    assert [(rank.value, rank.err) for rank in (first, second)] == [(2, said), (2, "")]
+
+
+def test_stages_in_python_are_refused(ranked: Ranked):
+    found = ranked.run(2, "rank_work:in_python")
+    said = "a stage of dpltm in Python works in one process, and torchrun started 2: run it without torchrun"
+    assert [rank.error for rank in found] == [["InputError", said]] * 2
+
+
+@pytest.mark.usefixtures("place")
+def test_torchrun_itself():
+    """As the documents have it."""
+    programs = Path(sys.executable).parent
+    start = (str(programs / "torchrun"), "--standalone", "--nproc-per-node", "2", "--no-python")
+    command = (*start, str(programs / "dpltm"), *TRAIN, "--out", "r", "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('{"run": "r"')
+    assert done.stdout.count("\n") == 1

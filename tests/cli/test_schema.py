@@ -1,0 +1,118 @@
+"""Tables with words, dates and holes, by whole commands: all three stages, and what a run remembers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpltm.data import load
+
+SCHEMA = """
+missing = ["?"]
+
+[column.age]
+kind = "number"
+bounds = [18, 90]
+missing = true
+
+[column.ward]
+kind = "category"
+values = ["north", "south", "east"]
+
+[column.who]
+kind = "ignored"
+
+[column.seen]
+kind = "date"
+bounds = [2020-01-01, 2024-12-31]
+
+[column.ill]
+kind = "label"
+classes = ["no", "yes"]
+"""
+TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "20", "--batch-size", "32")
+
+
+def table(path, count, seed):
+    """Records of which the old, and those of the north, are ill more often."""
+    draw, rows = np.random.default_rng(seed), ["age,ward,who,seen,ill"]
+    for _ in range(count):
+        age, ward = int(draw.integers(18, 91)), ["north", "south", "east"][draw.integers(3)]
+        ill = draw.random() < 0.1 + 0.5 * (age > 60) + 0.3 * (ward == "north")
+        shown = "?" if draw.random() < 0.05 else age
+        day = f"202{draw.integers(5)}-0{draw.integers(1, 10)}-1{draw.integers(10)}"
+        rows.append(f"{shown},{ward},p{draw.integers(count // 3)},{day},{'yes' if ill else 'no'}")
+    Path(path).write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def tables(cwd):
+    del cwd
+    Path("s.toml").write_text(SCHEMA)
+    for name, count, seed in (("public.csv", 200, 1), ("d.csv", 400, 2), ("t.csv", 150, 4)):
+        table(name, count, seed)
+    Path("t.csv").write_text(Path("t.csv").read_text().replace(",p", ",q"))  # other persons
+
+
+def test_three_stages_on_a_mixed_table(cli):
+    data = ("--schema", "s.toml", "--records", "400")
+    made = cli(
+        "generate", "--dataset", "public.csv", *data[:2], *TINY, "--provenance", "public", "--out", "set", "--json"
+    ).json
+    assert [ticket["round"] for ticket in made["tickets"]] == [0, 1, 2]
+    cli("select", "set", "--dataset", "d.csv", *data, "--eps1", "0.5", "--quiet")
+    more = ("--epsilon", "3", "--steps", "20", "--test", "t.csv", "--out", "r", "--json")
+    run = cli("train", "set", "--dataset", "d.csv", *data, *more).json
+    assert 2.9 < run["privacy"]["certified"]["epsilon"] <= 3
+    # nothing is said twice
+    again = cli("evaluate", "r", "--dataset", "d.csv", "--test", "t.csv", "--json").json
+    assert again["accuracy"] == run["accuracy"]
+    cli("predict", "r", "--input", "t.csv", "--out", "p.csv", "--quiet")
+    bare = [line.rpartition(",")[0] for line in Path("t.csv").read_text().splitlines()]
+    Path("bare.csv").write_text("\n".join(bare) + "\n")
+    cli("predict", "r", "--input", "bare.csv", "--out", "q.csv", "--quiet")
+    assert Path("p.csv").read_bytes() == Path("q.csv").read_bytes()
+
+
+def test_persons_of_a_mixed_table(cli, events):
+    short = ("--model", "mlp:4", "--steps", "3", "--batch-size", "20", "--noise-multiplier", "2", "--delta", "1e-3")
+    data = ("--dataset", "d.csv", "--schema", "s.toml", "--test", "t.csv", "--unit-column", "who", "--per-unit", "4")
+    body = cli("train", "--dense", *data, *short, "--out", "r", "--json").json
+    assert (body["privacy"]["certified"]["unit"], body["live"]) == ("user", 6 * 4 + 4 + 4 * 2 + 2)
+    (event,) = events("r/ledger.jsonl")
+    assert event["dataset"]["units"] == "who"
+    again = cli("evaluate", "r", "--dataset", "d.csv", "--test", "t.csv", "--json").json
+    assert again["accuracy"] == body["accuracy"]
+
+
+def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
+    printed = cli("datasets", "schema", "d.csv", "--label", "ill").out
+    assert "north" not in printed
+    assert cli("datasets", "schema", "d.csv", "--label", "ill", "--json").json == {
+        "file": "d.csv", "schema": printed.rstrip("\n"), "out": None,
+    }  # fmt: skip
+    Path("draft.toml").write_text(printed)
+    train = ("train", "--dense", "--dataset", "d.csv", "--epsilon", "1", "--schema")
+    assert refused(*train, "draft.toml").startswith(
+        "--schema draft.toml: column 'age': kind is not one of number, category"
+    )
+    cli("datasets", "schema", "public.csv", "--label", "ill", "--from-public", "--out", "public.toml", "--quiet")
+    assert load("public.csv", schema="public.toml").classes == 2
+    assert refused("datasets", "schema", "public.csv", "--out", "public.toml").startswith(
+        "--out: public.toml exists already"
+    )
+    assert refused("datasets", "schema", "none.csv") == "none.csv: no such file; correct the path"
+    assert refused("datasets", "schema", "s.toml").startswith("s.toml: unknown kind of file")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_spent(refused):
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "r")
+    Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "south-west", 1).replace("yes", "perhaps", 1))
+    said = refused(*train)
+    assert said.startswith("d.csv: does not fit its schema: line ")
+    assert said.count("column") == 2
+    assert not Path("r").exists()
+    assert refused(*train, "--label", "ill") == "--label: the schema says what the columns hold; drop --label"
+    assert refused(*train[:3], "digits", *train[4:]) == (
+        "--schema: is for tables (.csv, .parquet, .arrow), and digits is none; drop --schema"
+    )

@@ -1,0 +1,253 @@
+"""What ranks do in tests: imported by ``ranked`` before it forks, and run on every rank."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import signal
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import dpltm
+from dpltm import keyed_source, launcher
+from dpltm.cli import main
+from dpltm.errors import InputError
+from dpltm.filters import make_filter
+from dpltm.gradients import choose
+from dpltm.launcher import launched
+from dpltm.losses import cross_entropy
+from dpltm.masks import Mask
+from dpltm.models import ModelSpec, build
+from dpltm.noise import FastSource
+from dpltm.privacy.events import UNKNOWN_RECORDS, GuaranteeEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.private_loop import PrivateLoop
+from dpltm.ranks import Ranks
+from dpltm.sampling import Records
+from dpltm.tickets import checkpoint_files
+from dpltm.tickets.workbench import ranks as _  # noqa: F401 - imported before the fork
+from dpltm.training import Descent, NoisyGradients, TrainingConfig
+
+
+def warm() -> None:
+    """Has all modules imported that a training needs. No gradient is taken: whoever forks after that cannot take one."""
+    plan = ("--dataset", "digits", "--model", "mlp:4", "--epsilon", "2", "--steps", "3", "--dry-run", "--quiet")
+    assert main.run(["train", "--dense", *plan]) == 0
+
+
+def joined() -> Ranks:
+    """The ranks that this process belongs to."""
+    place = launched()
+    assert place is not None
+    return Ranks.join(place, "cpu")
+
+
+def tied() -> None:
+    """Kernels that are chosen by timing tie: two processes on a busy machine would choose differently."""
+    choose.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)  # type: ignore[assignment]
+
+
+def digest(model: nn.Module) -> str:
+    """Of all weights."""
+    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
+
+
+def some_records(count: int = 500, features: int = 784) -> tuple[torch.Tensor, torch.Tensor]:
+    """Made-up records."""
+    draw = torch.Generator().manual_seed(3)
+    return torch.rand(count, features, generator=draw), torch.randint(10, (count,), generator=draw)
+
+
+def trained(network: str, filter: str, ranks: Ranks | None, **more: Any) -> nn.Module:
+    """A network after some private steps, coins and noise of rank 0 injected, and wrong ones on the others."""
+    tied()
+    x, y = some_records()
+    model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
+    settings = {"expected_batch": 250.0, **more}
+    config = TrainingConfig(
+        make_filter(filter), 0.5, 4, noise_std=1.0, lr=0.1, optimizer="adam", average="ema", **settings
+    )
+    mask = Mask({name: torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 for name, value in
+                 model.named_parameters()})  # fmt: skip
+    sources = {"sampling": FastSource(1 + own), "noise": FastSource(2 + own)}
+    gradients = NoisyGradients(model, mask, cross_entropy, Records(x, y), config, ranks=ranks, **sources)
+    Descent(gradients).run()
+    return model
+
+
+def train_some(cases: Sequence[Sequence[Any]]) -> list[str]:
+    """Digests of trained networks."""
+    ranks = joined()
+    return [digest(trained(network, filter, ranks, **more)) for network, filter, more in cases]
+
+
+def exchange() -> dict[str, Any]:
+    """What ranks hear of each other."""
+    ranks = joined()
+    values = torch.arange(3.0, dtype=torch.float64) + ranks.rank
+    summed = ranks.reduce(values.clone()).tolist()
+    return {
+        "tell": ranks.tell({"from": ranks.rank}),
+        "nothing": ranks.tell([]),
+        "hear": ranks.hear(["rank", ranks.rank, "x" * 5 * ranks.rank]),
+        "broadcast": ranks.broadcast(values.clone()).tolist(),
+        "reduce": summed if ranks.first else None,
+        "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
+        "same": [ranks.same(ranks.first), ranks.same(not ranks.first)],
+        "together": ranks.together(lambda: ranks.rank),
+    }
+
+
+def refuse(which: Sequence[int]) -> None:
+    """Some ranks refuse something."""
+    ranks = joined()
+
+    def work() -> None:
+        if ranks.rank in which:
+            raise InputError(f"`lr`: refused by {ranks.rank}")
+
+    ranks.together(work)
+
+
+def take_turns() -> dict[str, str]:
+    """Rank 0 finds a kernel; the others take it over, whatever they would have found."""
+    ranks = joined()
+
+    def work() -> None:
+        choose.fastest("test", lambda: {name: lambda: None for name in (f"of {ranks.rank}", "slow")})
+
+    tied()
+    ranks.in_turn(work)
+    return choose.choices_made()
+
+
+def agree(facts: Sequence[dict[str, str]], private: Sequence[dict[str, str]]) -> None:
+    """Ranks compare facts."""
+    ranks = joined()
+    ranks.agree(facts[ranks.rank], private[ranks.rank])
+
+
+def lose(which: int) -> None:
+    """One rank is gone, while the others wait for it."""
+    ranks = joined()
+    if ranks.rank == which:
+        os.kill(os.getpid(), signal.SIGKILL)
+    ranks.reduce(torch.zeros(3))
+    ranks.tell()
+
+
+def fail_on_a_record() -> None:
+    """The loss fails for a record of one chunk."""
+    ranks = joined()
+    x, y = some_records()
+    y[17] = 99
+    model = build(ModelSpec("mlp:4", 784, 10), 0)
+    config = TrainingConfig(make_filter("clip"), 1.0, 4, 500.0, 1.0, 0.1)
+    sources = {"sampling": FastSource(1), "noise": FastSource(2)}
+    NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources).backward()
+
+
+def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: int = 1, at: Sequence[int] = ()) -> int:
+    """A command line, with keys that are drawn from a seed and a checkpoint after every step.
+
+    Args:
+        arguments: of all ranks.
+        own: arguments of each rank that come after those.
+        key: the seed.
+        at: rank, step and signal: what the rank sends itself in that step.
+    """
+    tied()
+    place = launched()
+    assert place is not None
+    counter = itertools.count(key * 1000 + 100 * place.rank)
+    keyed_source.fresh_key = lambda: next(counter).to_bytes(32, "little")
+    checkpoint_files.EVERY, checkpoint_files.SHARE = 0.0, 1e9
+    launcher.PATIENCE = 0.0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line has it
+    inner, steps = NoisyGradients.backward, itertools.count(1)
+
+    def backward(gradients: NoisyGradients) -> None:
+        if [place.rank, next(steps)] == list(at[:2]):
+            os.kill(os.getpid(), at[2])
+        inner(gradients)
+
+    if at:
+        NoisyGradients.backward = backward  # type: ignore[method-assign]
+    return main.run([*arguments, *(own[place.rank] if own else ())])
+
+
+def save_records(path: str, rows: int) -> None:
+    """Digits as a file, all but some."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    np.savez(path, x_train=digits.images[rows:].astype(np.uint8), y_train=digits.target[rows:])
+
+
+def command_in(folders: Sequence[str], arguments: Sequence[str]) -> int:
+    """A command line, each rank in a folder of its own, as on machines of their own."""
+    place = launched()
+    assert place is not None
+    os.chdir(folders[place.rank])
+    return command(arguments)
+
+
+def in_python() -> None:
+    """A stage as a function of arrays."""
+    dpltm.train("mlp:4", np.zeros((9, 3), dtype=np.uint8), np.arange(9) % 3, epsilon=1.0)
+
+
+def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: int = 3) -> dict[str, Any]:
+    """A loop of the user's own, in a program that has joined its process group.
+
+    Args:
+        own: settings of each rank, beside those of all; ``row`` is a record that is changed.
+        spent: epsilon that the ledger of rank 0 holds already.
+        steps: that are taken.
+    """
+    tied()
+    place = launched()
+    assert place is not None
+    if place.size > 1:
+        torch.distributed.init_process_group("gloo")
+    given = {"epsilon": 2.0, **(own[place.rank] if own else {})}
+    x, y = some_records()
+    if (row := given.pop("row", None)) is not None:
+        x[row, 5] += 1e-3
+    model, ledger = build(ModelSpec("mlp:6", 784, 10), given.pop("seed", 0)), Ledger()
+    if spent is not None and place.rank == 0:
+        ledger.append(GuaranteeEvent(UNKNOWN_RECORDS, Guarantee(spent), "counts"))
+    sources = {"sampling": FastSource(1 + 7 * place.rank), "noise": FastSource(2 + 7 * place.rank)}
+    settings = {"batch_size": 250, "steps": steps, "delta": 1e-5, **sources, **given}
+    private = PrivateLoop(model, cross_entropy, x, y, ledger=ledger, **settings)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in private:
+        step.backward()
+        optimizer.step()
+    told: dict[str, Any] = {
+        "weights": digest(model),
+        "noise": private.event.mechanism.noise_multiplier,
+        "entered": [type(event).__name__ for event in ledger.events],
+        "epsilon": private.report().certified.epsilon,
+    }
+    if "audit" in given:
+        try:
+            told["canaries"] = private.audit().canaries
+        except InputError as error:
+            told["canaries"] = str(error)
+    return told
+
+
+def cut_up() -> None:
+    """A model that torch.distributed wraps."""
+    torch.distributed.init_process_group("gloo")
+    x, y = some_records()
+    model = nn.parallel.DistributedDataParallel(build(ModelSpec("mlp:6", 784, 10), 0))
+    PrivateLoop(model, cross_entropy, x, y, batch_size=250, steps=3, delta=1e-5, epsilon=1.0)

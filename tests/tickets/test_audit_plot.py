@@ -1,0 +1,35 @@
+"""The figure of an audit: a whole file with every figure of its rows."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib import rc_context
+
+from dpltm.tickets.audit_plot import write_audit_plot
+
+ROWS = [
+    {"audited": "clip", "nominal": None, "certified": 7.993, "lower_bound": 3.25},
+    {"audited": "as printed", "nominal": 0.5, "certified": 51895.4, "lower_bound": 0.0},
+    {"audited": "masks", "nominal": 0.2, "certified": "inf", "lower_bound": 2.75},
+]
+
+
+def drawn(path: Path, rows) -> str:
+    with rc_context({"svg.fonttype": "none"}):
+        write_audit_plot(path, rows)
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_figure_is_written_beside_its_mark(tmp_path):
+    text = drawn(tmp_path / "a.svg", ROWS)
+    for figure in ("clip", "as printed", "masks", "7.99", "3.25", "51,895", "0.5", "inf", "2.75", "0.2"):
+        assert f">{figure}<" in text
+    for name in ("certified", "nominal: claimed, not proven", "audit: epsilon is at least"):
+        assert text.count(f">{name}<") == 1, "once in the legend"
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.pdf"])
+def test_other_pictures(tmp_path, name):
+    write_audit_plot(tmp_path / name, ROWS[:1])
+    assert (tmp_path / name).stat().st_size > 1000
+    assert [path.name for path in tmp_path.iterdir()] == [name]

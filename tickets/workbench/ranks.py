@@ -1,0 +1,68 @@
+"""Commands whose work several processes share, which ``torchrun`` started."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from typing import Any
+
+from dpltm import __version__
+from dpltm.data import Dataset
+from dpltm.errors import RankError
+from dpltm.launcher import Place, launched
+from dpltm.options.train import TrainRequest
+from dpltm.ranks import Ranks, environment
+from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.starting_point import StartingPoint
+from dpltm.stages.train_checks import check_request
+from dpltm.stages.train_ranks import follow
+from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.train import open_records, open_start
+from dpltm.tickets.workbench.train import train as train_alone
+
+
+def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
+    """``dpltm train``, by this process or by all that ``torchrun`` started.
+
+    Args:
+        request: what ``dpltm train`` was asked for.
+        progress: who watches.
+
+    Returns:
+        What it prints as JSON; None on another rank than 0, which shares the work and has nothing to say.
+
+    Raises:
+        DpltmError: on all ranks, if on one.
+    """
+    place = launched()
+    if place is None:
+        return train_alone(request, progress)
+    check_request(request)
+    if request.dry_run:
+        return train_alone(request, progress) if place.rank == 0 else None
+    ranks = _joined(place, request, request.device)
+    if ranks.first:
+        try:
+            return train_alone(request, progress, ranks=ranks)
+        except RankError as error:
+            raise RankError(f"{error}; the same command goes on") from None
+    registry = UserRegistry(remember=False)
+
+    def opened() -> tuple[StartingPoint, Dataset]:
+        _, start, dataset = open_start(request, registry, SILENT, None)
+        return start, open_records(request, start, None) if dataset is None else dataset
+
+    follow(ranks, opened, request, registry, services(SILENT))
+    return None
+
+
+def _joined(place: Place, request: Any, device: str) -> Ranks:
+    """The ranks, all of which were asked for the same. Interrupts are left to rank 0, since it keeps the checkpoint."""
+    ranks = Ranks.join(place, device)
+    if not ranks.first:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    options = {f"`{name}`": repr(value) for name, value in asdict(request).items()}
+    ranks.agree(options | {"version of dpltm": __version__} | environment())
+    return ranks
