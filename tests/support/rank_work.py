@@ -137,6 +137,7 @@ def agree(facts: Sequence[dict[str, str]], private: Sequence[dict[str, str]]) ->
 def lose(which: int) -> None:
     """One rank is gone, while the others wait for it."""
     ranks = joined()
+    ranks.any(False)  # till all have joined: before that, they cannot be
     if ranks.rank == which:
         os.kill(os.getpid(), signal.SIGKILL)
     ranks.reduce(torch.zeros(3))
