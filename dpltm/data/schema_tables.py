@@ -196,7 +196,7 @@ class _Plan:
             y = classes_of(label, list(table[self.at[label.name]]), faults, lines)
         full = np.array([[number_of(cell) for cell in table[at]] for at in self.full], dtype=np.float64).T
         whose = [] if self.units is None else list(table[self.units])
-        return np.concatenate(features, axis=1), y, full.reshape(len(lines), -1), whose
+        return np.concatenate(features, axis=1), y, full.reshape(len(lines), len(self.full)), whose
 
 
 def encoded(column: Column, cells: list[str], empty: frozenset[str], faults: Faults, lines: list[int]) -> np.ndarray:

@@ -176,6 +176,8 @@ def test_all_faults_are_said_at_once(table):
         " column 'seen': '2020-13-01' is no date (YYYY-MM-DD); line 3, column 'street' is empty (missing = true allows"
         " that); line 3, column 'ill': 'maybe' is none of its classes; correct one of them"
     )
+    short = refused(table, [ROWS[0], "20,1,north"])  # not one whole row
+    assert short.partition("d.csv: ")[2].startswith("does not fit its schema: line 2 has 3 cells in place of 7")
     many = refused(table, [ROWS[0], *[line.replace("2020", "then") for line in ROWS[1:] * 5]])
     assert many.endswith("; and 9 more; correct one of them")
 
