@@ -1,12 +1,23 @@
-"""The figure of an audit: what is claimed, what is certified, and the lower bound, on one axis of epsilon."""
+"""Figures of audits: claims, certificates and lower bounds on one axis of epsilon; an attack beside what is certified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dpltm.privacy.trade_off import curves
+from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import replaced
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dpltm.audit.black_box import Membership
+    from dpltm.privacy.mechanisms import NoisySgd
 
 LARGEST = 1e3
 """Epsilon at the right end; what is above stands there, with its figure."""
@@ -19,9 +30,7 @@ def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         path: of the file; its suffix says in which format (``curve_files.check_plot``).
         rows: ``audited``, ``nominal``, ``certified`` and ``lower_bound`` of each; epsilons, ``inf`` as a text or None.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 1.3 + 0.55 * len(rows)), layout="constrained")
+    figure = _figure(8, 1.3 + 0.55 * len(rows))
     axes = figure.subplots()
     styles = {
         "certified": ("|", "tab:blue", "certified"),
@@ -52,3 +61,47 @@ def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     )  # fmt: skip
     with replaced(path) as staging:
         figure.savefig(staging, dpi=150, format=path.suffix[1:].lower())
+
+
+def write_roc_plot(path: Path, found: Membership, mechanism: NoisySgd, title: str) -> None:
+    """Draws the tests of an attack, with their intervals, beside the certified trade-off curve and the nominal one.
+
+    Args:
+        path: of the file, .png, .svg or .pdf.
+        found: by the attack.
+        mechanism: of the training, as it is certified; its nominal sensitivity, where it has one, gives the nominal curve.
+        title: above.
+
+    Raises:
+        ArtifactError: a suffix of no known format.
+        InputError: nothing can be certified.
+    """
+    check_plot(path)
+    figure = _figure(6.4, 5.2)
+    axes = figure.subplots()
+    claims = [("certified: no attack is above", "tab:blue", "-", mechanism)]
+    if mechanism.nominal_sensitivity not in (None, mechanism.sensitivity):
+        believed = replace(mechanism, sensitivity=mechanism.nominal_sensitivity, nominal_sensitivity=None)
+        claims.append(("nominal: claimed, not proven", "tab:orange", "--", believed))
+    for label, colour, line, claim in claims:
+        curve = curves((claim,))
+        axes.plot(curve.false_alarms, 1 - curve.misses, color=colour, linestyle=line, label=label)
+    alarms, hits = (np.array([getattr(point, side) for point in found.points]).T for side in ("false_alarms", "hits"))
+    across, along = (np.abs(shares[1:] - shares[0]) for shares in (alarms, hits))
+    axes.errorbar(
+        alarms[0], hits[0], along, across, "o", color="tab:red", capsize=3, label="attack, with 95 % intervals"
+    )
+    chance = np.geomspace(1e-4, 1)
+    axes.plot(chance, chance, color="0.6", linewidth=1, linestyle=":", label="nothing learnt")
+    axes.set(xscale="log", xlim=(5e-4, 1), ylim=(0, 1.02), xlabel="false alarms", ylabel="hits", title=title)
+    axes.grid(color="0.93")
+    axes.legend(loc="lower right", fontsize="small", frameon=False)
+    with replaced(path) as staging:
+        figure.savefig(staging, dpi=150, format=path.suffix[1:].lower())
+
+
+def _figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,12 @@ from dpltm.audit import f_dp, one_run
 from dpltm.audit.canaries import Observations
 from dpltm.audit.estimate import gaussian_epsilon
 from dpltm.audit.guessing import PLANNED, Guesses, guess
+from dpltm.audit.noise_family import NoiseFamily
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import profile
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.pld import Profile
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import Certified, Nominal, json_figure
 
@@ -134,22 +131,7 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
 def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd, delta: float) -> float:
     """The bound over trainings that differ from this one by their noise."""
 
-    @cache
-    def curve(noise: float) -> tuple[Profile, f_dp.TradeOff] | None:
-        try:
-            one = profile((replace(mechanism, noise_multiplier=noise, sensitivity=1.0, nominal_sensitivity=None),))
-        except InputError:  # hardly any noise: it claims nothing
-            return None
-        return one, f_dp.TradeOff.of(one.epsilon, one.delta)
+    def refuted(curve: f_dp.TradeOff) -> bool:
+        return any(f_dp.refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
 
-    def refuted(noise: float) -> bool:
-        known = curve(noise)
-        return known is not None and any(
-            f_dp.refutes(known[1], canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found
-        )
-
-    def epsilon(noise: float) -> float:
-        known = curve(noise)
-        return math.inf if known is None else known[0].epsilon(delta)
-
-    return f_dp.epsilon_bound(refuted, epsilon, max(mechanism.noise_multiplier, 0.5))
+    return NoiseFamily(mechanism, delta).bound(refuted)

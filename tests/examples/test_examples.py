@@ -109,6 +109,15 @@ def test_a_recurrent_network_learns_within_its_budget():
     assert 2.9 < float(spent[1]) <= 3.0
 
 
+def test_a_bug_in_another_library_is_noticed():
+    """Few trainings of Opacus: what it says stands, and falls where a third of the noise is added."""
+    command = [sys.executable, str(EXAMPLES / "audit_opacus.py"), "--trials", "80"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    found = re.findall(r"says (\S+), attack shows at least (\S+): (.+)", done.stdout)
+    assert [verdict for _, _, verdict in found] == ["not refuted", "REFUTED"]
+    assert all((float(bound) > float(claim)) == (verdict == "REFUTED") for claim, bound, verdict in found)
+
+
 @pytest.mark.parametrize("name", ["digits", "mnist_ticket_at_0.2"])
 def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request):
     if name != "digits":

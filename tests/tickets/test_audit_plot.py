@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib import rc_context
 
-from dpltm.tickets.audit_plot import write_audit_plot
+from dpltm.audit.black_box import Trials, examine_membership
+from dpltm.errors import ArtifactError
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.tickets.audit_plot import write_audit_plot, write_roc_plot
 
 ROWS = [
     {"audited": "clip", "nominal": None, "certified": 7.993, "lower_bound": 3.25},
@@ -33,3 +37,17 @@ def test_other_pictures(tmp_path, name):
     write_audit_plot(tmp_path / name, ROWS[:1])
     assert (tmp_path / name).stat().st_size > 1000
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(("nominal", "claims"), [(None, 1), (1.0, 1), (0.5, 2)])
+def test_an_attack_is_drawn_beside_what_is_certified(tmp_path, nominal, claims):
+    draw = np.random.default_rng(0)
+    trials = Trials(draw.standard_normal(100) + 2, draw.standard_normal(100))
+    mechanism = NoisySgd(1.0, 1, 0.5, 1.0, nominal)
+    with rc_context({"svg.fonttype": "none"}):
+        write_roc_plot(tmp_path / "r.svg", examine_membership(trials, 10.0, 1e-5), mechanism, "an attack")
+    text = (tmp_path / "r.svg").read_text(encoding="utf-8")
+    assert text.count(">certified: no attack is above<") == 1
+    assert text.count(">nominal: claimed, not proven<") == claims - 1
+    with pytest.raises(ArtifactError, match="not a picture"):
+        write_roc_plot(tmp_path / "r.txt", examine_membership(trials, 10.0, 1e-5), mechanism, "an attack")

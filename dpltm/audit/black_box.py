@@ -1,0 +1,292 @@
+"""Was this record trained on? An attack that sees nothing but models, on anybody's training.
+
+A training is repeated with one record, the *target*, and without it. Each model is asked about the target alone. Any test on
+the answers is a test between two neighbouring datasets, so its errors bound epsilon from below, whatever the framework, the
+model, or the reason that the training is private (Jagielski, Ullman, Oprea 2020; Nasr et al. 2021).
+
+Two scores are tried: how sure the model is of the target's label, on the logit scale (Yeom et al. 2018; Carlini et al. 2022,
+section 5), and the likelihood ratio of that under normal distributions, which the first half of the models shadow. That half
+decides on a score and a threshold; the other half is counted.
+
+The attack is as strong as the target is unusual and the training's start is bad: a record with a wrong label, and weights
+that were trained before on other records, where the target has a long gradient and the others have short ones (Annamalai,
+De Cristofaro 2024, "Nearly Tight Black-Box Auditing of Differentially Private Machine Learning").
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from dpltm.audit.estimate import clopper_pearson
+from dpltm.audit.f_dp import TradeOff
+from dpltm.audit.noise_family import NoiseFamily
+from dpltm.audit.one_run import check_confidence
+from dpltm.audit.pairs import pair_bound
+from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.privacy.statement import json_figure
+
+Model = Callable[[np.ndarray], np.ndarray]
+"""From features ``(n, ...)`` to logits or log-probabilities ``(n, classes)``."""
+
+Training = Callable[[np.ndarray, np.ndarray, int], Model]
+"""From features ``(n, ...)``, labels ``(n,)`` and a seed, which all of its randomness comes from, to a model."""
+
+METHOD = "black-box membership of one record"
+
+LEVELS = (0.001, 0.01, 0.1, 0.5)
+"""False alarms at which hits are told."""
+
+STRICT = 0.9999
+"""Confidence of the errors that a threshold is chosen by: with less, it is one that was lucky on few models."""
+
+LEAST = 40
+"""Trainings with the target, and without: fewer prove nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """How sure each model was of the target's label, on the logit scale.
+
+    Attributes:
+        inside: of models that were trained with the target, ``(trials,)``.
+        outside: of those trained without it, ``(trials,)``.
+    """
+
+    inside: np.ndarray
+    outside: np.ndarray
+
+
+@dataclass(frozen=True)
+class Point:
+    """A test of the ROC, on the models that are counted; intervals hold with 95 % each.
+
+    Attributes:
+        false_alarms: share of models without the target that are taken for one with it; with its interval.
+        hits: share of models with the target that are recognised; with its interval.
+    """
+
+    false_alarms: tuple[float, float, float]
+    hits: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What the attack found.
+
+    Attributes:
+        epsilon, delta: that were claimed.
+        by_counting: lower bound by (epsilon, delta) and both kinds of errors.
+        by_trade_off: that over trainings which differ by their noise; None where the training was not described.
+        points: of the ROC, at the false alarms of ``LEVELS`` that so many trials can tell.
+        trials: trainings on either side.
+        confidence: that both bounds hold with, together.
+    """
+
+    epsilon: float
+    delta: float
+    by_counting: float
+    by_trade_off: float | None
+    points: tuple[Point, ...]
+    trials: int
+    confidence: float
+
+    @property
+    def lower_bound(self) -> float:
+        """The better of the bounds."""
+        return max(self.by_counting, self.by_trade_off or 0.0)
+
+    @property
+    def violates(self) -> bool:
+        """Whether the claim is refuted."""
+        return self.lower_bound > self.epsilon
+
+    def to_json(self) -> dict[str, Any]:
+        """As audits are printed."""
+        return {
+            "lower_bound": self.lower_bound,
+            "claimed": json_figure(self.epsilon),
+            "delta": self.delta,
+            "method": METHOD,
+            "trials": self.trials,
+            "confidence": self.confidence,
+            "bounds": {"counting": self.by_counting, "trade_off": self.by_trade_off},
+            "roc": [{"false_alarms": point.false_alarms, "hits": point.hits} for point in self.points],
+            "violates": ["claimed"] if self.violates else [],
+        }
+
+
+def mislabelled(x: np.ndarray, y: np.ndarray, classes: int, which: int = 0) -> tuple[np.ndarray, int]:
+    """A target: a record of the data, under the label that follows its own.
+
+    Args:
+        x: features, ``(n, ...)``.
+        y: labels, ``(n,)``, from 0 to ``classes`` - 1.
+        classes: at least 2.
+        which: record.
+    """
+    return np.asarray(x)[which], (int(y[which]) + 1) % classes
+
+
+def repeat(
+    train: Training,
+    x: np.ndarray,
+    y: np.ndarray,
+    target: tuple[np.ndarray, int],
+    *,
+    trials: int = 500,
+    seed: int = 0,
+    relation: Adjacency = "add-remove",
+    progress: Callable[[int], None] | None = None,
+) -> Trials:
+    """Trains ``2 * trials`` times, half of them with the target, one after the other.
+
+    Args:
+        train: what is attacked. The arrays that it is given cannot be written to.
+        x: features of the other records, ``(n, ...)``: whatever is worst for the target, not private.
+        y: their labels, ``(n,)``.
+        target: features ``(...)`` and label of the record that is looked for; see :func:`mislabelled`.
+        trials: on either side, at least ``LEAST``.
+        seed: the trainings have seeds of their own that follow from it.
+        relation: add-remove adds the target to the others; replace-one puts it in the place of the last one.
+        progress: told how many trainings are done.
+
+    Raises:
+        InputError: shapes that do not fit, too few trials, or a training that does not draw from its seed.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    _check(x, y, target, trials)
+    kept = len(x) if relation == "add-remove" else len(x) - 1
+    with_target = np.concatenate([x[:kept], target[0][None]]), np.concatenate([y[:kept], [target[1]]]).astype(y.dtype)
+    sides = with_target, (x.view(), y.view())
+    for part in itertools.chain(*sides):
+        part.flags.writeable = False
+    found = np.empty((2, trials))
+    seeds = np.random.SeedSequence(seed).generate_state(2 * trials, dtype=np.uint32).reshape(trials, 2)
+    for trial in range(trials):
+        for side, (features, labels) in enumerate(sides):
+            model = train(features, labels, int(seeds[trial, side]))
+            found[side, trial] = _sureness(model(target[0][None]), target[1])
+            if progress is not None:
+                progress(2 * trial + side + 1)
+        if trial == 1 and (found[:, 0] == found[:, 1]).all():
+            raise InputError(
+                "`train`: gave the same answers for two seeds, so it draws its noise from elsewhere, or has none; draw all"
+                " of it from the seed"
+            )
+    return Trials(found[0], found[1])
+
+
+def examine_membership(
+    trials: Trials, epsilon: float, delta: float, confidence: float = 0.95, mechanism: NoisySgd | None = None
+) -> Membership:
+    """What the trials say of a claim.
+
+    Args:
+        trials: of :func:`repeat`.
+        epsilon: that is claimed; ``inf`` for none.
+        delta: of it and of the bounds.
+        confidence: that the bounds hold with, in [0.5, 1).
+        mechanism: of the training, if it adds Gaussian noise to sums of gradients. Then it is compared with all trainings
+            like it that have other noise, which says more from few trials.
+
+    Guarantees:
+        For an (epsilon, delta)-DP training, of which the mechanism is true if it is given, the bounds exceed epsilon with
+        probability at most 1 - ``confidence``, if trainings are independent.
+    """
+    check_confidence(confidence)
+    each = 1 - (1 - confidence) / 2
+    inside, outside = _scores(trials)
+    level = _best_level(inside[::2], outside[::2])[1]
+    alarms, misses = _errors(inside[1::2], outside[1::2], level, each)
+    family = None if mechanism is None else NoiseFamily(mechanism, delta)
+
+    def refuted(curve: TradeOff) -> bool:
+        return misses < curve.misses(alarms)
+
+    return Membership(
+        epsilon,
+        delta,
+        pair_bound(inside, outside, delta, each),
+        None if family is None else family.bound(refuted),
+        tuple(_points(inside, outside)),
+        len(inside),
+        confidence,
+    )
+
+
+def _check(x: np.ndarray, y: np.ndarray, target: tuple[np.ndarray, int], trials: int) -> None:
+    if len(x) != len(y) or len(x) == 0:
+        raise InputError(f"`x`, `y`: {len(x)} and {len(y)} rows; give as many labels as records, and one at least")
+    if np.shape(target[0]) != x.shape[1:]:
+        raise InputError(f"`target`: of shape {np.shape(target[0])}, and records are {x.shape[1:]}")
+    if trials < LEAST:
+        raise InputError(f"`trials`: {trials} trainings prove nothing; take at least {LEAST}, better 500")
+
+
+def _sureness(logits: np.ndarray, label: int) -> float:
+    """Log-odds of the label: from minus to plus 1e6, also where a model gives no numbers."""
+    logits = np.asarray(logits, dtype=np.float64)
+    if logits.ndim != 2 or len(logits) != 1 or not 0 <= label < logits.shape[1] or logits.shape[1] < 2:
+        raise InputError(
+            f"`train`: its model gave an array of shape {logits.shape} for one record; it should give a row of logits, one"
+            f" for each class, and the target's label is {label}"
+        )
+    others = np.delete(logits[0], label)
+    with np.errstate(invalid="ignore"):
+        odds = logits[0, label] - logsumexp(others)
+    return float(np.clip(np.nan_to_num(odds, nan=-1e6), -1e6, 1e6))
+
+
+def _scores(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
+    """Of both kinds of scores, the one by which the deciding half is told apart best."""
+    shapes = [(half.mean(), max(half.std(), 1e-9)) for half in (trials.inside[::2], trials.outside[::2])]
+
+    def ratio(values: np.ndarray) -> np.ndarray:
+        (mean, spread), (other, others) = shapes
+        return np.asarray(
+            ((values - other) / others) ** 2 / 2 - ((values - mean) / spread) ** 2 / 2 + np.log(others / spread)
+        )
+
+    plain = trials.inside, trials.outside
+    kinds = (plain, (-plain[0], -plain[1]), (ratio(plain[0]), ratio(plain[1])))
+    return max(kinds, key=lambda kind: _best_level(kind[0][::2], kind[1][::2])[0])
+
+
+def _best_level(inside: np.ndarray, outside: np.ndarray) -> tuple[float, float]:
+    """The largest mu that a threshold on the score shows, and that threshold."""
+    levels = np.unique(np.quantile(np.concatenate([inside, outside]), np.linspace(0, 1, 101)))
+    levels = np.concatenate([(levels[1:] + levels[:-1]) / 2, levels])
+    return max((_mu(*_errors(inside, outside, level, STRICT)), float(level)) for level in levels)
+
+
+def _mu(alarms: float, misses: float) -> float:
+    return float(ndtri(1 - alarms) - ndtri(misses))
+
+
+def _errors(inside: np.ndarray, outside: np.ndarray, level: float, confidence: float) -> tuple[float, float]:
+    """Upper bounds on false alarms and misses of "the target is in where its score is above the level", together."""
+    each = 1 - (1 - confidence) / 2
+    alarms = clopper_pearson(int((outside > level).sum()), len(outside), each)
+    return alarms, clopper_pearson(int((inside <= level).sum()), len(inside), each)
+
+
+def _points(inside: np.ndarray, outside: np.ndarray) -> Iterable[Point]:
+    """Hits at few false alarms: thresholds of the deciding half, on the half that is counted."""
+    for share in LEVELS:
+        if share * len(outside[::2]) >= 1:
+            level = np.quantile(outside[::2], 1 - share)
+            yield Point(_interval(outside[1::2] > level), _interval(inside[1::2] > level))
+
+
+def _interval(held: np.ndarray) -> tuple[float, float, float]:
+    """A share, and its Clopper-Pearson interval."""
+    count, whole = int(held.sum()), len(held)
+    low = 1 - clopper_pearson(whole - count, whole, 0.975)
+    return count / whole, low, clopper_pearson(count, whole, 0.975)
