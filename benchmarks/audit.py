@@ -29,7 +29,7 @@ from dpltm.stages.train import train
 from dpltm.stages.train_plan import plan
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "1": ("mlp:100", {"noise_multiplier": 1.1, "steps": 2730, "audit": 5000}),
+    "1": ("mlp:100", {"noise_multiplier": 1.1, "steps": 2730, "audit": 60000, "lr": 1.0}),
     "2.38": ("mlp:100", {"noise_multiplier": 1.1, "steps": 14062, "audit": 5000}),
     "5.64": ("mlp:100", {"noise_multiplier": 0.7, "steps": 10547, "audit": 5000}),
     "tanh": (
