@@ -46,7 +46,6 @@ from dpltm.audit.selection import drawn_bound, worst_neighbour
 from dpltm.cli import main as command
 from dpltm.data import Dataset, from_arrays, load, units
 from dpltm.errors import DpltmError
-from dpltm.features.conventions import NORM
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
@@ -388,34 +387,29 @@ def measured(run: Run) -> float:
     return float(run.metrics[-1]["accuracy"])
 
 
-def centre_along(x: np.ndarray, who: np.ndarray, there: bool, along: np.ndarray, **options: Any) -> float:
-    """How far the released mean of features lies in a direction."""
-    kept = np.ones(len(x), bool) if there else who != who[-1]
-    run = dpltm.train(
-        "mlp", x[kept], np.arange(int(kept.sum())) % 2, features="unit", centre=0.5, epsilon=1.0, delta=DELTA,
-        steps=1, bounds=(0, 1), classes=2, records=50, **options,
-    )  # fmt: skip
+def centre_along(there: bool, apart: int, epsilon: float, **options: Any) -> float:
+    """How far the released mean of features lies towards the last records, which stand apart from the others."""
+    x = np.eye(6, dtype=np.float32)[[0] * 10 + [5] * (apart if there else 0)]
+    given: dict[str, Any] = {"features": "unit", "centre": 0.5, "steps": 1, "batch_size": 50.0, "delta": DELTA}
+    facts: dict[str, Any] = {"bounds": (0, 1), "classes": 2, "records": 50}
+    run = dpltm.train("mlp", x, np.arange(len(x)) % 2, epsilon=epsilon, **given, **facts, **options)
     feature_map = run.feature_map
     assert feature_map is not None
     assert feature_map.centre is not None
-    return float(feature_map.centre.double().numpy() @ along)
+    return float(feature_map.centre[5])
 
 
 def centre_of_records(_: int) -> Found:
     """The mean of features, where one record stands apart."""
-    x, who = np.eye(6, dtype=np.float32)[[0] * 10 + [5]], np.arange(11)
-    along = NORM * np.eye(6)[5]
-    return told_apart(lambda there, _: centre_along(x, who, there, along, batch_size=50.0), 1.0, 150)
+    return told_apart(lambda there, _: centre_along(there, 1, 1.5), 1.5, 300)
 
 
 def centre_of_persons(_: int) -> Found:
-    """The same of persons, where one has many records, all of them apart."""
-    x, who = np.eye(6, dtype=np.float32)[[0] * 10 + [5] * 32], np.array([*range(10), *[10] * 32])
-    along = NORM * np.eye(6)[5]
+    """The same of persons, where all records of one stand apart."""
 
     def release(there: bool, _: int) -> float:
-        kept = np.ones(len(x), bool) if there else who != 10
-        return centre_along(x, who, there, along, batch_size=50.0, units=who[kept], per_unit=32)
+        whose = np.array([*range(10), *[10] * (32 if there else 0)])
+        return centre_along(there, 32, 1.0, units=whose, per_unit=32)
 
     return told_apart(release, 1.0, 150)
 
