@@ -137,6 +137,14 @@ class Ranks:
         self._carry(said, group.all_reduce)  # whatever one rank leaves zero, another fills
         return [json.loads(part.numpy().tobytes()) for part in said.cpu().split(lengths)]
 
+    def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of rank 0 by name, as float32 on the CPU; of the others, the argument is dropped."""
+        held = {name: value.to("cpu", torch.float32, copy=True) for name, value in tensors.items()}
+        shapes = self.tell({name: list(value.shape) for name, value in held.items()})
+        return {
+            name: self.broadcast(held[name] if self.first else torch.empty(shape)) for name, shape in shapes.items()
+        }
+
     # all or none
 
     def together(self, work: Callable[[], T]) -> T:

@@ -22,6 +22,7 @@ from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.pruning import CRITERIA, DP_CRITERIA
+from dpltm.ranks import Ranks
 from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.generate_dp import plan_release, release
@@ -155,7 +156,12 @@ def _facts(plan: GenerationPlan) -> dict[str, Any]:
 
 
 def generate(
-    plan: GenerationPlan, services: Services, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT
+    plan: GenerationPlan,
+    services: Services,
+    *,
+    kept_in: str = IN_MEMORY,
+    checkpoints: Checkpoints = NOT_KEPT,
+    ranks: Ranks | None = None,
 ) -> TicketSet:
     """Makes the tickets, and enters what they depend on.
 
@@ -166,6 +172,7 @@ def generate(
         services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
         checkpoints: where it is kept on the way, and what it goes on from; then the plan is that of ``resumed``.
+        ranks: that share the training of ``dp-train``, of which this is rank 0; None for one process.
 
     Returns:
         The set, with the ledger and the report. Of provenance ``private`` it holds accuracies on private records, as the
@@ -177,7 +184,7 @@ def generate(
     ledger, options = plan.ledger, plan.options
     if plan.event is None or checkpoints.held is None:
         plan.before.check(ledger)
-    body = _make_tickets(plan, services, checkpoints)
+    body = _make_tickets(plan, services, checkpoints, ranks)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
@@ -206,7 +213,7 @@ def planned_report(plan: GenerationPlan) -> PrivacyReport:
     return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
 
 
-def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> Tickets:
+def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpoints, ranks: Ranks | None) -> Tickets:
     """The tickets, with whatever a mechanism spends entered in the ledger before it is spent."""
     dataset, config = plan.dataset, plan.config
     if plan.provenance == "data-free":
@@ -216,7 +223,7 @@ def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpo
         events = (*plan.origins, plan.event)
         pay = partial(plan.ledger.enter, events, plan.before.events)
         kept = PartOf(checkpoints, {"of": _facts(plan), "events": [to_json(event) for event in events]})
-        return release(plan.event, plan.spec, config, dataset, pay, services, kept)
+        return release(plan.event, plan.spec, config, dataset, pay, services, kept, ranks)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:

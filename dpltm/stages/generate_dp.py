@@ -18,9 +18,7 @@ from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
-from dpltm.losses import cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
@@ -28,15 +26,14 @@ from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.pruning import CRITERIA
+from dpltm.ranks import Ranks
 from dpltm.stages.front import check_quantities
-from dpltm.stages.inputs import batched_records, tensors
+from dpltm.stages.generate_training import CLIP_NORM, begin, training_of
+from dpltm.stages.inputs import tensors
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
 from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
-from dpltm.training import Descent, NoisyGradients, TrainingConfig, sensitivity
-
-CLIP_NORM = 1.0
-"""Of the training behind ``dp-train``."""
+from dpltm.training import Descent, sensitivity
 
 MAX_FEATURES = 8_192
 """Of records whose second moments are released: half a gigabyte of them, several times over."""
@@ -99,6 +96,7 @@ def release(
     pay: Callable[[], None],
     services: Services,
     checkpoints: Checkpoints = NOT_KEPT,
+    ranks: Ranks | None = None,
 ) -> Tickets:
     """Pays for the event, makes the release, and makes the tickets from that alone.
 
@@ -110,6 +108,7 @@ def release(
         pay: enters the event; called before anything is drawn.
         services: where features come from, and who watches.
         checkpoints: where it is kept on the way. Where one is held, it was paid for.
+        ranks: that share a training, of which this is rank 0; the others ``generate_training.follow``. None for one process.
 
     Raises:
         BudgetError: a budget set on the records does not allow it; nothing is entered then.
@@ -119,7 +118,7 @@ def release(
     """
     draws = _Draws(pay, checkpoints)
     if isinstance(event, TrainingEvent):
-        return _from_training(event, spec, config, dataset, draws, services)
+        return _from_training(event, spec, config, dataset, draws, services, ranks)
     assert isinstance(event, GaussianEvent)
     return _from_synthetic(event, spec, config, dataset, draws, services)
 
@@ -169,26 +168,17 @@ def _from_training(
     dataset: Dataset,
     draws: _Draws,
     services: Services,
+    ranks: Ranks | None,
 ) -> Tickets:
     """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
-    model, steps = build(spec, config.seed), event.mechanism.steps
+    sources, steps = {"sampling": draws.sampling, "noise": draws.noise}, event.mechanism.steps
+    model, descent = training_of(spec, config, dataset, event.mechanism, services, sources, ranks)
     theta0 = weights_of(model)
-    settings = TrainingConfig(
-        make_filter("clip", clip_norm=CLIP_NORM),
-        event.mechanism.sampling_rate,
-        steps,
-        float(config.batch_size),
-        event.mechanism.noise_std,
-        config.lr,
-    )
-    records = batched_records(dataset.train, dataset, services)
-    whole = Mask.dense(model)
-    descent = Descent(
-        NoisyGradients(model, whole, cross_entropy, records, settings, sampling=draws.sampling, noise=draws.noise)
-    )
     draws.paid()  # before the first draw
     if draws.held is not None and draws.held.state["step"]:
         theta0 = _resume(descent, draws.held, theta0)
+    if ranks is not None:
+        begin(ranks, descent)
     with services.progress.progress("training under DP", steps) as step:
 
         def between() -> None:

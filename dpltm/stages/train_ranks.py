@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
-
 from dpltm.content import content_id
 from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
@@ -50,13 +48,9 @@ def begin(ranks: Ranks, plan: TrainingPlan, descent: Descent, ended: bool) -> No
     """
     feature_map = plan.dataset.feature_map
     centre = None if plan.centre is None or feature_map is None else feature_map.centre
-    tensors = {name: value.to("cpu", torch.float32, copy=True) for name, value in descent.state().items()}
-    shapes = {name: list(value.shape) for name, value in tensors.items()}
-    ranks.tell(
-        {"step": descent.step, "ended": ended, "centre": None if centre is None else len(centre), "state": shapes}
-    )
-    for value in (*(() if centre is None else (centre.clone(),)), *tensors.values()):
-        ranks.broadcast(value)
+    ranks.tell({"step": descent.step, "ended": ended})
+    ranks.share({} if centre is None else {"centre": centre})
+    ranks.share(descent.state())
 
 
 # the others
@@ -91,14 +85,14 @@ def follow(
     start, dataset, config = mine.start, mine.dataset, replace(mine.config, **ranks.tell())
     sources = Sources.fresh(options.noise)  # of which nothing is drawn
     gradients = ranks.in_turn(lambda: noisy_gradients(start, dataset, options, config, services, sources, ranks))
-    told = ranks.tell()
-    if told["centre"] is not None:
+    told, centre = ranks.tell(), ranks.share({}).get("centre")
+    if centre is not None:
         assert dataset.feature_map is not None
-        centred = dataset.feature_map.centred_at(ranks.broadcast(torch.empty(told["centre"])))
+        centred = dataset.feature_map.centred_at(centre)
         dataset = replace(dataset, feature_map=centred)
         gradients = noisy_gradients(start, dataset, options, config, services, sources, ranks)
     descent = Descent(gradients)
-    descent.resume(told["step"], {name: ranks.broadcast(torch.empty(shape)) for name, shape in told["state"].items()})
+    descent.resume(told["step"], ranks.share({}))
     if not told["ended"]:
         descent.run(None if options.stop_at is None else lambda _: ranks.same(False))
 

@@ -11,6 +11,7 @@ from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import DP_CRITERIA
+from dpltm.ranks import Ranks
 from dpltm.stages.generate import GenerationPlan, plan, planned_report, resumed
 from dpltm.stages.generate import generate as generate_set
 from dpltm.stages.generate_settings import check_options
@@ -33,6 +34,7 @@ def generate(
     *,
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
 
@@ -41,6 +43,7 @@ def generate(
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
         ending: called with the answer once all is written, and before it is in its place.
+        ranks: that share the work, of which this is rank 0; None for one process.
 
     Raises:
         DpltmError: bad input, before any training and before budget is spent.
@@ -66,7 +69,7 @@ def generate(
             return as_flags(_dry_run(settled, out))
         check_room(out, _room(settled), ledger_path(out) if request.ledger is None else Path(request.ledger))
         checkpoints.begin(_room(settled))
-        made = generate_set(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints)
+        made = generate_set(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints, ranks=ranks)
         checkpoints.give_room()
         answer = as_flags(_answer(made, str(out), reveal=request.reveal))
         copied = ledger.events if request.ledger is None else ()

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from dpltm import __version__
 from dpltm.data import Dataset
 from dpltm.errors import RankError
-from dpltm.launcher import Place, launched
+from dpltm.launcher import Place, check_alone, launched
+from dpltm.options.generate import GenerateRequest
 from dpltm.options.train import TrainRequest
 from dpltm.ranks import Ranks, environment
+from dpltm.stages.generate_settings import check_options
+from dpltm.stages.generate_training import follow as follow_generation
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_ranks import follow
 from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.generate import generate as generate_alone
+from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.train import open_records, open_start
 from dpltm.tickets.workbench.train import train as train_alone
 
@@ -43,10 +49,7 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
         return train_alone(request, progress) if place.rank == 0 else None
     ranks = _joined(place, request, request.device)
     if ranks.first:
-        try:
-            return train_alone(request, progress, ranks=ranks)
-        except RankError as error:
-            raise RankError(f"{error}; the same command goes on") from None
+        return _leading(lambda: train_alone(request, progress, ranks=ranks))
     registry = UserRegistry(remember=False)
 
     def opened() -> tuple[StartingPoint, Dataset]:
@@ -55,6 +58,34 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
 
     follow(ranks, opened, request, registry, services(SILENT))
     return None
+
+
+def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any] | None:
+    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started; else as :func:`train`."""
+    place = launched()
+    if place is None:
+        return generate_alone(request, progress)
+    check_options(request)
+    if request.criterion != "dp-train":
+        check_alone(f"`criterion` {request.criterion}: ranks share the training of dp-train; this")
+    if request.dry_run:
+        return generate_alone(request, progress) if place.rank == 0 else None
+    ranks = _joined(place, request, "cpu")
+    if ranks.first:
+        return _leading(lambda: generate_alone(request, progress, ranks=ranks))
+    registry = UserRegistry(remember=False)
+    follow_generation(
+        ranks, lambda: open_features(open_dataset(request), request, registry, SILENT), request, services(SILENT)
+    )
+    return None
+
+
+def _leading(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The work of rank 0."""
+    try:
+        return work()
+    except RankError as error:
+        raise RankError(f"{error}; the same command goes on") from None
 
 
 def _joined(place: Place, request: Any, device: str) -> Ranks:
