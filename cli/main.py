@@ -51,6 +51,11 @@ COMMANDS = [
         module="evaluate",
     ),
     Later(
+        "synthesize",
+        "Synthetic records under differential privacy, as a dataset that every command reads.",
+        "synthesize:SynthesizeRequest",
+    ),
+    Later(
         "audit",
         "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "audit:AuditRequest",

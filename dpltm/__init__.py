@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpltm.face import select as select
     from dpltm.face import train as train
     from dpltm.face import tune as tune
+    from dpltm.face_records import synthesize as synthesize
 
 __version__ = "0.2.0"
 
@@ -28,6 +29,10 @@ _PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluat
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
+    if name == "synthesize":
+        from dpltm import face_records
+
+        return face_records.synthesize
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dpltm import face
@@ -36,4 +41,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *_PUBLIC, "synthesize"])

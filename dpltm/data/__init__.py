@@ -13,7 +13,7 @@ from dpltm.data.homes import cache_home, data_home
 from dpltm.data.load import load, load_records
 from dpltm.data.ratings import by_user, held_out_users
 from dpltm.data.rows import Rows, count_shared, share_rows
-from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range
+from dpltm.data.scaling import affine, count_outside, prepare, scale, unit_range, unscale
 from dpltm.data.settle import from_arrays
 from dpltm.data.tokens import Layout
 
@@ -44,4 +44,5 @@ __all__ = [
     "scale",
     "share_rows",
     "unit_range",
+    "unscale",
 ]

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpltm.data.rows import Rows
 from dpltm.data.subset import WHOLE, Part
+from dpltm.data.synthetic_origin import SyntheticOrigin
 from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.mechanisms import Unit
 
@@ -78,6 +79,7 @@ class Dataset:
         units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of users.
         units_name: what says so: the column of a table, the array of an archive.
         schema: of a table that was encoded by one, its text.
+        synthetic: what the records are post-processing of, if they are synthetic; None of anybody's.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -103,6 +105,7 @@ class Dataset:
     units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
+    synthetic: SyntheticOrigin | None = None
 
     def __repr__(self) -> str:
         return (

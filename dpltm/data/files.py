@@ -19,6 +19,7 @@ import numpy as np
 
 from dpltm.data.mapped import AT_ONCE, LARGE
 from dpltm.data.raw import RawSplit, shown
+from dpltm.data.synthetic_origin import ARRAY, read_origin
 from dpltm.data.tables import read_table
 from dpltm.data.tokens import Layout, check_ragged, padded
 from dpltm.errors import DataError, first_line
@@ -136,6 +137,8 @@ def read_test(path: Path, label: str | None, layout: Layout | None = None, units
 def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
     with _npz(path, "x_train=..., y_train=...") as archive:
         train = _with_units(_npz_split(archive, path, "train", layout), archive, path, "train", units)
+        if ARRAY in archive.files:
+            train = replace(train, synthetic=read_origin(_npz_array(archive, path, ARRAY), str(path)))
         has_test = any(f"{part}_test" in archive.files for part in ("x", "y", *_RAGGED))
         if not has_test:
             return train, None

@@ -164,7 +164,12 @@ def _whole(
     tables = _tables(train, part, words, length, layout)
     schema = columns.schema
     declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
+    origin = train.synthetic
+    if origin is not None:
+        declared = (bounds or origin.bounds, classes or origin.classes)
     whole = settle(name, train, part, description, declared, tables, separate=test is None)
+    if origin is not None:  # nobody is among them, so that how many there are is public
+        whole = replace(whole, synthetic=origin, records_origin="described", classes_origin="described")
     return whole if schema is None else replace(whole, schema=schema.text)
 
 

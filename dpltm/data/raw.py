@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpltm.data.synthetic_origin import SyntheticOrigin
+
 
 @dataclass(frozen=True)
 class RawSplit:
@@ -24,6 +26,7 @@ class RawSplit:
         units_name: its column, or array.
         full: features with the column that says whose a record is, where that is one of numbers, and names of its columns:
             what identifies records of a table, so that it is known again where nobody names that column.
+        synthetic: where the records come from, if they are synthetic.
     """
 
     x: np.ndarray
@@ -37,6 +40,7 @@ class RawSplit:
     units: np.ndarray | None = None
     units_name: str = "units"
     full: tuple[np.ndarray, tuple[str, ...]] | None = None
+    synthetic: SyntheticOrigin | None = None
 
 
 def shown(names: Sequence[str], limit: int = 8) -> str:

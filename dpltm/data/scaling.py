@@ -75,6 +75,22 @@ def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     return scaled.astype(np.float32, copy=False)
 
 
+def unscale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Features in the range of ``bounds`` again: what :func:`scale` takes to ``x``, up to rounding.
+
+    Args:
+        x: features in the unit range, floating point.
+        bounds: public ``(low, high)``.
+
+    Returns:
+        float32 of the same shape, within the bounds.
+    """
+    multiplier, offset = affine(bounds)
+    wide = (x.astype(np.float64) - offset) / multiplier
+    low, high = (np.float32(end) for end in bounds)
+    return np.clip(wide.astype(np.float32), low, high)
+
+
 def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = ()) -> np.ndarray:
     """What a network gets of records: their features scaled, or the positions in tables that they hold.
 

@@ -7,6 +7,7 @@ import math
 from dpltm.privacy.events import (
     FEATURES,
     SETTINGS,
+    SYNTHETIC,
     BudgetEvent,
     Event,
     GaussianEvent,
@@ -36,6 +37,8 @@ def describe(event: Event) -> str:
         case ProvenanceEvent():
             if event.ticket_set.startswith((FEATURES, SETTINGS)):
                 return f"{event.ticket_set} {_PROVENANCE[event.provenance]}"
+            if event.ticket_set.startswith(SYNTHETIC):
+                return f"{event.ticket_set[: len(SYNTHETIC) + 8]} {_PROVENANCE[event.provenance]}"
             return f"tickets {event.ticket_set[:8]} {_PROVENANCE[event.provenance]}"
         case SelectionEvent():
             return _selection(event)

@@ -43,8 +43,8 @@ def now() -> str:
 FEATURES = "features "
 """What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
 
-SETTINGS = "settings "
-"""The same where it tells what settings were searched on."""
+SETTINGS, SYNTHETIC = "settings ", "synthetic records "
+"""The same where it tells what settings were searched on, or what synthetic records come from."""
 
 OPEN_END = 2**63 - 1
 """End of a range of places that goes to the end of the file."""
@@ -243,8 +243,8 @@ class ProvenanceEvent(Event):
     Attributes:
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
-        ticket_set: content id of the ticket set; for a feature map, ``FEATURES`` and its name; for
-            settings, ``SETTINGS`` and what chose them.
+        ticket_set: content id of the ticket set; ``FEATURES`` and the name of a feature map, ``SETTINGS`` and what chose
+            settings, or ``SYNTHETIC`` and the id of synthetic records.
     """
 
     provenance: ProvenanceKind

@@ -21,6 +21,7 @@ from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.events import (
     SETTINGS,
+    SYNTHETIC,
     DatasetRef,
     Event,
     GuaranteeEvent,
@@ -32,6 +33,7 @@ from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
+from dpltm.stages.synthetic_data import check_made_of_records, synthetic_events, synthetic_notes
 
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
@@ -104,6 +106,7 @@ def with_feature_map(
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
+        check_made_of_records(public, "`public`")
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
         feature_map = replace(feature_map, source=sources.registry.reference(public, public=True))
         dataset = replace(dataset, public_notes=tuple(bounds_notes(public, "rescale them to that")))
@@ -291,10 +294,10 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
 def feature_events(
     dataset: Dataset, records: DatasetRef, registry: RecordRegistry, private: bool = True
 ) -> tuple[Event, ...]:
-    """What the map in front of the network says of itself in a ledger, and what it cost, on whatever records.
+    """What the map in front of the network, and synthetic records, say of themselves in a ledger, and what they cost.
 
     Args:
-        dataset: with its map.
+        dataset: with its map, or with what its records come from.
         records: that go through it.
         registry: tells which records those are that it was made from.
         private: whether they may be private, or are declared public themselves.
@@ -302,28 +305,34 @@ def feature_events(
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
     """
+    made = synthetic_events(dataset, registry)
     if dataset.feature_map is None:
-        return ()
+        return made
     feature_map = dataset.feature_map.uncentred
     source = feature_map.source
     if source is None and not private:
-        return ()
+        return made
     if source is None:
-        return (ProvenanceEvent(records, "data-free", feature_map.label),)
+        return (*made, ProvenanceEvent(records, "data-free", feature_map.label))
     if feature_map.network is not None:
-        return (*feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
+        return (*made, *feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
     if private and registry.resolve(source).surely_overlaps(records):
         raise InputError(
             f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another `public`, `subset` or `dataset`"
         )
-    return (ProvenanceEvent(source, "public", feature_map.label),)
+    return (*made, ProvenanceEvent(source, "public", feature_map.label))
 
 
-def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
-    """Whether an event says where settings or this map come from, or what the map cost, on whatever records."""
+def is_origin_event(event: Event, dataset: Dataset) -> bool:
+    """Whether an event says where settings, the map or synthetic records come from, or what these cost, on any records."""
     if isinstance(event, ProvenanceEvent) and event.ticket_set.startswith(SETTINGS):
         return True
+    if dataset.synthetic is not None:
+        names_them = isinstance(event, ProvenanceEvent) and event.ticket_set == f"{SYNTHETIC}{dataset.synthetic.id}"
+        if names_them or event == dataset.synthetic.event:
+            return True
+    feature_map = dataset.feature_map
     if feature_map is None:
         return False
     names_it = isinstance(event, ProvenanceEvent) and event.ticket_set == feature_map.uncentred.label
@@ -331,7 +340,7 @@ def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
 
 
 def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry: RecordRegistry) -> list[str]:
-    """What a reader should know about where the map comes from.
+    """What a reader should know about where the map, and synthetic records, come from.
 
     Args:
         dataset: with its map, if any.
@@ -342,21 +351,23 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
     Returns:
         Sentences; none where there is nothing to say.
     """
-    feature_map = dataset.feature_map
+    feature_map, made = dataset.feature_map, synthetic_notes(dataset, delta)
     if feature_map is None or feature_map.source is None:
-        return []
+        return made
     source = feature_map.source
     if feature_map.network is not None and not source.may_overlap(records):
         return [
+            *made,
             f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
-            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}"
+            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}",
         ]
     if feature_map.network is None and not registry.resolve(source, public=False).content:
         return [
+            *made,
             f"features are normalised by {source}, which is not known here, so whether it shares records with"
-            f" {dataset.name} cannot be told; it is taken as public, as declared"
+            f" {dataset.name} cannot be told; it is taken as public, as declared",
         ]
-    return []
+    return made
 
 
 def network_inputs(

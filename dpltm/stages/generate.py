@@ -10,6 +10,7 @@ from dpltm import generation
 from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.errors import InputError
 from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
@@ -49,7 +50,7 @@ class GenerationPlan:
         provenance: what the tickets will depend on.
         source: the records they are made from; None for none.
         origins: what is entered of the map in front of the network: where it comes from, and what it cost.
-        event: what a criterion with a mechanism spends; None for the others.
+        event: what a criterion with a mechanism spends; None for the others, and where synthetic records are pruned on.
         ledger: that all of it is entered in.
         before: the ledger as it was when the plan was made.
     """
@@ -73,6 +74,14 @@ class GenerationPlan:
         return 0 if self.provenance == "data-free" else self.config.steps
 
     @property
+    def events(self) -> tuple[Event, ...]:
+        """What the tickets will be post-processing of: the release of a mechanism, or the one behind synthetic records."""
+        if self.event is not None:
+            return (self.event,)
+        made = self.dataset.synthetic
+        return () if made is None or self.provenance != "dp" else (made.event,)
+
+    @property
     def planned(self) -> tuple[Event, ...]:
         """What would be entered."""
         spent = () if self.event is None else (self.event,)
@@ -94,14 +103,19 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         BudgetError: the ledger leaves too little of the budget.
     """
     provenance = check_options(options)
-    if provenance in ("private", "dp"):
+    if provenance in ("private", "dp") and dataset.synthetic is None:
         check_delta(options.delta, dataset)
     spec = model_spec(options.model, dataset)
     config = settle(options, spec, dataset, provenance)
+    if dataset.synthetic is not None:
+        provenance = _of_synthetic(options, provenance, dataset)
     state, before, registry = LedgerState(ledger), ledger.events, ledger.registry
     source = None if provenance == "data-free" else registry.reference(dataset, public=provenance == "public")
     private = provenance in ("private", "dp")
     front = feature_events(dataset, source or registry.look_at(dataset), registry, private=private)
+    if dataset.synthetic is not None:  # whose records the tickets tell of; data-free ones tell of nobody's
+        source = registry.resolve(dataset.synthetic.source) if private else None
+        front = front if private else ()
     origins = to_enter(front, before)
     event = None
     if source is not None and options.criterion in DP_CRITERIA:
@@ -192,7 +206,7 @@ def generate(
         provenance=plan.provenance,
         source=plan.source,
         config=_settings(plan),
-        events=() if plan.event is None else (plan.event,),
+        events=plan.events,
         feature_map=plan.dataset.feature_map,
         ledger=ledger,
     )
@@ -236,6 +250,23 @@ def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpo
             by_round(config.iterations, config.rewind, step),
             checkpoints=PartOf(checkpoints, {"of": _facts(plan), "events": [], "step": 0}),
         )
+
+
+def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
+    """What tickets from synthetic records depend on: the release behind them, which stays their provenance.
+
+    Raises:
+        InputError: the records would pass for private ones, or be paid for once more.
+    """
+    if provenance == "public":
+        return "dp"
+    if provenance == "data-free":
+        return provenance
+    wrong = "`provenance`: private" if provenance == "private" else f"`criterion`: {options.criterion}"
+    raise InputError(
+        f"{wrong} is for records of people, and those of {dataset.name} are synthetic: take `criterion` magnitude and"
+        " `provenance` public, at no cost; the tickets remember the release behind the records"
+    )
 
 
 def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
-from dpltm.data import Dataset, unit_range
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.data import Dataset
+from dpltm.errors import ArtifactError, DpltmError
 from dpltm.evaluation import accuracy
-from dpltm.features.conventions import NORM
 from dpltm.filters import make_filter
 from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
 from dpltm.gradients.choose import choices_made, repeat_choices
@@ -23,23 +22,17 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.pruning import CRITERIA
 from dpltm.ranks import Ranks
-from dpltm.stages.front import check_quantities
 from dpltm.stages.generate_training import CLIP_NORM, begin, training_of
 from dpltm.stages.inputs import tensors
+from dpltm.stages.moments import RECORDS, check_moments, draw_records, plan_moments
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
-from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
+from dpltm.synthetic import Moments, release_moments
 from dpltm.training import Descent, sensitivity
-
-MAX_FEATURES = 8_192
-"""Of records whose second moments are released: half a gigabyte of them, several times over."""
-
-SYNTHETIC = 20_000
-"""Synthetic records that ``dp-synthetic`` prunes on, at least."""
 
 
 def plan_release(
@@ -65,27 +58,16 @@ def plan_release(
         BudgetError: the ledger leaves too little of it, or an unprotected release leaves nothing to certify.
         InputError: records that the mechanism cannot take.
     """
-    mechanism = CRITERIA[options.criterion].mechanism
-    if mechanism == "moments":
-        check_quantities(dataset, "`criterion` dp-synthetic", "take dp-train")
-    if mechanism == "moments" and dataset.features > MAX_FEATURES:
-        raise InputError(
-            f"`criterion`: dp-synthetic takes at most {MAX_FEATURES} features, since it releases their number squared;"
-            f" {dataset.name} has {dataset.features}: use dp-train"
-        )
-    if mechanism == "training":
-        filter = make_filter("clip", clip_norm=CLIP_NORM)
-        bound = sensitivity(filter, spec.parameters, "add-remove")
-        draft = NoisySgd(config.batch_size / dataset.records, config.iterations, 1.0, bound)
-    else:
-        draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
     progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+    if CRITERIA[options.criterion].mechanism == "moments":
+        check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
+        return plan_moments(options.epsilon or 0.0, options.delta, "add-remove", source, before)
+    filter = make_filter("clip", clip_norm=CLIP_NORM)
+    bound = sensitivity(filter, spec.parameters, "add-remove")
+    draft = NoisySgd(config.batch_size / dataset.records, config.iterations, 1.0, bound)
     known = OnRecord(source, touching(before, source))
     calibrated = calibrate_noise(options.epsilon or 0.0, options.delta, draft, known)
-    if mechanism == "training":
-        return TrainingEvent(source, calibrated, str(filter), spec.parameters)
-    what = "counts, sums and second moments of norm-bounded records, for synthetic ones"
-    return GaussianEvent(source, GaussianRelease(calibrated.noise_multiplier, SENSITIVITY), what)
+    return TrainingEvent(source, calibrated, str(filter), spec.parameters)
 
 
 def release(
@@ -233,9 +215,7 @@ def _from_synthetic(
     if moments is None:
         sigma = event.mechanism.noise_multiplier
         moments = release_moments(x, y, spec.classes, noise_multiplier=sigma, noise=draws.noise)
-    count = max(SYNTHETIC, config.batch_size)
-    value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
-    made = synthetic_records(moments, count, config.seed, value_range=value_range)
+    made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
     test = None if dataset.test is None else tensors(dataset.test, dataset, services)
     title = f"generating {config.rounds} tickets from synthetic records"
     known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}

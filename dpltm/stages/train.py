@@ -217,7 +217,7 @@ def events_behind(plan: TrainingPlan, held: tuple[Event, ...]) -> tuple[Event, .
     return tuple(
         event
         for event in held
-        if any(event.dataset.may_overlap(ref) for ref in told) or is_origin_event(event, plan.dataset.feature_map)
+        if any(event.dataset.may_overlap(ref) for ref in told) or is_origin_event(event, plan.dataset)
     )
 
 

@@ -260,7 +260,7 @@ def test_what_dp_criteria_cannot_do():
     """200 records in batches of 50 are 60 steps in 15 epochs, whatever other criteria take by default."""
     way = options_of("dp-synthetic", epsilon=1.0)
     message = refused(plan, records(0, 40, 8_193), way, Ledger(), QUIET)
-    assert message.startswith("`criterion`: dp-synthetic takes at most 8192 features")
+    assert message.startswith("`criterion` dp-synthetic: takes at most 8192 features")
     late = GenerateOptions(criterion="dp-train", epsilon=1.0, rewind=60, **BARE)
     assert refused(plan, PRIVATE, late, Ledger(), QUIET).startswith("`rewind`: 60 is not a step from 0 to 59")
 

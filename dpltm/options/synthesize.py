@@ -1,0 +1,37 @@
+"""Synthetic records: how many, and what they may spend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.models import network_metavar
+from dpltm.options import option
+from dpltm.options.data import DataOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesizeOptions:
+    """How many synthetic records are made, and what that may spend."""
+
+    epsilon: float | None = option(None, "Budget: the ledger's certified epsilon afterwards.", metavar="E")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    records_out: int = option(20_000, "How many synthetic records; public, and free to choose.", metavar="N")
+    model: str = option(
+        "mlp:300,100", "Network that is trained on them and scored on the test split.", metavar=network_metavar()
+    )
+    seed: int = option(0, "Decides what is made of the noisy answer; never the noise.", metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesizeRequest(SynthesizeOptions, DataOptions):
+    """Synthetic records under differential privacy, as a dataset that every command reads.
+
+    One Gaussian query asks `dataset` for class counts, class sums and second moments of norm-bounded records; the synthetic
+    ones are drawn from the noisy answer. The file says what it comes from, and whoever trains on it is told. If `dataset`
+    has a test split, a network trained on the synthetic records is scored on it.
+    """
+
+    out: str | None = option(None, "File to write.", metavar="FILE.npz", shown="NAME-synthetic.npz")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="OUT.ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be done.")

@@ -1,0 +1,73 @@
+"""The query for moments of private records, as stages plan it, and records drawn from the answer (``dpltm.synthetic``)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dpltm.data import Dataset, unit_range
+from dpltm.errors import InputError
+from dpltm.features.conventions import NORM
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent
+from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
+from dpltm.privacy.parts import OnRecord, touching
+from dpltm.stages.front import check_quantities
+from dpltm.synthetic import SENSITIVITY, Moments, synthetic_records
+
+MAX_FEATURES = 8_192
+"""Of records whose second moments are released: half a gigabyte of them, several times over."""
+
+RECORDS = 20_000
+"""Synthetic records where nobody says how many."""
+
+
+def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
+    """Raises InputError for records whose moments are not released.
+
+    Args:
+        dataset: the records.
+        taker: what messages begin with, such as "`criterion` dp-synthetic".
+        fix: what to do about it.
+    """
+    check_quantities(dataset, taker, fix)
+    if dataset.features > MAX_FEATURES:
+        raise InputError(
+            f"{taker}: takes at most {MAX_FEATURES} features, since it releases their number squared; {dataset.name} has"
+            f" {dataset.features}: {fix}"
+        )
+
+
+def plan_moments(
+    epsilon: float, delta: float, adjacency: Adjacency, source: DatasetRef, before: tuple[Event, ...]
+) -> GaussianEvent:
+    """The event of the query, with as much noise as the budget asks for.
+
+    Args:
+        epsilon, delta: what a ledger that holds ``before`` may come to afterwards, for these records.
+        adjacency: the relation; replace-one has twice the sensitivity.
+        source: what the release is entered on.
+        before: what the ledger holds, with what will be entered first.
+
+    Raises:
+        BudgetError: the ledger leaves too little of it.
+    """
+    bound = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
+    draft = NoisySgd(1.0, 1, 1.0, bound, adjacency=adjacency)
+    calibrated = calibrate_noise(epsilon, delta, draft, OnRecord(source, touching(before, source)))
+    release = GaussianRelease(calibrated.noise_multiplier, bound, adjacency=adjacency)
+    return GaussianEvent(
+        source, release, "counts, sums and second moments of norm-bounded records, for synthetic ones"
+    )
+
+
+def draw_records(moments: Moments, dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Synthetic records as a network gets them: post-processing of ``moments``.
+
+    Args:
+        moments: of ``dataset``, released.
+        dataset: says the public range of its features.
+        count: how many.
+        seed: decides the draws.
+    """
+    value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
+    return synthetic_records(moments, count, seed, value_range=value_range)
