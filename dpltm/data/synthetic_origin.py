@@ -83,9 +83,7 @@ def read_origin(stored: np.ndarray, where: str) -> SyntheticOrigin:
     try:
         body = json.loads(stored.tobytes().decode())
     except (ValueError, RecursionError):
-        raise DataError(
-            f"{where}: {ARRAY} is damaged (no JSON); make the file again with dpltm synthesize"
-        ) from None
+        raise DataError(f"{where}: {ARRAY} is damaged (no JSON); make the file again with dpltm synthesize") from None
     if isinstance(body, dict) and body.get("format") == FORMAT and _newer(body.get("schema")):
         raise DataError(f"{where}: {ARRAY} has schema {body['schema']}, and this dpltm reads {SCHEMA}; upgrade dpltm")
     try:

@@ -49,6 +49,7 @@ from dpltm.stages.front import feature_events, take_over_map
 from dpltm.stages.going_on import check_same_work, records_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
+from dpltm.stages.synthetic_data import synthetic_notes
 from dpltm.stages.tune_settings import Setting, check_for_records, front_of, settings, to_try
 from dpltm.ticket_set import TicketSet
 from dpltm.training import TrainingConfig, train
@@ -323,4 +324,4 @@ def _notes(plan: SearchPlan) -> list[str]:
     ]
     if plan.tickets is not None and plan.tickets.source is not None and plan.tickets.source.name == plan.dataset.name:
         notes.append(f"the tickets were made from {plan.tickets.source.name} as well, which flatters them here")
-    return [*notes, *bounds_notes(plan.dataset)]
+    return [*notes, *synthetic_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]

@@ -215,6 +215,25 @@ def ticket_cases() -> Iterator[Case]:
     yield Case("select, train", (select, train), before=(SET,))
 
 
+def synthetic_cases() -> Iterator[Case]:
+    """Synthetic records, and what is made of them: one release, whatever follows."""
+    few = ("--records-out", "30", "--model", "mlp:4")
+    for kind, data in (("table", TABLE), ("csv", CSV), ("images", TABLE)):
+        for adjacency in RELATIONS:
+            to = ("--adjacency", adjacency, "--epsilon", "2", "--out", "s.npz", "--json")
+            odd = (LOUD, FLAT, WILD) if kind == "csv" else (LOUD, FLAT, TWIN)
+            command = ("synthesize", *data, *few, *to)
+            yield Case(f"synthesize {kind} {adjacency}", (command,), cast(Kind, kind), adjacency, odd=odd)
+    make = ("synthesize", *TABLE, *few, "--epsilon", "2", "--out", "s.npz", "--json")
+    prune = ("generate", "--dataset", "s.npz", *TINY, "--provenance", "public", "--out", "t", "--quiet")
+    train = ("train", "t@2", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
+    yield Case("synthesize, generate from them, train", (make, prune, train))
+    yield Case("synthesize twice on one ledger", tuple(
+        ("synthesize", *TABLE, *few, "--epsilon", epsilon, "--ledger", "l.jsonl", "--out", f"{epsilon}.npz", "--json")
+        for epsilon in ("1", "2")
+    ))  # fmt: skip
+
+
 def latent_cases() -> Iterator[Case]:
     """Messages of records that are randomised one by one."""
     for protocol in ("codebook", "ue", "oue", "rappor", "moue", "moue-hs", "uer"):
@@ -274,6 +293,7 @@ def dry_cases() -> Iterator[Case]:
         (*make, "--criterion", "dp-train"),
         (*make, "--criterion", "dp-synthetic"),
         ("select", "pub", *TABLE, "--eps1", "1", "--json"),
+        ("synthesize", *TABLE, "--epsilon", "2", "--out", "s.npz", "--json"),
         ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json"),
     ):
         relation: Adjacency = "replace-one" if command[0] == "latent" else "add-remove"
@@ -361,6 +381,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "pairs": pair_cases,
     "train": train_cases,
     "tickets": ticket_cases,
+    "synthetic": synthetic_cases,
     "latent": latent_cases,
     "dry": dry_cases,
     "sweeps": sweep_cases,

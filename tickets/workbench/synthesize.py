@@ -43,9 +43,7 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
     ledger, given = open_ledger(path, remember=not request.dry_run), services(progress)
     plan = stage.plan(dataset, request, ledger, given)
     if request.dry_run:
-        return as_flags(
-            {"dry_run": True, **_facts(plan, out, path), "privacy": stage.planned_report(plan).to_json()}
-        )
+        return as_flags({"dry_run": True, **_facts(plan, out, path), "privacy": stage.planned_report(plan).to_json()})
     check_room(out, request.records_out * (4 * dataset.features + 8) + SMALL, path)
     made = stage.synthesize(plan, given)
     write_synthetic(out, made.dataset)  # before it is scored: what was paid for is not lost with that
@@ -67,7 +65,9 @@ def write_synthetic(path: Path, dataset: Dataset) -> None:
         ArtifactError: ``path`` exists or cannot be written.
     """
     if dataset.synthetic is None:
-        raise InputError(f"`dataset`: records of {dataset.name} are not synthetic; give those that dpltm.synthesize made")
+        raise InputError(
+            f"`dataset`: records of {dataset.name} are not synthetic; give those that dpltm.synthesize made"
+        )
     arrays = {"x_train": dataset.train.x, "y_train": dataset.train.y, ARRAY: dataset.synthetic.to_array()}
     with new_file(path) as staging, staging.open("wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]

@@ -231,9 +231,13 @@ def test_events_that_a_map_comes_from(registry):
     dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
     found = dataset.feature_map.centred_at(torch.zeros(7))
     told = ProvenanceEvent(given.records, "dp", found.uncentred.label, time=TIME)
-    assert [is_origin_event(event, found) for event in (told, *given.events)] == [True, True, False]
+    assert [is_origin_event(event, replace(PRIVATE, feature_map=found)) for event in (told, *given.events)] == [
+        True,
+        True,
+        False,
+    ]
     tuned = ProvenanceEvent(given.records, "public", "settings of dpltm tune", time=TIME)
-    assert [is_origin_event(event, None) for event in (told, tuned)] == [False, True]
+    assert [is_origin_event(event, PRIVATE) for event in (told, tuned)] == [False, True]
 
 
 def test_what_a_reader_should_know(registry):
