@@ -88,6 +88,16 @@ COMMANDS = [
                 "tickets:ExportRequest",
             ),
             Later(
+                "push",
+                "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
+                "tickets:PushRequest",
+            ),
+            Later(
+                "pull",
+                "Takes a ticket set from the Hugging Face Hub, a web address or a folder, once everything about it was checked.",  # noqa: E501
+                "tickets:PullRequest",
+            ),
+            Later(
                 "import",
                 "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",
                 "tickets:ImportRequest",

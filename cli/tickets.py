@@ -71,6 +71,13 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
 
 
+def show_pushed(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Where the set is, and how to ask for the very same."""
+    rich.print(f"pushed {body['ticket_set']} to {body['pushed']}")
+    rich.print(f"dpltm tickets pull {body['pushed']} --digest {body['digest']} takes it from there", style="dim")
+    show_notes(rich, body)
+
+
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     """Where each layer comes from, and the tickets."""
     title = f"{body['model']}, {body['mode']}"
@@ -98,6 +105,8 @@ verify_command = answering(
     Deferred("dpltm.tickets.workbench.tickets:verify_set"), _show_problems, lambda body: not body["ok"]
 )
 export_command = answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), show_written)
+push_command = answering(Deferred("dpltm.tickets.workbench.sharing:push_set"), show_pushed)
+pull_command = answering(Deferred("dpltm.tickets.workbench.sharing:pull_set"), show_set)
 import_command = answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), show_set)
 compact_command = answering(Deferred("dpltm.tickets.workbench.transfer:compact"), show_compact)
 transfer_command = answering(Deferred("dpltm.tickets.workbench.transfer:transfer"), show_transfer)

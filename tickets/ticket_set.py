@@ -27,8 +27,8 @@ from dpltm.privacy.events import (
 )
 from dpltm.ticket_set import TicketSet, set_id
 from dpltm.tickets.card import card
-from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import check_free, digest_of, new_folder, read_bytes, read_json, write_json
+from dpltm.tickets.feature_files import Front, read_map, write_map
+from dpltm.tickets.files import MAX_JSON, check_free, digest_of, new_folder, read_bytes, read_json, write_json
 from dpltm.tickets.journal import begin
 from dpltm.tickets.origin import check_draws, check_events, check_text, read_origin, read_parent
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
@@ -41,6 +41,9 @@ MAX_ROUND, MAX_CARD = MAX_ROUNDS + 1, 2**20
 
 MAX_SET = 2**28
 """Most coordinates of all masks together: reading a set takes a few bytes for each."""
+
+MAX_FRONT = 2**29
+"""Bytes of what stands in front of a network, in a set that comes from elsewhere."""
 
 _KEYS_1 = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
@@ -224,8 +227,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(
             f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
-    if document["digest"] != digest_of(document):
-        raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
+    _check_digest(where, document)
     return TicketSet(
         body=body,
         name=document["name"],
@@ -246,6 +248,44 @@ def card_is_as_written(path: Path) -> bool:
     """Whether the card of a set is the one that was written with it; true where the set does not say (schema 1)."""
     stated = _document(path / "tickets.json").get("card")
     return stated is None or hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated
+
+
+def described(path: Path) -> dict[str, Any]:
+    """What the description of a set says, before it is compared with anything else.
+
+    Raises:
+        ArtifactError: it is none, its keys are wrong, or its digest does not match.
+    """
+    document = _document(path / "tickets.json")
+    _check_digest(path / "tickets.json", document)
+    return document
+
+
+def _check_digest(where: Path, document: Mapping[str, Any]) -> None:
+    if document["digest"] != digest_of(document):
+        raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
+
+
+def tensor_files(path: Path) -> dict[str, int]:
+    """The files of tensors that go with a description, and how many bytes each has at most.
+
+    Args:
+        path: folder with the description; the files need not be there.
+
+    Raises:
+        ArtifactError: the description is none, or that of a set larger than any.
+    """
+    where, document = path / "tickets.json", described(path)
+    spec, rounds = _spec(where, document), _round_count(where, document["tickets"])
+    check_size(str(where), spec, rounds)
+    masks = rounds * (spec.parameters // 8 + len(spec.shapes()) + 1)
+    files = {"theta0.safetensors": 4 * spec.parameters, "masks.safetensors": masks}
+    if document["predictors_id"] is not None:
+        files["predictors.safetensors"] = 4 * rounds * spec.parameters
+    front = document.get("feature_map")
+    if isinstance(front, dict) and Front.from_json(front).has_tensors:
+        files["features.safetensors"] = MAX_FRONT
+    return {name: size + MAX_JSON for name, size in files.items()}
 
 
 def _document(where: Path) -> dict[str, Any]:

@@ -54,6 +54,43 @@ class ExportRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PushRequest:
+    """Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.
+
+    What goes is what `export` writes: no ledger, selection or draw, and nothing that private records made with no mechanism
+    but masks, which need `yes`. The answer has the digest that whoever pulls the set can ask for.
+    """
+
+    set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
+    dest: str | None = option(
+        None,
+        "Where to; a repository is made if there is none.",
+        metavar="hf://OWNER/NAME|DIR",
+        argument=True,
+        required=True,
+    )
+    no_predictors: bool = option(False, "Without the trained networks that select scores.")
+    public: bool = option(
+        False, "Let everybody read a repository that has to be made; by default its owner alone can."
+    )
+    yes: bool = option(False, "Push a set made from private records, knowing what it may reveal.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullRequest:
+    """Takes a ticket set from the Hugging Face Hub, a web address or a folder, once everything about it was checked.
+
+    A set is no signature: who can rewrite all of it can make it fit. With `digest` it is the very set that was pushed.
+    """
+
+    source: str | None = option(
+        None, "Where from.", metavar="hf://OWNER/NAME[@REVISION]|https://...|DIR", argument=True, required=True
+    )
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
+    digest: str | None = option(None, "Digest that the set must have, as `push` printed it.", metavar="SHA256")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImportOptions:
     """What a pruned model is, and what it depends on."""
 

@@ -1,0 +1,242 @@
+"""``dpltm tickets push`` and ``pull``: what leaves, what comes in, and what is refused before anything is there.
+
+Hostile folders are pulled in ``tests/attacks/test_ticket_folders.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.tickets.export import SHARING_PRIVATE
+from dpltm.tickets.store import problems
+from dpltm.tickets.ticket_set import load_ticket_set
+from hub import FakeHub
+
+SHARED = ["README.md", "masks.safetensors", "predictors.safetensors", "theta0.safetensors", "tickets.json"]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
+    return fake
+
+
+@pytest.fixture
+def server(cwd: Path) -> Iterator[str]:
+    """A web server of this machine that shows the working folder."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/away/"):
+                self.send_response(302)
+                self.send_header("Location", "http://example.invalid/")
+                self.end_headers()
+            elif self.path.startswith("/broken/"):
+                self.send_error(503)
+            else:
+                super().do_GET()
+
+    class Patient(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Whoever has read enough hangs up."""
+
+    with Patient(("127.0.0.1", 0), functools.partial(Quiet, directory=str(cwd))) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_address[1]}"
+        served.shutdown()
+        thread.join()
+
+
+def test_there_and_back_by_the_hub(cli: Callable[..., Any], hub: FakeHub, cwd: Path) -> None:
+    pushed = cli("tickets", "push", "pub", "hf://me/tickets", "--json").json
+    assert (hub.made, hub.commits) == ({"me/tickets": True}, [SHARED])  # private, in one commit
+    got = cli("tickets", "pull", "hf://me/tickets@v1", "--digest", pushed["digest"], "--json").json
+    assert (got["ticket_set"], got["id"], got["digest"]) == ("tickets.tickets", pushed["id"], pushed["digest"])
+    assert problems(Path("tickets.tickets")) == []
+    assert load_ticket_set(Path("tickets.tickets")).id == load_ticket_set(Path("pub")).id
+    assert cli("train", "tickets.tickets@1", "--dataset", "digits", "--subset", "0.5:1.0", "--noise-multiplier", "1",
+               "--steps", "2", "--out", "r", "--json").code == 0  # fmt: skip
+
+
+def test_a_repository_that_everybody_may_read(cli: Callable[..., Any], hub: FakeHub) -> None:
+    assert cli("tickets", "push", "pub", "hf://me/open", "--public", "--no-predictors", "--quiet").code == 0
+    assert hub.made == {"me/open": False}
+    assert hub.commits == [[name for name in SHARED if name != "predictors.safetensors"]]
+
+
+def test_what_is_private_never_leaves(cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub) -> None:
+    """The private set of the digits has accuracies beside it, predictors in it, and a ledger."""
+    assert refused("tickets", "push", "pri", "hf://me/pri", code=1) == (
+        f"pri: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add --yes"
+    )
+    assert hub.commits == []
+    assert cli("tickets", "push", "pri", "hf://me/pri", "--yes", "--quiet").code == 0
+    assert hub.commits == [[name for name in SHARED if name != "predictors.safetensors"]]
+    sent = b"".join(hub.HfFileSystem().cat(f"me/pri/{name}") for name in hub.commits[0])
+    accuracies = json.loads(Path("pri.private.json").read_text())["accuracy"].values()
+    assert not any(repr(value).encode() in sent or f"{value:.4f}".encode() in sent for value in accuracies)
+    assert cli("tickets", "pull", "hf://me/pri", "--out", "back", "--json").json["notes"][-1] == (
+        "made from private records with no mechanism: nothing is certified for those"
+    )
+
+
+def test_a_draw_stays_here(cli: Callable[..., Any], hub: FakeHub) -> None:
+    draw = (
+        "select",
+        "pub",
+        "--dataset",
+        "digits",
+        "--subset",
+        "0.5:1.0",
+        "--eps1",
+        "1",
+        "--score",
+        "additive",
+        "--quiet",
+    )
+    assert cli(*draw).code == 0
+    done = cli("tickets", "push", "pub", "hf://me/drawn", "--json").json
+    assert hub.commits == [SHARED]  # no selection.json, no ledger.jsonl
+    assert any("a winner was drawn from this set" in note for note in done["notes"])
+
+
+def test_there_and_back_by_folders_and_the_web(cli: Callable[..., Any], server: str, cwd: Path) -> None:
+    pushed = cli("tickets", "push", "pub", "out/shared", "--json").json
+    assert sorted(path.name for path in (cwd / "out/shared").iterdir()) == SHARED
+    for number, source in enumerate(("out/shared", f"file://{cwd}/out/shared", f"{server}/out/shared/")):
+        got = cli("tickets", "pull", source, "--digest", pushed["digest"], "--out", f"got{number}", "--json").json
+        assert got["id"] == pushed["id"]
+        assert sorted(path.name for path in Path(f"got{number}").iterdir()) == SHARED
+
+
+def test_what_a_push_is_refused_for(refused: Callable[..., str], hub: FakeHub, cwd: Path) -> None:
+    push = functools.partial(refused, "tickets", "push")
+    (cwd / "there").mkdir()
+    assert push("pub@1", "x") == "SET@ROUND: push takes the whole set; leave @ROUND out"
+    assert push("none", "x") == "none: no ticket set there; make one with dpltm generate --out none"
+    assert push("pub", "there") == "--out: there exists already; choose another name or remove it first"
+    assert push("pub", "https://a.org/b") == (
+        "DEST: https://a.org/b: a web address takes no files; push to hf://OWNER/NAME, or to a folder"
+    )
+    assert push("pub", "hf://me/x@v1") == "DEST: hf://me/x@v1: sets are pushed to the main branch; leave @v1 out"
+    for wrong in ("hf://me", "hf://me/x/y", "hf://../x", "hf://me/x?y"):
+        assert push("pub", wrong) == f"DEST: {wrong}: not a repository; write hf://OWNER/NAME"
+    assert push("pub", "s3://me/x") == "DEST: s3://me/x: takes hf://OWNER/NAME, https://... and folders"
+    hub.put("me/full/tickets.json", b"{}")
+    assert push("pub", "hf://me/full") == "hf://me/full: holds a ticket set already; choose another name"
+    hub.closed = True
+    assert push("pub", "hf://me/x") == (
+        "hf://me/x: 403 Forbidden: who are you?; check the name, the network and, of the hub, your login (hf auth login)"
+    )
+    assert hub.commits == []
+
+
+def test_without_the_client(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    missing = "hf://: needs the package huggingface_hub; pip install 'dpltm[hub]'"
+    assert refused("tickets", "push", "pub", "hf://me/x") == missing
+    assert refused("tickets", "pull", "hf://me/x") == missing
+
+
+def test_what_a_pull_is_refused_for(
+    cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub, server: str, cwd: Path
+) -> None:
+    assert cli("tickets", "push", "pub", "out/shared", "--quiet").code == 0
+    pull = functools.partial(refused, "tickets", "pull")
+    check = "check the name, the network and, of the hub, your login (hf auth login)"
+    assert pull("out/shared", "--digest", "ab") == (
+        "--digest: not a SHA-256; give the 64 hexadecimal digits that dpltm tickets push printed"
+    )
+    stated = json.loads((cwd / "out/shared/tickets.json").read_text())["digest"]
+    assert pull("out/shared", "--digest", "0" * 64) == (
+        f"out/shared: its digest is {stated}, not the one expected; it was changed, or is another set"
+    )
+    nothing = "no ticket set there (no tickets.json); name one that was pushed"
+    assert pull("out/none") == f"out/none: {nothing}"
+    assert pull(f"{server}/none") == f"{server}/none: {nothing}"
+    assert pull("hf://me/none") == f"hf://me/none: {nothing}"
+    assert pull("http://a.org/b") == "SOURCE: http://a.org/b: may be changed by anybody on the way; take https"
+    assert pull("memory::https://a.org/b") == (
+        "SOURCE: memory::https://a.org/b: takes hf://OWNER/NAME, https://... and folders"
+    )
+    assert pull("out/..") == "--out is missing: out/.. ends in no name for a folder; give one"
+    assert pull("out/shared", "--out", "pub") == "--out: pub exists already; choose another name or remove it first"
+    assert pull(f"{server}/away", "--out", "x") == (
+        f"{server}/away/tickets.json: it leads on to an address that is not https; {check}"
+    )
+    assert pull(f"{server}/broken", "--out", "x") == f"{server}/broken/tickets.json: HTTP 503; {check}"
+    hub.closed = True
+    assert pull("hf://me/x") == f"hf://me/x: 403 Forbidden: who are you?; {check}"
+
+
+def test_no_network(refused: Callable[..., str]) -> None:
+    """A port of this machine that nobody listens on."""
+    message = refused("tickets", "pull", "http://127.0.0.1:9/x")
+    assert message.startswith("http://127.0.0.1:9/x/tickets.json: Connection refused; check the name, the network")
+
+
+def test_sizes_are_bounded_by_what_the_description_claims(
+    cli: Callable[..., Any], refused: Callable[..., str], server: str, cwd: Path
+) -> None:
+    assert cli("tickets", "push", "pub", "out/shared", "--quiet").code == 0
+    big = cwd / "out/shared/theta0.safetensors"
+    os.truncate(big, 2**24)
+    assert "bytes, where 0 to" in refused("tickets", "pull", "out/shared")
+    assert " bytes that it may have; not what it claims" in refused("tickets", "pull", f"{server}/out/shared")
+    os.truncate(cwd / "out/shared/tickets.json", 2**24)
+    assert refused("tickets", "pull", f"{server}/out/shared") == (
+        f"{server}/out/shared/tickets.json: more than the 2,097,152 bytes that it may have; not what it claims"
+    )
+
+
+def test_what_is_damaged_or_missing(
+    cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub, cwd: Path
+) -> None:
+    assert cli("tickets", "push", "pub", "hf://me/x", "--quiet").code == 0
+    card = hub.HfFileSystem().cat("me/x/README.md")
+    hub.put("me/x/README.md", card + b"!")
+    assert refused("tickets", "pull", "hf://me/x") == (
+        "hf://me/x/README.md: not the card that was written with the set; edited or damaged"
+    )
+    hub.put("me/x/README.md", card)
+    hub.HfFileSystem().rm("me/x/masks.safetensors")
+    assert (
+        refused("tickets", "pull", "hf://me/x")
+        == "hf://me/x: masks.safetensors is missing; the set there is incomplete"
+    )
+    hub.put("me/x/tickets.json", b"[]")
+    assert refused("tickets", "pull", "hf://me/x") == (
+        "hf://me/x/tickets.json: not a document of format 'dpltm-ticket-set'"
+    )
+    (cwd / "link").mkdir()
+    shutil.copytree("pub", "link/set")
+    (cwd / "link/set/README.md").unlink()
+    (cwd / "link/set/README.md").symlink_to("/etc/passwd")
+    assert (
+        refused("tickets", "pull", "link/set", "--out", "x") == "link/set/README.md: is a link, which is not followed"
+    )
+
+
+def test_what_else_lies_there_is_not_taken(cli: Callable[..., Any], hub: FakeHub) -> None:
+    assert cli("tickets", "push", "pub", "hf://me/x", "--quiet").code == 0
+    hub.put("me/x/ledger.jsonl", b"x")
+    hub.put("me/x/selection.json", b"x")
+    hub.put("me/x/run_me.py", b"x")
+    assert cli("tickets", "pull", "hf://me/x", "--quiet").code == 0
+    assert sorted(path.name for path in Path("x.tickets").iterdir()) == SHARED
