@@ -30,6 +30,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.gradients import Loss
 from dpltm.loop_settings import LoopSettings, agree, check_type
 from dpltm.masks import Mask
+from dpltm.movement import FIRST_STEPS, Movement, unmoved_note
 from dpltm.noise import FastSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
@@ -120,6 +121,9 @@ class PrivateLoop:
     model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
     alone draws, adds noise, and enters the event, in its ledger.
 
+    After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has other
+    parameters than the model (``dpltm.movement``). If some do not, the report says so.
+
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
         so is everything computed from it. Anything else that a program computes from x and y is its own affair.
@@ -197,6 +201,8 @@ class PrivateLoop:
             *([MASK_NOTE] if given.mask is not None else []),
         ]
         self._begun, self._due = False, 0
+        self._watched = model, whole
+        self._movement: Movement | None = None
 
     @property
     def _first(self) -> bool:
@@ -264,8 +270,22 @@ class PrivateLoop:
         """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
         if number != self._due:
             raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
+        if number == FIRST_STEPS + 1:
+            self._look()
         self._due = 0
         self._gradients.backward()
+        if number == 1:  # pruned weights are zero from here on
+            self._movement = Movement(*self._watched)
+
+    def _look(self) -> None:
+        """Looks, once, at whether the weights move; later a copy of them would only take room.
+
+        Raises:
+            InputError: none does, so far.
+        """
+        watched, self._movement = self._movement, None
+        if watched is not None and (still := watched.check(FIRST_STEPS)):
+            self._notes.append(unmoved_note(still, watched.count))
 
     def audit(self, confidence: float = 0.95) -> Findings:
         """Lower bounds on the epsilon of this loop, from its canaries.

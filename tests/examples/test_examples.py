@@ -11,13 +11,16 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import torch
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
+from dpltm.noise import FastSource
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.report import report
+from dpltm.private_loop import PrivateLoop
 from dpltm.stages.train_checks import check_request
 from dpltm.tickets.ticket_set import load_ticket_set
 from programs import program
@@ -116,6 +119,86 @@ def test_a_bug_in_another_library_is_noticed():
     found = re.findall(r"says (\S+), attack shows at least (\S+): (.+)", done.stdout)
     assert [verdict for _, _, verdict in found] == ["not refuted", "REFUTED"]
     assert all((float(bound) > float(claim)) == (verdict == "REFUTED") for claim, bound, verdict in found)
+
+
+def fixed_coins():
+    """Sources of random numbers that give the same ones each time; twelve steps, which the loop looks at the weights within."""
+    return {"sampling": FastSource(3), "noise": FastSource(4), "steps": 12}
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning about a trainer that has neither workers nor a logger
+def test_lightning_gives_the_weights_of_a_plain_loop(capsys):
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    example = program("examples/private_lightning.py")
+    trained = example.train(**fixed_coins())
+    torch.manual_seed(0)
+    module, (x, y) = example.Digits(), example.records()
+    before, optimizer = weights(module), torch.optim.Adam(module.parameters(), lr=0.01)
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    for step in PrivateLoop(module, loss, x[:1500], y[:1500], **{**example.SETTINGS, **fixed_coins()}):
+        step.backward()
+        optimizer.step()
+    assert same(weights(trained), weights(module))
+    assert not any(torch.equal(value, before[name]) for name, value in weights(trained).items())
+    spent = re.search(r"certified epsilon (\S+) at delta 1e-05", capsys.readouterr().out)
+    assert spent is not None
+    assert 2.9 < float(spent[1]) <= 3.0
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers, PEFT and torch about each other
+def test_adapters_move_and_the_body_stays(capsys):
+    """Under fixed coins, to the bit: the Trainer's weights, those of a plain loop, and a body that nothing reached."""
+    for name in ("transformers", "peft", "accelerate"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install transformers peft accelerate")
+    example = program("examples/private_lora.py")
+    ready = weights(example.with_adapters(example.pretrained(2)))
+    found = []
+    for by_trainer in (True, False):
+        model = example.with_adapters(example.pretrained(2))
+        model.load_state_dict(ready)
+        loop = example.private_loop(model, **fixed_coins())
+        if by_trainer:
+            example.train(model, loop)
+        else:
+            optimizer = example.optimizer_of(model)
+            for step in loop:
+                step.backward()
+                optimizer.step()
+        found.append(weights(model))
+        assert loop.event.live == sum(value.numel() for value in model.parameters() if value.requires_grad)
+        assert not any("had not moved" in note for note in loop.report().notes)
+    assert same(*found)
+    moved = {name for name, value in found[0].items() if not torch.equal(value, ready[name])}
+    free = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert moved == free
+    assert all("lora_" in name or "modules_to_save" in name for name in moved)
+    assert 0 < loop.event.live < 0.1 * sum(value.numel() for value in model.parameters())
+    assert capsys.readouterr().out == ""  # above all no loss of private records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "least", "packages"), [("private_lightning", 70, "lightning"), ("private_lora", 35, "peft")]
+)
+def test_training_where_people_train_already(name, least, packages):
+    """Chance is 10 % of ten digits, and 20 % of five."""
+    pytest.importorskip(packages, reason=f"{packages} is not installed")
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    accuracy, spent = re.search(r"accuracy (\S+)%", done.stdout), re.search(r"epsilon (\S+) at", done.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > least
+    assert spent is not None
+    assert 2.9 < float(spent[1]) <= 3.0
 
 
 @pytest.mark.parametrize("name", ["digits", "mnist_ticket_at_0.2"])
