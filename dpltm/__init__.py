@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
+_PUBLIC = (
+    *("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize"),
+    *("PrivateLoop", "Ledger"),
+)
 
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
-    if name == "synthesize":
-        from dpltm import face_records
-
-        return face_records.synthesize
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dpltm import face
+    from dpltm import face, face_records
 
-    return getattr(face, name)
+    return getattr(face_records if name in face_records.__all__ else face, name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, "synthesize"])
+    return sorted([*globals(), *_PUBLIC])

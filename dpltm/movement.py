@@ -16,7 +16,7 @@ from dpltm.errors import InputError
 from dpltm.masks import Mask
 
 FIRST_STEPS = 10
-"""Steps within which something has to move. An optimizer may be asked every few steps only, or begin with a step size of 0."""
+"""Steps within which something has to move: an optimizer may be asked every few steps only, or begin with step size 0."""
 
 SHOWN = 3
 """Names in a message."""
@@ -75,8 +75,8 @@ def unmoved_note(names: Iterable[str], count: int) -> str:
     """
     names = tuple(names)
     return (
-        f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not have"
-        " them; freeze them (requires_grad False) before the loop is made, and there is less noise for the others"
+        f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not"
+        " have them; freeze them (requires_grad False) before the loop is made, and there is less noise for the others"
     )
 
 

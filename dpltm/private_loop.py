@@ -121,8 +121,8 @@ class PrivateLoop:
     model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
     alone draws, adds noise, and enters the event, in its ledger.
 
-    After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has other
-    parameters than the model (``dpltm.movement``). If some do not, the report says so.
+    After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has
+    other parameters than the model (``dpltm.movement``). If some do not, the report says so.
 
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and

@@ -44,6 +44,11 @@ class Place(Protocol):
     def fetch(self, file: str, target: Path, most: int) -> bool:
         """Copies a file of that name to ``target``; returns whether there is one.
 
+        Args:
+            file: its name.
+            target: where the copy goes; there is nothing yet.
+            most: bytes that it may have.
+
         Raises:
             ArtifactError: it has more than ``most`` bytes, or cannot be had.
         """

@@ -63,7 +63,7 @@ def server(cwd: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_there_and_back_by_the_hub(cli: Callable[..., Any], hub: FakeHub, cwd: Path) -> None:
+def test_there_and_back_by_the_hub(cli: Callable[..., Any], hub: FakeHub) -> None:
     pushed = cli("tickets", "push", "pub", "hf://me/tickets", "--json").json
     assert (hub.made, hub.commits) == ({"me/tickets": True}, [SHARED])  # private, in one commit
     got = cli("tickets", "pull", "hf://me/tickets@v1", "--digest", pushed["digest"], "--json").json

@@ -16,8 +16,8 @@ from dpltm.movement import FIRST_STEPS
 from dpltm.private_loop import PrivateLoop
 
 STUCK = (
-    "model: after 10 steps no weight has moved, so nothing is trained though it is paid for; give the optimizer the parameters"
-    " of the very model that the loop has ({}), and call its step"
+    "model: after 10 steps no weight has moved, so nothing is trained though it is paid for; give the optimizer the"
+    " parameters of the very model that the loop has ({}), and call its step"
 )
 NAMES = "0.weight, 0.bias, 2.weight and 1 more"
 
@@ -77,8 +77,8 @@ def test_some_that_stay_are_named_in_the_report() -> None:
     loop = loop_over(model)
     assert run(loop, model[2].parameters()) == 15
     assert notes(loop) == [
-        "2 of 4 parameters had not moved after the first steps (0.weight, 0.bias): the optimizer may not have them; freeze them"
-        " (requires_grad False) before the loop is made, and there is less noise for the others"
+        "2 of 4 parameters had not moved after the first steps (0.weight, 0.bias): the optimizer may not have them; freeze"
+        " them (requires_grad False) before the loop is made, and there is less noise for the others"
     ]
 
 

@@ -122,7 +122,7 @@ def test_a_bug_in_another_library_is_noticed():
 
 
 def fixed_coins():
-    """Sources of random numbers that give the same ones each time; twelve steps, which the loop looks at the weights within."""
+    """The same random numbers each time, for more steps than pass before the loop looks at the weights."""
     return {"sampling": FastSource(3), "noise": FastSource(4), "steps": 12}
 
 
@@ -191,7 +191,7 @@ def test_adapters_move_and_the_body_stays(capsys):
 )
 def test_training_where_people_train_already(name, least, packages):
     """Chance is 10 % of ten digits, and 20 % of five."""
-    pytest.importorskip(packages, reason=f"{packages} is not installed")
+    pytest.importorskip(packages, reason=f"{packages} is not installed: pip install {packages}")
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     accuracy, spent = re.search(r"accuracy (\S+)%", done.stdout), re.search(r"epsilon (\S+) at", done.stdout)
