@@ -11,6 +11,7 @@ from typing import overload
 from dpltm.errors import ArtifactError, InputError, in_python
 from dpltm.privacy.ledger import Ledger
 from dpltm.run import Run
+from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.identity import UserRegistry
@@ -18,6 +19,7 @@ from dpltm.tickets.journal import begin
 from dpltm.tickets.ledger_file import enrol, open_ledger, write_events
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set, is_bundled
+from dpltm.tickets.synthetic_files import write_synthetic
 from dpltm.tickets.ticket_set import ledger_path, lying_in, new_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner, write_winner
 
@@ -28,8 +30,12 @@ def save(value: TicketSet, path: str | Path) -> TicketSet: ...
 def save(value: Winner, path: str | Path) -> Winner: ...
 @overload
 def save(value: Run, path: str | Path) -> Run: ...
-def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winner | Run:
-    """Writes a ticket set, a winner with its set, or a run to a folder, whole or not at all.
+@overload
+def save(value: SyntheticRecords, path: str | Path) -> SyntheticRecords: ...
+def save(
+    value: TicketSet | Winner | Run | SyntheticRecords, path: str | Path
+) -> TicketSet | Winner | Run | SyntheticRecords:
+    """Writes a ticket set, a winner with its set, or a run to a folder, whole or not at all; or synthetic records to a file.
 
     What its ledger holds in memory is copied into the folder; go on with what is returned, whose ledger is that file.
     Records declared public in this process that it depends on are written into the user's configuration folder, as keyed
@@ -40,7 +46,8 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
 
     Args:
         value: what to keep.
-        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from.
+        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from; of synthetic
+            records, of an ``.npz`` file, which ``dpltm.data.load`` reads with the release behind them.
 
     Returns:
         The same as it lies there.
@@ -49,6 +56,10 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
         ArtifactError: ``path`` exists, or it or the configuration folder cannot be written.
     """
     path = as_path(path)
+    if isinstance(value, SyntheticRecords):
+        with in_python(out="path"):
+            write_synthetic(path, value)
+        return value
     if not isinstance(value, (TicketSet, Winner, Run)):
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
     with in_python(out="path", dataset="value"):

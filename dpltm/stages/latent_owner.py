@@ -28,6 +28,7 @@ from dpltm.privacy.statement import PrivacyReport
 from dpltm.registry import Deferred
 from dpltm.stages.checks import LedgerState, check_delta
 from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.synthetic_data import check_made_of_records
 
 Price = Callable[[Scheme, DatasetRef, tuple[Event, ...], float, list[str]], PrivacyReport]
 """What is said of a release."""
@@ -102,6 +103,7 @@ def plan_encoding(
         BudgetError: a budget does not allow it.
     """
     check_delta(options.delta, dataset)
+    check_made_of_records(dataset, "`dataset`", "name the private ones")
     check_fits(scheme, dataset)
     if dataset.part.cut in HASHED:
         raise InputError(

@@ -21,6 +21,7 @@ from dpltm.options.parsing import parse_numbers
 from dpltm.stages.checks import check_epsilon
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.synthetic_data import check_made_of_records
 
 MAX_STATISTICS_RECORDS = 7000
 """Public records that statistics of features are taken from, at most: the first ones."""
@@ -86,6 +87,7 @@ def make_scheme(
         InputError: options that are out of range or contradict each other, or records that the features cannot take.
     """
     form = check_scheme_options(options)
+    check_made_of_records(public, "`public`")
     reference = sources.registry.reference(public, public=True)
     choice = parse(options.features)
     by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None

@@ -44,15 +44,16 @@ def synthetic_notes(dataset: Dataset, delta: float) -> list[str]:
     ]
 
 
-def check_made_of_records(dataset: Dataset, taker: str) -> None:
+def check_made_of_records(dataset: Dataset, taker: str, fix: str = "name records that are public themselves") -> None:
     """Raises InputError for synthetic records where the release behind them would be lost.
 
     Args:
         dataset: the records.
         taker: the argument that names them, as the message has it: "`public`".
+        fix: what to do about it.
     """
     if dataset.synthetic is not None:
         raise InputError(
             f"{taker}: records of {dataset.name} are synthetic, made from {dataset.synthetic.source}, and what is taken of"
-            " them here would not say so; name records that are public themselves"
+            f" them here would not say so; {fix}"
         )

@@ -6,17 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dpltm.data import Dataset
-from dpltm.data.synthetic_origin import ARRAY
 from dpltm.errors import InputError, as_flags
 from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.stages import synthesize as stage
 from dpltm.stages.progress import Progress
-from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.room import SMALL, check_room
+from dpltm.tickets.synthetic_files import check_name, write_synthetic
 from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -33,8 +30,7 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
     """
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(f"{dataset.name}-synthetic", ".npz")
-    if out.suffix.lower() != ".npz":
-        raise InputError(f"`out`: {out} is no .npz; name it {out.stem or 'synthetic'}.npz")
+    check_name(out)
     check_free(out)
     check_writable(out)
     path = Path(request.ledger or f"{out}.ledger.jsonl")
@@ -46,31 +42,11 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
         return as_flags({"dry_run": True, **_facts(plan, out, path), "privacy": stage.planned_report(plan).to_json()})
     check_room(out, request.records_out * (4 * dataset.features + 8) + SMALL, path)
     made = stage.synthesize(plan, given)
-    write_synthetic(out, made.dataset)  # before it is scored: what was paid for is not lost with that
+    write_synthetic(out, made)  # before it is scored: what was paid for is not lost with that
     made = stage.scored(plan, made, given)
     progress.say(f"wrote {out}")
     score = None if made.score is None else asdict(made.score)
     return as_flags({**_facts(plan, out, path), "score": score, "privacy": made.privacy.to_json()})
-
-
-def write_synthetic(path: Path, dataset: Dataset) -> None:
-    """Writes synthetic records, with what they come from (docs/formats.md).
-
-    Args:
-        path: the ``.npz`` file; there must be none.
-        dataset: the records, of ``dpltm.synthesize``.
-
-    Raises:
-        InputError: records that are not synthetic.
-        ArtifactError: ``path`` exists or cannot be written.
-    """
-    if dataset.synthetic is None:
-        raise InputError(
-            f"`dataset`: records of {dataset.name} are not synthetic; give those that dpltm.synthesize made"
-        )
-    arrays = {"x_train": dataset.train.x, "y_train": dataset.train.y, ARRAY: dataset.synthetic.to_array()}
-    with new_file(path) as staging, staging.open("wb") as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 def _facts(plan: stage.SynthesisPlan, out: Path, ledger: Path) -> dict[str, Any]:

@@ -6,19 +6,26 @@ That nothing but the query looks at the records, and that the event comes first,
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dpltm
-from dpltm.data import from_arrays
-from dpltm.errors import BudgetError
+import dpltm.tickets
+from dpltm.data import from_arrays, load
+from dpltm.data.registry import RecordRegistry
+from dpltm.errors import ArtifactError, BudgetError
+from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.events import SYNTHETIC, BudgetEvent, GaussianEvent, ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.stages import synthesize as stage
+from dpltm.stages.front import FeatureSources
+from dpltm.stages.latent_owner import plan_encoding
+from dpltm.stages.latent_scheme import make_scheme
 from dpltm.stages.services import Services
 from refusals import refused, refused_after_it_ran
 from stage_cases import records
@@ -165,3 +172,24 @@ def test_nothing_certifies_more_than_the_release() -> None:
     assert made.privacy.certified.epsilon <= 0.01
     assert made.score is not None
     assert math.isfinite(made.score.accuracy)
+
+
+def test_where_the_release_would_be_lost_they_are_refused(tmp_path: Path) -> None:
+    """As public records of a feature map or a scheme, and as records of an owner; kept in a file and read again."""
+    made = dpltm.synthesize(records(1), epsilon=1.0, **FEW)
+    path = tmp_path / "made.npz"
+    assert dpltm.tickets.save(made, path) is made
+    found = load(str(path))
+    assert np.array_equal(found.train.x, made.x)
+    assert found.synthetic == made.dataset.synthetic
+    lost = "records of {} are synthetic, made from records1, and what is taken of them here would not say so; name {}"
+    public = "records that are public themselves"
+    told = refused(dpltm.train, "mlp:4", records(2), features="unit", components=2, public=str(path), epsilon=1.0)
+    assert told == f"`public`: {lost.format('made', public)}"
+    sources, options = FeatureSources(registry=RecordRegistry()), SchemeOptions(epsilon=4.0, features="unit")
+    assert refused(make_scheme, found, options, sources) == f"`public`: {lost.format('made', public)}"
+    scheme = make_scheme(records(3), options, sources)
+    told = refused(plan_encoding, scheme, found, EncodeOptions(delta=1e-5), Ledger())
+    assert told == f"`dataset`: {lost.format('made', 'the private ones')}"
+    told = refused(dpltm.tickets.save, made, tmp_path / "made.csv", kind=ArtifactError)
+    assert told == f"`path`: {tmp_path / 'made.csv'} is no .npz; name it made.npz"

@@ -1,0 +1,36 @@
+"""Files of synthetic records, which every command reads as a dataset (docs/formats.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dpltm.data.synthetic_origin import ARRAY
+from dpltm.errors import ArtifactError
+from dpltm.stages.synthesize import SyntheticRecords
+from dpltm.tickets.files import new_file
+
+
+def check_name(path: Path) -> None:
+    """Raises ArtifactError unless a file of that name is read as an archive of arrays."""
+    if path.suffix.lower() != ".npz":
+        raise ArtifactError(f"`out`: {path} is no .npz; name it {path.stem or 'synthetic'}.npz")
+
+
+def write_synthetic(path: Path, made: SyntheticRecords) -> None:
+    """Writes synthetic records, with what they come from.
+
+    Args:
+        path: the ``.npz`` file; there must be none.
+        made: the records.
+
+    Raises:
+        ArtifactError: ``path`` is no ``.npz``, exists or cannot be written.
+    """
+    check_name(path)
+    origin = made.dataset.synthetic
+    assert origin is not None  # the stage made them
+    arrays = {"x_train": made.x, "y_train": made.y, ARRAY: origin.to_array()}
+    with new_file(path) as staging, staging.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
