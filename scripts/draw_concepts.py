@@ -5,6 +5,7 @@ python scripts/draw_concepts.py
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -47,7 +48,7 @@ def network(axes: plt.Axes, weights: list[np.ndarray], color: str, live: list[np
 def ticket() -> None:
     """Train, drop, rewind."""
     draw = np.random.default_rng(5)
-    first = [draw.uniform(-0.45, 0.45, shape) for shape in zip(LAYERS, LAYERS[1:], strict=False)]
+    first = [draw.uniform(-0.45, 0.45, shape) for shape in pairwise(LAYERS)]
     trained = [matrix + draw.uniform(-0.75, 0.75, matrix.shape) for matrix in first]
     live = [abs(matrix) > np.quantile(abs(matrix), 0.6) for matrix in trained]
     panels = (

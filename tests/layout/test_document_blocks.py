@@ -1,4 +1,4 @@
-"""Blocks of code in the documents: commands that exist with such options, Python that compiles, and some of it run in order."""
+"""Blocks of code in the documents: commands exist with such options, Python compiles, and the quickstart runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_commands_of_documents_exist_with_such_options(document):
         entry, rest = known[words[0]], words[1:]
         if hasattr(entry, "commands"):
             entry, rest = entry.commands[rest[0]], rest[1:]
-        if rest != ["--help"] and not any(re.search(r"\b[A-Z]{2,}\b|\.\.\.", word) for word in rest):  # SET: to be filled in
+        if rest != ["--help"] and not any(
+            re.search(r"\b[A-Z]{2,}\b|\.\.\.", word) for word in rest
+        ):  # SET: to be filled in
             entry.make_context(entry.name, list(rest))
 
 
@@ -65,6 +67,8 @@ def test_the_quickstart_runs_at_the_terminal(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("place", range(len(blocks(ROOT / "docs/quickstart.md", "python"))))
 def test_the_quickstart_runs_in_python(place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks(ROOT / "docs/quickstart.md", "python")[place], "quickstart", "exec"), {"__name__": "quickstart"})
+    exec(
+        compile(blocks(ROOT / "docs/quickstart.md", "python")[place], "quickstart", "exec"), {"__name__": "quickstart"}
+    )
     assert list(tmp_path.iterdir()) == []
     assert "epsilon" in capsys.readouterr().out
