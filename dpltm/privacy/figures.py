@@ -1,4 +1,4 @@
-"""Epsilons as people read them."""
+"""Figures as people read them."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def figure(value: float | str, digits: int = 4) -> str:
         return f"{value:g}"
     exact = Decimal(repr(float(value)))
     return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), rounding=ROUND_CEILING).normalize():f}"
+
+
+def percent(value: float) -> str:
+    """A share for people: ``91.92 %``."""
+    return f"{100 * value:.2f} %"
