@@ -101,7 +101,7 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], autocompletion=ends)
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
-        text = meta["shown"] or ("" if silent else str(item.default))
+        text = meta["shown"] or ("" if silent else _shown(item.default))
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
         panel = section_title(cls, item.name)
@@ -117,6 +117,10 @@ def _endings_of(item: Field[Any]) -> Callable[[str], list[str]]:
         return [name for name in known if name.startswith(incomplete)]
 
     return endings
+
+
+def _shown(default: object) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _common() -> list[inspect.Parameter]:

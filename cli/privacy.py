@@ -35,7 +35,8 @@ def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """The answer of ``dpltm privacy noise``."""
     quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
-    found = f"{value:,}" if isinstance(value, int) else figure(value, 6)  # to be copied: noise is not rounded down
+    less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
+    found = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
     rich.print(f"{quantity} = {found}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"

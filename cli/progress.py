@@ -10,10 +10,11 @@ from datetime import timedelta
 from rich.console import Console as RichConsole
 from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
-NARROW = 110
-"""Characters of a line below which the note has a line of its own."""
+NARROW = 100
+"""Characters of a line below which the bar is half as long."""
 
 PAUSE = 10.0
 """Seconds between two lines where none can be redrawn."""
@@ -24,8 +25,10 @@ STARTING = "starting"
 
 @contextlib.contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """A line that moves as long as the block takes; nothing where it could not be taken away afterwards."""
+    """A line that moves as long as the block takes, and is gone afterwards; a line that stays where none can be redrawn."""
     terminal = RichConsole(stderr=True)
+    if terminal.is_dumb_terminal:
+        terminal.print(title)
     with contextlib.nullcontext() if terminal.is_dumb_terminal else terminal.status(title):
         yield
 
@@ -65,22 +68,19 @@ def clock(elapsed: float, left: float | None, *, done: bool = False) -> str:
 
 
 class Bar(Progress):
-    """One bar, with its note behind it or, on a narrow terminal, below.
+    """One bar, with its note below.
 
     Args:
         console: that it is drawn on.
     """
 
     def __init__(self, console: RichConsole) -> None:
-        self._wide = console.width >= NARROW
-        behind = (TextColumn("{task.fields[note]}", markup=False),) if self._wide else ()
         super().__init__(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),  # people's words: brackets in them are no markup
-            BarColumn(bar_width=20 if self._wide else 10),
+            BarColumn(bar_width=20 if console.width >= NARROW else 10),
             TextColumn("{task.completed:,}/{task.total:,}"),
-            _Clock(),
-            *behind,
+            _Clock(Column(no_wrap=True)),
             console=console,
             refresh_per_second=5,
         )
@@ -88,9 +88,8 @@ class Bar(Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         """See :meth:`Progress.get_renderables`."""
         yield from super().get_renderables()
-        if not self._wide:
-            for task in self.tasks:
-                yield Text(f"  {task.fields['note']}", no_wrap=True, overflow="ellipsis")
+        for task in self.tasks:
+            yield Text(f"  {task.fields['note']}", no_wrap=True, overflow="ellipsis")
 
 
 def in_lines(title: str, total: int, say: Callable[[str], None]) -> Callable[..., None]:

@@ -13,7 +13,10 @@ SHARES = ("accuracy", "density", "confidence")
 """Figures that are told in percent."""
 
 EPSILONS = ("epsilon", "eps1", "label epsilon")
-"""Figures that are rounded up; a lower bound is not."""
+"""Figures that are rounded up."""
+
+BOUNDS = ("lower bound", "bound,")
+"""Beginnings of names of figures that are rounded down."""
 
 
 def shown(name: str, value: object) -> str:
@@ -27,8 +30,8 @@ def shown(name: str, value: object) -> str:
         return str(value)
     if name in SHARES:
         return percent(value)
-    if name in EPSILONS:
-        return figure(value)
+    if name in EPSILONS or name.startswith(BOUNDS):
+        return figure(value, down=name not in EPSILONS)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 

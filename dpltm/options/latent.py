@@ -25,7 +25,7 @@ class EpsilonOptions:
         # what a claim of 0.5 certifies
         dpltm latent epsilon --protocol uer --alpha 7 --bits 92160 --epsilon 0.5
         # the largest claim that certifies 4
-        dpltm latent epsilon --protocol sue --bits 640 --certified 4
+        dpltm latent epsilon --protocol ue --bits 640 --certified 4
     """
 
     protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)

@@ -219,7 +219,7 @@ class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions,
     `epsilon` is the whole budget: what the ledger already holds for these records is part of it.
 
     Examples:
-        # the winner of the last selection; 3 is the budget for all of it, the selection included
+        # the winner of the last selection; the budget includes what the draw cost
         dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out digits.run
         # a table of one's own, without tickets
         dpltm train --dense --dataset mine.csv --label y --bounds 0,1 --classes 2 --test held-out.csv --epsilon 1

@@ -133,7 +133,7 @@ class TuneRequest(
     noise. The best of a secret number of tries (`tries` in the mean) becomes a run. All of it together costs `epsilon`.
 
     Examples:
-        # search on public records for a private training of 60,000 records, then train with the best
+        # search on public records, then train with the best
         dpltm tune --dataset kmnist --features scatter --for-records 60000 --epsilon 1 --out best.toml
         dpltm train --dataset mnist --config best.toml --epsilon 1
         # search on the private records, at a price that is part of epsilon
