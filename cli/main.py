@@ -236,6 +236,10 @@ dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out d
 COMPLETION = "_DPLTM_COMPLETE"
 """Variable of the environment by which a shell asks for what may come next."""
 
+_SHELLS = Deferred("typer.completion:completion_init")
+_INSTALL = Deferred("typer.completion:install_callback")
+_SHOW = Deferred("typer.completion:show_callback")
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -246,7 +250,7 @@ def _version(asked: bool) -> None:
 def _completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
     """What typer's own option does; its module is imported when it is asked for."""
     if asked:
-        Deferred(f"typer.completion:{str(param.name).removesuffix('_completion')}_callback")(ctx, param, asked)
+        (_INSTALL if param.name == "install_completion" else _SHOW)(ctx, param, asked)
 
 
 root = typer.Typer(
@@ -290,7 +294,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; errors become one line on standard error."""
     try:
         if COMPLETION in os.environ:
-            Deferred("typer.completion:completion_init")()  # the shells that typer knows
+            _SHELLS()
         code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(INTERRUPTED, code) if code == 130 else code

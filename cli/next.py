@@ -81,7 +81,13 @@ def after_tickets(tickets: str, last: int, data: str) -> list[str]:
 
 
 def after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
-    """What follows a run."""
+    """What follows a run.
+
+    Args:
+        run: its folder.
+        data: the flags that say which records it is evaluated on.
+        audited: whether made-up records attacked the training.
+    """
     attack = [f"dpltm audit {quoted(run)}"] if audited else []
     uses = [f"dpltm evaluate {quoted(run)} {data}", f"dpltm predict {quoted(run)} --input FILE -o predicted.csv"]
     return [*attack, *uses]

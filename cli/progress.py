@@ -60,7 +60,13 @@ class _Clock(ProgressColumn):
 
 
 def clock(elapsed: float, left: float | None, *, done: bool = False) -> str:
-    """``0:00:12 left``, or ``0:00:03 so far`` where nobody knows yet, or ``in 0:01:30`` at the end; in seconds."""
+    """``0:00:12 left``, or ``0:00:03 so far`` where nobody knows yet, or ``in 0:01:30`` at the end.
+
+    Args:
+        elapsed: seconds since the start.
+        left: seconds until the end; None where that cannot be told.
+        done: whether that is reached.
+    """
     if done or left is None:
         passed = timedelta(seconds=int(elapsed))
         return f"in {passed}" if done else f"{passed} so far"
