@@ -38,7 +38,8 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
         case GenerateRequest():
             made_here = body["provenance"] in ("private", "dp")
             last = body["tickets"][-1]["round"]
-            return after_tickets(body["ticket_set"], last, records(request) if made_here else PRIVATE)
+            data = (records(request) if made_here else PRIVATE) + ledger(request)
+            return after_tickets(body["ticket_set"], last, data)
         case SelectRequest():
             data = records(request) if request.dataset is not None else PRIVATE
             return [f"dpltm train {quoted(body['ticket_set'])} {data}{ledger(request)} --epsilon E"]
@@ -98,7 +99,7 @@ def records(request: Any) -> str:
     return flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
 
 
-def ledger(request: SelectRequest) -> str:
+def ledger(request: Any) -> str:
     """The flag of a ledger that was named, behind a blank."""
     given = flags(request, ("ledger",))
     return f" {given}" if given else ""

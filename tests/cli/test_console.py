@@ -160,11 +160,11 @@ TICKETS = {"ticket_set": "my digits.tickets", "tickets": [{"round": 0}, {"round"
     ("request_", "body", "commands"),
     [
         (
-            GenerateRequest(dataset="digits", subset="0.0:0.5"),
+            GenerateRequest(dataset="digits", subset="0.0:0.5", ledger="l.jsonl"),
             {**TICKETS, "provenance": "public"},
             [
-                "dpltm select 'my digits.tickets' --dataset PRIVATE --score additive --eps1 0.1",
-                "dpltm train 'my digits.tickets@7' --dataset PRIVATE --epsilon E",
+                "dpltm select 'my digits.tickets' --dataset PRIVATE --ledger l.jsonl --score additive --eps1 0.1",
+                "dpltm train 'my digits.tickets@7' --dataset PRIVATE --ledger l.jsonl --epsilon E",
             ],
         ),
         (
