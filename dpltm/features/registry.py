@@ -287,7 +287,8 @@ def parse(text: str) -> Choice | NetworkRun | None:
         if len(known) == len(values):
             return kind.choice(*known)
     forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
-    hint = did_you_mean(name, ("none", *MAPS, "network"))
+    names = ("none", *MAPS, "network")
+    hint = "" if name in names else did_you_mean(name, names)
     raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN{hint}")
 
 
