@@ -8,6 +8,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.privacy.figures import percent
 from dpltm.registry import Deferred
 
 
@@ -18,7 +19,7 @@ def show_synthesis(rich: RichConsole, body: dict[str, Any]) -> None:
     if body.get("score") is not None:
         score = body["score"]
         rich.print(
-            f"trained on synthetic, tested on real: {score['accuracy']:.2%} of {score['records']:,} test records,"
+            f"trained on synthetic, tested on real: {percent(score['accuracy'])} of {score['records']:,} test records,"
             f" {score['model']}"
         )
     show_privacy(rich, body["privacy"])
