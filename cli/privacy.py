@@ -93,6 +93,7 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"with {more['events']} more in other ledgers: epsilon {figure(more['epsilon'])}", style="bold")
             for each in more["ledgers"]:
                 rich.print(f"  {each['events']} in {each['ledger'] or 'no known file'}")
+            show_notes(rich, more)
     if not body["datasets"]:
         rich.print("the ledger holds no event")
     if body["if_overlapping"] is not None:
