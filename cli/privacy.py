@@ -80,8 +80,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger, line by line."""
     for row in body["events"]:
-        cost = row["epsilon"]
-        alone = "" if cost is None else f"  epsilon alone {figure(cost)}"
+        alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
         rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
     for row in body["datasets"]:

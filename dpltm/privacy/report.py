@@ -13,7 +13,6 @@ from dataclasses import replace
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import approximate
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
-from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.composition import MIN_NOISE
 from dpltm.privacy.events import (
@@ -121,7 +120,6 @@ def report(
         sentences.append(f"other records have releases under another relation; the figure is that of {relation} ones")
     if not certifies and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, certified.epsilon))
-    sentences += best_of_notes(events, delta, method)
     if stated:
         sentences.append(SEARCH_NOTE)
     sentences += overlap_note(held, delta, value, accountant)

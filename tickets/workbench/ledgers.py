@@ -217,6 +217,7 @@ def _datasets(
         if len(pieces) > 1:
             ranges = ", ".join(f"{ref} at {figure(cost)}" for (ref, _), cost in zip(pieces, costs, strict=True))
             notes.append(f"parts that no record is in two of (`subset`) are counted apart: {ranges}")
+        notes += best_of_notes(touching, options.delta, method)
         total = report(touching, options.delta, "add-remove", notes, options.accountant)
         rows.append(
             {
