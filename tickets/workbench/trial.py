@@ -8,11 +8,11 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -39,7 +39,7 @@ from dpltm.experiments.shared import (
 from dpltm.experiments.table import DIED
 from dpltm.options.sections import resolve
 from dpltm.privacy.lineage import origin_events
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.stages.progress import SILENT
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import read_json, read_section, write_json
 from dpltm.tickets.identity import UserRegistry
@@ -54,14 +54,8 @@ from dpltm.tickets.workbench.train import train
 from dpltm.tickets.workbench.transfer import transfer
 from dpltm.tickets.workbench.tune import tune
 
-
-class Stage(Protocol):
-    """A stage on files: takes a request, and gives the answer."""
-
-    def __call__(
-        self, request: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None, **more: Any
-    ) -> dict[str, Any]: ...
-
+Stage = Callable[..., dict[str, Any]]
+"""A stage on files: takes a request and who watches, and datasets that were read already; gives the answer."""
 
 STAGES: Mapping[str, Stage] = {
     "train": train,
