@@ -82,8 +82,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger, line by line."""
     for row in body["events"]:
-        cost = row["epsilon"]
-        alone = "" if cost is None else f"  epsilon alone {figure(cost)}"
+        alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
         rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
     for row in body["datasets"]:
@@ -95,6 +94,7 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"with {more['events']} more in other ledgers: epsilon {figure(more['epsilon'])}", style="bold")
             for each in more["ledgers"]:
                 rich.print(f"  {each['events']} in {each['ledger'] or 'no known file'}")
+            show_notes(rich, more)
     if not body["datasets"]:
         rich.print("the ledger holds no event")
     if body["if_overlapping"] is not None:

@@ -27,6 +27,7 @@ from dpltm.gradients.fused import compiler_at_hand
 from dpltm.keyed_source import source_of
 from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.best_of import alike, best_of_notes
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure, percent
@@ -140,6 +141,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
+        notes += best_of_notes(alike(events, plan.event), options.delta, certified_by(options.accountant))
     if taken < mechanism.steps:
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
