@@ -32,7 +32,7 @@ def nominal_sensitivity(
         asked: whether the claim is wanted for a filter that clips before, as its source does not.
         microbatch: of groups, which the papers account as if each were one record.
     """
-    printed = filter.kind == "element-wise" and filter.before is None
+    printed = filter.kind != "element-wise" or filter.before is None
     bound = filter.nominal_bound if printed or asked else None
     if bound is None and microbatch is not None:
         bound = filter.certified_bound(live)

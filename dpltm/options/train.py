@@ -144,7 +144,7 @@ class ComputeOptions:
 
     noise: str = option(
         "secure",
-        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
         choices=("secure", "fast", "nominal"),
     )
     device: str = option("cpu", "Where the network trains; the noise is drawn on the CPU.", choices=("cpu", "cuda"))
