@@ -1,9 +1,9 @@
 """The gradient filter in the code of DPSR-CG (Huang, Xie 2026), as a negative control. Certified bound: max(C, 8).
 
-Read from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py``, with the ``--C_t 1 --soft_c 8``
-of its MNIST commands. A gradient of norm up to 8 is multiplied by C / 8, and comes out with norm C at most. A longer one is
-multiplied by 8 / norm, and comes out with norm 8. The noise is 1.07 sigma C, for a claim at noise multiplier sigma: the code
-takes C for the sensitivity, and adds the 1.07 for a second release, which is not made here.
+Read from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py``, and its commands for
+MNIST, which set ``C_t`` 1 and ``soft_c`` 8. A gradient of norm up to 8 is multiplied by C / 8, and comes out with norm C at
+most. A longer one is multiplied by 8 / norm, and comes out with norm 8. The noise is 1.07 sigma C, for a claim at noise
+multiplier sigma: the code takes C for the sensitivity, and adds the 1.07 for a second release, which is not made here.
 """
 
 from __future__ import annotations
