@@ -158,6 +158,7 @@ def train_cases() -> Iterator[Case]:
         quiet = ("--noise-multiplier", "0.25")  # on the sum of three groups, whose share in the answer must show
         groups = (*quiet, "--microbatch", "3", "--filter", name.split()[0], *FILTERS[name], "--adjacency", adjacency)
         yield Case(f"train --microbatch {name} {adjacency}", ((*TRAIN, *groups),), adjacency=adjacency)
+    yield Case("train dpsr-cg", ((*TRAIN, "--noise-multiplier", "0.01", "--filter", "dpsr-cg"),))
     for more in (("--noise", "nominal"), ("--physical-batch", "2"), ("--batch-size", "24")):
         yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
