@@ -138,11 +138,10 @@ class SampleSums:
             return
         rows = self._rows if self._compiled else 2
         x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
-        present = torch.ones(rows, dtype=torch.bool, device=x.device)
+        groups = None if self._config.groups is None else [1] * rows
+        present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
         try:
             with self._precision():
-                groups = None if self._config.groups is None else [1] * rows
-                present = present if groups is None else None
                 self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups)
         except InputError:
             raise
