@@ -29,13 +29,14 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.pruning import CRITERIA
 from dpltm.ranks import Ranks
+from dpltm.sensitivity import sensitivity
 from dpltm.stages.front import check_quantities
 from dpltm.stages.generate_training import CLIP_NORM, begin, training_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
 from dpltm.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
-from dpltm.training import Descent, sensitivity
+from dpltm.training import Descent
 
 MAX_FEATURES = 8_192
 """Of records whose second moments are released: half a gigabyte of them, several times over."""
