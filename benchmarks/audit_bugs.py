@@ -289,6 +289,29 @@ LOUD = of_loop(
 """Small records, whose gradients are far below the clip norm; and a very large one."""
 
 
+WIDE = 0.01
+"""A delta at which some thousand releases tell sensitivity C from 2 C; at 1e-5 it takes a hundred thousand."""
+
+
+def turned_groups(seed: int) -> Found:
+    """One group of records that agree, and one more that points the other way, and is long: its mean turns round.
+
+    No weight moves, so every step of a loop is a release of the same sum.
+    """
+    settings: dict[str, Any] = {
+        "batch_size": float(AGREEING),
+        "records": AGREEING,
+        "steps": 1500,
+        "noise_multiplier": 1.5,
+    }
+    turned, as_it_was = (
+        -transcript(agreeing(there, odd=-1e6), 2 * seed + there, weights=4, microbatch=AGREEING, **settings)[:, 0]
+        for there in (True, False)
+    )
+    claim = profile((NoisySgd(1.0, 1, 1.5),)).epsilon(WIDE)
+    return Found(claim, pair_bound(turned, as_it_was, WIDE, CONFIDENCE))
+
+
 def persons(there: bool) -> np.ndarray:
     """Records of 20 persons, or 21: of two each the one that is taken, which the size of the table would change."""
     x, who = [], []
@@ -476,6 +499,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "no clipping": ("canaries", canaries),
     "noise of half the scale": ("canaries", canaries),
     "twice the sampling rate": ("canaries", canaries),
+    "group of records counted as one": ("pairs at delta 0.01: the sum of a group that turns round", turned_groups),
     "element-wise tanh with bound 1": ("canaries", canaries_as_printed),
     "event for another relation": ("canaries as on record", canaries_as_recorded),
     **{bug.name: ("canaries as on record", canaries_as_recorded) for bug in MUTANTS},
@@ -620,6 +644,7 @@ def survivors() -> dict[str, Attack]:
     found = {f"filter {name}": staged(filter=name) for name in FILTERS}
     found |= {
         "filter tanh, no clip before": staged(**printed),
+        "microbatches": staged(microbatch=4),
         "replace-one": staged(adjacency="replace-one"),
         "features": staged(features="unit"),
         "features, centred": staged(features="unit", centre=0.2, epsilon=4.0),

@@ -97,6 +97,7 @@ class LoopSettings(LoopOptions):
             compile=self.compile,
             precision=self.precision,
             kernels=self.kernels,
+            microbatch=self.microbatch,
         )
 
 

@@ -42,7 +42,8 @@ from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.ranks import Ranks, in_turn
 from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, nominal_sensitivity, sensitivity
+from dpltm.sensitivity import nominal_sensitivity, sensitivity
+from dpltm.training import NoisyGradients
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
@@ -184,12 +185,12 @@ class PrivateLoop:
             rate,
             given.steps,
             given.noise_multiplier or 0.0,
-            sensitivity(given.filter, live, given.adjacency),
-            nominal_sensitivity(given.filter, given.adjacency),
+            sensitivity(given.filter, live, given.adjacency, given.microbatch),
+            nominal_sensitivity(given.filter, live, given.adjacency, microbatch=given.microbatch),
             adjacency=given.adjacency,
         )
         bits: NoiseBits = "fast" if isinstance(given.noise, FastSource) else "secure"
-        event = TrainingEvent(dataset, mechanism, str(given.filter), live, bits)
+        event = TrainingEvent(dataset, mechanism, self._gradients.config.filtered, live, bits)
         self.event = event = self._settled(event, given)
         self._gradients.noise_std = event.mechanism.noise_std
         check_canaries(given.audit, live, event.mechanism.noise_multiplier)

@@ -22,7 +22,8 @@ most four chunks, as one process adds up all of them; then (1) leaves out at mos
 Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of what float64 rounds off in the total of one
 process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
 sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
-There (1) leaves out as much for every group.
+There (1) leaves out as much for every group. Microbatches (``microbatches``) are summed in float64 too, and shared out by
+their public numbers: r is in one of them, by its coin, and that moves by at most 2 C.
 
 Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
 """
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
     from dpltm.training import TrainingConfig
 
 Sample = tuple[np.ndarray, list[int] | None]
-"""Who enters a step, chunk by chunk, and how many records each chunk has; None without chunks."""
+"""Who enters a step, chunk by chunk, and how many records each chunk has; None without chunks. Or group by group, where the
+filter takes the mean gradient of groups (``microbatches``)."""
 
 
 def at_once(chunks: int) -> int:
@@ -118,7 +120,8 @@ class SampleSums:
         most = config.physical_batch or gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
-        self._group = at_once(math.ceil(config.expected_batch / USUAL))
+        of_chunks = at_once(math.ceil(config.expected_batch / USUAL))
+        self._group = of_chunks if config.microbatch is None else math.ceil(of_chunks * USUAL / config.microbatch)
         self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
         self._device = device
         self._total = torch.zeros(gradients.live, dtype=torch.float64, device=device)
@@ -135,10 +138,11 @@ class SampleSums:
             return
         rows = self._rows if self._compiled else 2
         x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
-        present = torch.ones(rows, dtype=torch.bool, device=x.device)
+        groups = None if self._config.groups is None else [1] * rows
+        present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
         try:
             with self._precision():
-                self._gradients.filtered_sum(x, y, self._config.filter, present)
+                self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups)
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
@@ -158,7 +162,7 @@ class SampleSums:
         if self._ranks is None or self._exact is None:
             assert sample is not None
             index, chunks = sample
-            failed = self._fails(self._records.batches(index, self._rows, self._compiled, chunks))
+            failed = self._fails(self._batches(index, chunks))
         else:
             failed = self._ranks.any(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample)))
             if not failed:
@@ -180,18 +184,23 @@ class SampleSums:
 
     def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> bool:
         """Adds every group of this rank to ``exact``; whether one of them failed."""
-        whole, stops = self._config.filter.kind != "element-wise", [0, *accumulate(chunks)]
+        stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
+        whole = not by_itself or self._config.groups is not None
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             part = index[stops[first] : stops[last]]
             self._total.zero_()
-            if self._fails(
-                self._records.batches(part, self._rows, self._compiled, chunks[first:last] if whole else None)
-            ):
+            if self._fails(self._batches(part, chunks[first:last] if whole else None)):
                 return True
             exact.add(self._total)
         self._total.zero_()
         return False
+
+    def _batches(self, index: np.ndarray, sizes: list[int] | None) -> Iterable[Batch]:
+        """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
+        if self._config.groups is not None and sizes is not None:
+            return self._records.groups(index, self._rows, sizes)
+        return self._records.batches(index, self._rows, self._compiled, sizes)
 
     def _fails(self, batches: Iterable[Batch]) -> bool:
         """Adds batches to the total; whether that failed. What an exception says may tell of a record: it ends here."""
@@ -199,7 +208,7 @@ class SampleSums:
             with full_precision(), self._precision():
                 for batch in batches:
                     self._gradients.filtered_sum(
-                        batch.x, batch.y, self._config.filter, batch.present, batch.chunks, self._total
+                        batch.x, batch.y, self._config.filter, batch.present, batch.chunks, self._total, batch.groups
                     )
         except Exception:
             return True

@@ -67,12 +67,14 @@ class Batch:
         x, y: what the model and the loss take, ``(rows, ...)``.
         present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
         chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
+        groups: how many rows each group has, whose mean gradient is filtered; None where every row is by itself.
     """
 
     x: Tensor
     y: Tensor
     present: Tensor | None
     chunks: tuple[slice, ...] | None = None
+    groups: tuple[int, ...] | None = None
 
 
 class Records:
@@ -136,6 +138,22 @@ class Records:
             x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
             present = torch.arange(rows, device=self._device) < len(part) if fixed else None
             yield Batch(x, y, present, None if chunks is None else pieces)
+
+    def groups(self, index: np.ndarray, rows: int, sizes: Sequence[int]) -> Iterator[Batch]:
+        """The records at ``index``, in batches of whole groups: at most ``rows`` at a time, or one group that has more.
+
+        Args:
+            index: of one step, group by group.
+            rows: most rows in memory at once.
+            sizes: of all groups; those without records are left out.
+        """
+        start, taken = 0, list[int]()
+        for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
+            if taken and (size == 0 or sum(taken) + size > rows):
+                stop = start + sum(taken)
+                yield Batch(*self.take(index[start:stop]), None, None, tuple(taken))
+                start, taken = stop, []
+            taken.append(size)
 
 
 def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int, int, tuple[slice, ...]]]:

@@ -28,10 +28,10 @@ from dpltm.gradients.chunks import USUAL
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.losses import cross_entropy
 from dpltm.masks import Mask
+from dpltm.microbatches import check_microbatch, number_of_groups
 from dpltm.noise import RandomSource
 from dpltm.optimizers import OPTIMIZERS
 from dpltm.plain_training import check_lr
-from dpltm.privacy.mechanisms import Adjacency
 from dpltm.ranks import Ranks
 from dpltm.sample_sums import SampleSums
 from dpltm.sampling import Records, in_chunks, poisson_sample
@@ -60,6 +60,8 @@ class TrainingConfig:
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
         kernels: how linear layers compute (see ``RecordGradients``).
+        microbatch: about how many records have one gradient, their mean, which is filtered (``microbatches``); None for
+            one each.
     """
 
     filter: Filter
@@ -75,6 +77,7 @@ class TrainingConfig:
     schedule: Schedule = "constant"
     average: Average = "none"
     kernels: str = AUTO
+    microbatch: int | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
@@ -92,6 +95,7 @@ class TrainingConfig:
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         check_lr(self.lr)
         check_kernel(self.kernels)
+        self._check_microbatch()
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
@@ -101,30 +105,26 @@ class TrainingConfig:
             if getattr(self, name) not in values:
                 raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
 
+    def _check_microbatch(self) -> None:
+        check_microbatch(self.microbatch, self.expected_batch)
+        if self.microbatch is not None and (self.compile or self.kernels != AUTO):
+            option = "compile" if self.compile else "kernels"
+            raise InputError(f"`{option}`: is for gradients of single records; leave it out, or `microbatch`")
 
-def sensitivity(filter: Filter, live: int, adjacency: Adjacency) -> float:
-    """Certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one.
+    @property
+    def groups(self) -> int | None:
+        """How many groups of records a step has, a public number; None where every record is filtered by itself."""
+        return None if self.microbatch is None else number_of_groups(self.microbatch, self.expected_batch)
 
-    Args:
-        filter: what bounds each record's gradient.
-        live: coordinates that are trained.
-        adjacency: neighbouring relation.
-    """
-    return filter.certified_bound(live) * (2.0 if adjacency == "replace-one" else 1.0)
+    @property
+    def divisor(self) -> float:
+        """What noisy sums are divided by: the expected number of gradients that are filtered."""
+        return self.expected_batch if self.groups is None else float(self.groups)
 
-
-def nominal_sensitivity(filter: Filter, adjacency: Adjacency, asked: bool = False) -> float | None:
-    """What the filter's source claims in its place; None where it claims nothing of its own.
-
-    Args:
-        filter: of the training.
-        adjacency: the relation.
-        asked: whether the claim is wanted for a filter that clips before, as its source does not.
-    """
-    printed = filter.kind == "element-wise" and filter.before is None
-    if filter.nominal_bound is None or not (printed or asked):
-        return None
-    return filter.nominal_bound * (2.0 if adjacency == "replace-one" else 1.0)
+    @property
+    def filtered(self) -> str:
+        """The filter, and what it is applied to, in words."""
+        return str(self.filter) + ("" if self.microbatch is None else f" of groups of about {self.microbatch} records")
 
 
 class NoisyGradients:
@@ -163,12 +163,14 @@ class NoisyGradients:
         noise: RandomSource,
         ranks: Ranks | None = None,
     ) -> None:
-        self.gradients = RecordGradients(model, mask, loss, config.compile, config.kernels)
+        self.gradients = RecordGradients(
+            model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
+        )
         example = _first(records) if len(records) else None
         if example is not None:
             self.gradients.check(*example)
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
-        self._chunks = None if element_wise else math.ceil(config.expected_batch / USUAL)
+        self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
         self.noise_std = config.noise_std
         self.canaries: Canaries | NoCanaries = NO_CANARIES
         self._model, self._mask, self._masked = model, mask, False
@@ -186,7 +188,7 @@ class NoisyGradients:
             self._sums.rehearse(*example)
 
     def backward(self) -> None:
-        """Draws a sample and puts (filtered sum + noise) / expected batch into every ``grad``; zero where pruned."""
+        """Draws a sample and puts (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
         total = self._sums.take(self._draw() if self._first else None)
         if self._first:
@@ -195,20 +197,20 @@ class NoisyGradients:
         self._sums.clear()
 
     def _draw(self) -> tuple[np.ndarray, list[int] | None]:
-        """Who enters a step, chunk by chunk, and how many records each chunk has."""
+        """Who enters a step, chunk by chunk, and how many records each has; or group by group, of microbatches."""
         records = len(self._records)
         index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
         index = self.canaries.split(index, records)
         return (index, None) if self._chunks is None else in_chunks(self._sampling, index, self._chunks)
 
     def release(self, total: Tensor) -> None:
-        """Puts (``total`` + noise) / expected batch, ``total`` ``(live,)`` float64, into every ``grad``.
+        """Puts (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.
 
         Of several ranks, rank 0 alone adds noise, to its ``total``; the others get what comes out.
         """
         if self._first:
-            mean = noisy_mean(total, self.noise_std, self.config.expected_batch, self._noise)
-            self.canaries.observe(mean * self.config.expected_batch, self.noise_std)
+            mean = noisy_mean(total, self.noise_std, self.config.divisor, self._noise)
+            self.canaries.observe(mean * self.config.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             mean = torch.empty(len(self._live), dtype=self._flat.dtype, device=self._flat.device)
@@ -272,7 +274,7 @@ def train(
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
-        with sensitivity ``filter.certified_bound(live)`` (add/remove) plus N(0, noise_std^2) on every live coordinate.
+        with the sensitivity of ``dpltm.sensitivity`` plus N(0, noise_std^2) on every live coordinate.
         The caller enters the event in a ledger before calling. Nothing private is returned.
     """
     Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
@@ -359,14 +361,14 @@ class Descent:
         self._average.resume(step, parts.get("average", {}))
 
 
-def noisy_mean(total: Tensor, noise_std: float, expected_batch: float, noise: RandomSource) -> Tensor:
-    """(total + N(0, noise_std^2)) / expected_batch, float32; sum and noise meet as ``gaussian_mechanism`` says.
+def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:
+    """(total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says.
 
     Args:
         total: filtered sum on the live coordinates, ``(live,)``.
         noise_std: standard deviation per coordinate; 0 adds nothing.
-        expected_batch: public divisor; never the realised batch size, which is private.
+        divisor: public, such as the expected batch size; never the realised one, which is private.
         noise: random bits.
     """
     noisy = gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise)
-    return (torch.from_numpy(noisy) / expected_batch).to(total.device, torch.float32)
+    return (torch.from_numpy(noisy) / divisor).to(total.device, torch.float32)

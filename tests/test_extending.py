@@ -91,7 +91,8 @@ HALF = FilterDescriptor("half", "Half of the clipped gradient.", "this test", (C
 
 def test_a_filter_at_the_terminal(answer):
     command = ("train", *PRIVATE, "--model", "mlp:4", "--filter", "half", "--steps", "2", "--noise-multiplier", "1")
-    unknown = "--filter: 'half' is not one of clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid"
+    known = "clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid, dpsr-cg"
+    unknown = f"--filter: 'half' is not one of {known}"
     assert answer(*command, "--out", "r") == unknown
     with registered(FILTERS, HALF):
         assert answer(*command, "--tanh-range", "2", "--out", "r") == (

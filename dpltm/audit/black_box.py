@@ -158,7 +158,8 @@ def repeat(
         progress: told how many trainings are done.
 
     Raises:
-        InputError: shapes that do not fit, too few trials, or a training that does not draw from its seed.
+        InputError: shapes that do not fit, too few trials, a training that gives back no function, or one that does not
+            draw from its seed.
     """
     x, y = np.asarray(x), np.asarray(y)
     _check(x, y, target, trials)
@@ -172,6 +173,10 @@ def repeat(
     for trial in range(trials):
         for side, (features, labels) in enumerate(sides):
             model = train(features, labels, int(seeds[trial, side]))
+            if not callable(model):
+                raise InputError(
+                    f"`train`: gave back a value of type {type(model).__name__}; give back a function from records to logits"
+                )
             found[side, trial] = _sureness(model(target[0][None]), target[1])
             if progress is not None:
                 progress(2 * trial + side + 1)

@@ -8,6 +8,10 @@ noise. Its score is the log-likelihood ratio of what is released on its coordina
 A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
 attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m each.
 
+Where the filter takes mean gradients of groups (``microbatches``), a canary that is sampled is a group by itself. There it
+adds the filter's bound, half of what is certified: only in a group whose other records agree could it move the sum by all of
+that, and such records are not made up here.
+
 Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
 sums, which are what is certified; the audit's coins are nobody's data.
 """

@@ -27,6 +27,7 @@ from dpltm.filters.descriptor import (
     FilterDescriptor,
     RadialFilter,
 )
+from dpltm.filters.dpsr_cg import DPSR_CG, DpsrCg
 from dpltm.filters.per_layer import PER_LAYER, PerLayerClip
 from dpltm.filters.radial_tanh import RADIAL_TANH, RadialTanh
 from dpltm.filters.sigmoid import SIGMOID, Sigmoid
@@ -44,6 +45,7 @@ FILTERS = Registry[FilterDescriptor](
         AUTO,
         NORMALIZE,
         SIGMOID,
+        DPSR_CG,
     ),
 )
 
@@ -81,7 +83,8 @@ def check_claims(filter: Filter, name: str = "") -> None:
     if filter.nominal_bound is None:
         known = listed(FILTERS.names(lambda entry: entry.claims))
         raise InputError(
-            f"`noise`: nominal is the tanh paper's calibration, only for `filter` {known}, not {name or filter}"
+            f"`noise`: nominal is as much as a paper adds that claims another bound: only for `filter` {known}, not"
+            f" {name or filter}"
         )
 
 
@@ -90,6 +93,7 @@ __all__ = [
     "PARAMETERS",
     "Automatic",
     "Clip",
+    "DpsrCg",
     "ElementWiseFilter",
     "Filter",
     "FilterDescriptor",

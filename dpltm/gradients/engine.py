@@ -18,6 +18,7 @@ from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.chunks import ROUNDING, check_chunks, scale_of
+from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.gradients.layer import Layer
@@ -46,7 +47,8 @@ class FilteredSum:
 
     Attributes:
         values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
-        skipped: number of records whose gradient was not finite, or beyond ``REACH``, and contributed zero; private.
+        skipped: number of records, or groups, whose gradient was not finite, or beyond ``REACH``, and contributed zero;
+            private.
     """
 
     values: Tensor
@@ -67,16 +69,26 @@ class RecordGradients:
         compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
             Where no C++ compiler is at hand, nothing is compiled.
         kernels: how linear layers compute: ``auto`` times the ways at the first check; for others see ``kernels``.
+        grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
     """
 
-    def __init__(self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False, kernels: str = AUTO) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        mask: Mask,
+        loss: Loss,
+        compile: bool = False,
+        kernels: str = AUTO,
+        *,
+        grouped: bool = False,
+    ) -> None:
         check_model(model)
         check_kernel(kernels)
         mask.check_fits(model)
-        self._model, self._loss, self._kernels = model, loss, kernels
+        self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
@@ -125,7 +137,9 @@ class RecordGradients:
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
             with full_precision():
-                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels)
+                self._plan = make_plan(
+                    self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels, self._grouped
+                )
             self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
@@ -164,6 +178,7 @@ class RecordGradients:
         present: Tensor | None = None,
         chunks: Sequence[slice] | None = None,
         out: Tensor | None = None,
+        groups: Sequence[int] | None = None,
     ) -> FilteredSum:
         """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
@@ -176,6 +191,9 @@ class RecordGradients:
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
             out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
+            groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
+                gradient of each, and a group counts wherever a record does above, with a bound of its own
+                (``microbatches``). Only where ``grouped``, without ``present`` and ``chunks``.
 
         Raises:
             InputError: chunks that overlap, are out of order or too large; or see :meth:`check`.
@@ -198,7 +216,9 @@ class RecordGradients:
         try:
             with full_precision():
                 self._passes(self._plan, x, y)
-                bad, wide = _unusable(layers, len(x), x.device)
+                if groups is not None:
+                    _average(layers, groups, x.device)
+                bad, wide = _unusable(layers, len(x) if groups is None else len(groups), x.device)
                 skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
                 out = bad if present is None else (~present if bad is None else bad | ~present)
                 if out is not None:
@@ -260,6 +280,14 @@ class RecordGradients:
             after = filter.after.factor(squares.sqrt()) * self._rounding
             weight = after if weight is None else after * weight
         return torch.cat([layer.mapped_sum(before, filter.map, weight) for layer in layers])
+
+
+def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -> None:
+    """Puts the mean gradient of each group in place of those of its records."""
+    sizes = torch.tensor(groups, device=device)
+    for layer in layers:
+        assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
+        layer.average(sizes)
 
 
 def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[Tensor | None, Tensor]:

@@ -104,6 +104,20 @@ class ExplicitLayer(ExplicitGradients):
             self._values[count:, self._columns[name]] = 0.0
         self._squares = _squared_norms(self._values)
 
+    def average(self, sizes: Tensor) -> None:
+        """Puts the mean gradient of each group of consecutive records in place of theirs.
+
+        Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group.
+
+        Args:
+            sizes: records of each group, none without any, ``(groups,)`` int64.
+        """
+        owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+        means = self._space.rows("means", len(sizes), self._values.shape[1], self._dtype, self._kind.device)
+        means.zero_().index_add_(0, owner, self._values)
+        self._values = means.div_(sizes[:, None])
+        self._squares = _squared_norms(self._values)
+
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
         return torch.linalg.vector_norm(self._values[rows], dim=1, dtype=torch.float64).square_()
 

@@ -121,6 +121,7 @@ def make_plan(
     y: Tensor,
     compile: bool,
     kernels: str,
+    written: bool = False,
 ) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
@@ -132,6 +133,7 @@ def make_plan(
         y: labels, ``(batch, ...)``.
         compile: whether linear layers compile element-wise filters.
         kernels: how linear layers compute (see ``kernels.choice``).
+        written: whether every gradient is to be written out, also where norms and sums could be had without.
 
     Raises:
         InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
@@ -145,7 +147,7 @@ def make_plan(
         with without_dropout(model):
             refusal: InputError | None = None
             try:
-                plan = _assign(probe, units, live_mask, compile, draws)
+                plan = _assign(probe, units, live_mask, compile, draws, written)
                 if plan is not None:
                     _choose(plan, kernels)
                     if _right(probe, plan, live_mask):
@@ -188,6 +190,7 @@ def _assign(
     live_mask: Mapping[str, Tensor],
     compile: bool,
     draws: Sequence[nn.Module],
+    written: bool,
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
 
@@ -212,7 +215,7 @@ def _assign(
     for group in _sharing(units):
         calls = [call for call in recorder.calls if any(call.module is module for module in group.values())]
         name, module = next(iter(group.items()))
-        once = len(group) == len(calls) == 1 and rules.has_rule(module)
+        once = len(group) == len(calls) == 1 and rules.has_rule(module) and not written
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
             layer = LinearLayer(name, module, live_mask, compile)
@@ -221,8 +224,8 @@ def _assign(
         else:
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
-    written = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
-    return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, written))
+    explicit = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
+    return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, explicit))
 
 
 def _choose(plan: Plan, kernels: str) -> None:

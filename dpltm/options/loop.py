@@ -24,6 +24,9 @@ class LoopOptions:
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", shown="what takes 128 MiB"
     )
+    microbatch: int | None = option(
+        None, "Filter the mean gradient of groups of about so many records: a record moves it by twice the bound."
+    )
     compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
     kernels: str = option(
         "auto",

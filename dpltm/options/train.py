@@ -27,6 +27,12 @@ class FilterOptions:
     tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, metavar=TANH_SCALE.metavar)
     tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, metavar=TANH_RANGE.metavar)
     no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)
+    microbatch: int | None = option(
+        None,
+        "Filter the mean gradient of groups of about M records; one record counts with twice the bound.",
+        metavar="M",
+        shown="single records",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +144,7 @@ class ComputeOptions:
 
     noise: str = option(
         "secure",
-        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the tanh paper would add.",
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
         choices=("secure", "fast", "nominal"),
     )
     device: str = option("cpu", "Where the network trains; the noise is drawn on the CPU.", choices=("cpu", "cuda"))

@@ -171,7 +171,7 @@ def _approximated(events: tuple[Event, ...], delta: float, unit: Unit, accountan
     claimed = _all_claimed(events)
     sources = [f"{ACCOUNTANTS.find(accountant).source}, an approximation"]
     if claimed != events:
-        sources.append("tanh paper's sensitivity")
+        sources += _claims(events)
     return Nominal(approximate(mechanisms_of(claimed), delta, accountant, unit=unit), delta, "; ".join(sources))
 
 
@@ -194,6 +194,26 @@ def as_claimed(event: Event) -> Event:
     return event
 
 
+def _claims(events: tuple[Event, ...]) -> list[str]:
+    """Whose sensitivities trainings have beside the certified ones, each once."""
+    claimed = [
+        event.filter
+        for event in events
+        if isinstance(event, TrainingEvent) and event.mechanism.nominal_sensitivity is not None
+    ]
+    named = [
+        next((claim for part, claim in _CLAIMS if part in filter), "tanh paper's sensitivity") for filter in claimed
+    ]
+    return sorted(set(named), key=named.index)
+
+
+_CLAIMS = (
+    (" of groups of ", "tanh paper's sensitivity for microbatches"),
+    ("dpsr-cg(", "sensitivity in the code of DPSR-CG"),
+)
+"""By what an event says of its filter."""
+
+
 def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | None:
     """What the papers would claim, or None where they claim nothing of their own.
 
@@ -201,13 +221,11 @@ def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | N
     they were made from. The tanh paper accounts for training with its claimed bound in place of the true one.
     """
     selections = [event for event in events if isinstance(event, SelectionEvent)]
-    trainings = [event for event in events if isinstance(event, TrainingEvent)]
     sources = []
     private_ticket = any(isinstance(event, ProvenanceEvent) and event.provenance == "private" for event in events)
     if selections or private_ticket:
         sources.append("DPLTM Theorem 3")
-    if any(event.mechanism.nominal_sensitivity is not None for event in trainings):
-        sources.append("tanh paper's sensitivity")
+    sources += _claims(events)
     if not sources:
         return None
     rest = [event for event in _all_claimed(events) if not isinstance(event, (SelectionEvent, NonPrivateEvent))]

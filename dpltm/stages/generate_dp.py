@@ -28,13 +28,14 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.pruning import CRITERIA
 from dpltm.ranks import Ranks
+from dpltm.sensitivity import sensitivity
 from dpltm.stages.generate_training import CLIP_NORM, begin, training_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.moments import RECORDS, check_moments, draw_records, plan_moments
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
 from dpltm.synthetic import Moments, release_moments
-from dpltm.training import Descent, sensitivity
+from dpltm.training import Descent
 
 
 def plan_release(

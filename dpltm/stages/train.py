@@ -162,6 +162,12 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
         )
+    if options.microbatch is not None:
+        notes.append(
+            f"`microbatch`: a step filters the mean gradients of {plan.config.groups} groups, and one record moves one of"
+            f" them by twice the bound at most: the noise on their mean is {2 * options.microbatch} times that of single"
+            " records"
+        )
     if options.noise == "nominal":
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
@@ -180,6 +186,7 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
         "noise_multiplier": mechanism.noise_multiplier,
         "noise_std": plan.config.noise_std,
         "filter": event.filter,
+        "groups": plan.config.groups,
         "sensitivity": mechanism.sensitivity,
         "live": event.live,
         "density": plan.start.mask.density,

@@ -46,13 +46,14 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.registry import listed
+from dpltm.sensitivity import nominal_sensitivity, sensitivity
 from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, noise_bits, with_noise
 from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
-from dpltm.training import TrainingConfig, nominal_sensitivity, sensitivity
+from dpltm.training import TrainingConfig
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
@@ -198,7 +199,7 @@ def plan(
     if lr is not None:
         config = replace(config, lr=lr)
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
-    event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live, noise_bits(options))
+    event = TrainingEvent(records, mechanism, config.filtered, start.mask.live, noise_bits(options))
     lineage = (*lineage, *evaluations)
     # refuses what the accountants of the report cannot take, or give, before it is paid for
     report((*known, *evaluations, event), options.delta, adjacency=mechanism.adjacency, accountant=options.accountant)
@@ -272,8 +273,8 @@ def _draft(start: StartingPoint, dataset: Dataset, options: TrainOptions) -> tup
         rate,
         steps,
         1.0,
-        sensitivity(filter, live, adjacency),
-        nominal_sensitivity(filter, adjacency, options.noise == "nominal"),
+        sensitivity(filter, live, adjacency, options.microbatch),
+        nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch),
         adjacency=adjacency,
         unit=dataset.unit,
     )
@@ -285,15 +286,14 @@ def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, co
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or config.optimizer not in ("sgd", "momentum"):
         return None
-    bound = config.filter.certified_bound(start.mask.live)
+    bound, root = config.filter.certified_bound(start.mask.live), math.sqrt(config.steps)
     if not 0 < bound < math.inf:
         return None
-    root = math.sqrt(config.steps)
     spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * root
     farther = 1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0
     if config.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
-    return SPREAD * config.expected_batch / (spread * farther)
+    return SPREAD * config.divisor / (spread * farther)
 
 
 def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batch: float) -> TrainingConfig:
@@ -312,6 +312,7 @@ def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batc
         options.schedule,  # type: ignore[arg-type]
         options.average,  # type: ignore[arg-type]
         options.kernels,
+        options.microbatch,
     )
 
 

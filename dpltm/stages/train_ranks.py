@@ -107,7 +107,7 @@ def _facts(planned: TrainingPlan | Draft) -> tuple[Mapping[str, str], Mapping[st
     feature_map, weights = dataset.feature_map, start.model.state_dict()
     shown = {
         "network": f"{start.spec.text} of {start.spec.features} features and {start.spec.classes} classes",
-        "filter": str(config.filter),
+        "filter": config.filtered,
         "sampling rate": repr(config.sampling_rate),
         "expected batch": repr(config.expected_batch),
         "bounds": repr(dataset.bounds),

@@ -89,7 +89,7 @@ def test_train_and_evaluate(cli):
     assert set(body) == {
         *("run", "steps", "sampling_rate", "noise_multiplier", "filter", "sensitivity", "live", "density", "seconds"),
         *("accuracy", "privacy", "ticket_set", "round", "noise_std", "optimizer", "lr", "schedule", "average"),
-        *("steps_taken", "features", "centre", "augment", "kernels"),
+        *("steps_taken", "features", "centre", "augment", "kernels", "groups"),
     }
     assert {"run", "accuracy", "seconds"}.isdisjoint(planned)
     assert all(planned[key] == body[key] for key in ("privacy", "noise_multiplier", "noise_std", "steps"))

@@ -110,6 +110,7 @@ OPTIONS = (
     ("--eval-private", "0.5", "--stop-at", "0.99"),
     ("--eval-private", "0.5"),
     ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--audit", "50"),
+    ("--microbatch", "4", "--audit", "20"),
 )
 
 

@@ -20,6 +20,8 @@ CASES = (
     ("mlp:12", "tanh", {}),
     ("mlp:12", "auto", {"precision": "bfloat16"}),
     ("cnn:28x28x1", "clip", {"physical_batch": 30}),
+    ("mlp:20", "clip", {"microbatch": 3}),
+    ("mlp:20", "tanh", {"microbatch": 3, "physical_batch": 30}),
 )
 
 

@@ -23,13 +23,13 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.sampling import Records, poisson_sample
+from dpltm.sensitivity import sensitivity
 from dpltm.training import (
     OPTIMIZERS,
     NoisyGradients,
     TrainingConfig,
     cross_entropy,
     noisy_mean,
-    sensitivity,
     train,
 )
 from gradient_cases import random_mask

@@ -18,12 +18,12 @@ from recipes import read_recipe
 
 PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.toml"))
 
-MADE_UP = {"gdp-movielens"}
+MADE_UP = {"gdp-movielens", "tanh-microbatches", "dpsr-cg"}
 """Recipes whose quick version needs no file of the data home."""
 
 RUN = {
     "dpltm-figure-2", "dpltm-table-2", "gdp-adult", "gdp-figure-4", "gdp-imdb", "gdp-movielens", "latent", "tanh-figure",
-    "tanh-recurrent", "tickets-mnist-cnn",
+    "tanh-microbatches", "tanh-recurrent", "tickets-mnist-cnn",
 }  # fmt: skip
 """Together they have every kind of table, ticket set, network and dataset, a draw, a search, and a random ticket."""
 

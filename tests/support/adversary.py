@@ -389,16 +389,23 @@ def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findin
             event = next(paid)
             if entry.mechanism == "training" and isinstance(event, (TrainingEvent, SearchEvent)):
                 for sample in waiting:
-                    _check_coins(sample, _descent(event).sampling_rate, found)
+                    _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, found)
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
         found.add("replay", f"{len(waiting)} samples met no noise")
 
 
-def _check_coins(sample: Sample, rate: float, found: Findings) -> None:
+def _microbatch(event: Event) -> int | None:
+    """Records of a group, about, as the event says it; None where each is filtered by itself."""
+    told = re.search(r" of groups of about (\d+) records$", event.filter) if isinstance(event, TrainingEvent) else None
+    return None if told is None else int(told[1])
+
+
+def _check_coins(sample: Sample, rate: float, grouped: bool, found: Findings) -> None:
     used = np.concatenate(sample.used) if sample.used else np.zeros(0, dtype=int)
     everyone = np.arange(len(sample.ids))
-    if rate < 1 and (sample.asked != [4 * len(sample.ids)] or sample.coins is None):
+    asked = [4 * len(sample.ids), 4 * len(used)] if grouped else [4 * len(sample.ids)]
+    if rate < 1 and (sample.asked != asked or sample.coins is None):
         found.add("coins", f"{sample.asked} bytes were asked for, and there are {len(sample.ids)} records")
         return
     inside = everyone if sample.coins is None else np.flatnonzero(sample.coins < int(rate * COIN))
@@ -427,6 +434,8 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
         found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
     times /= share
     expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0)
+    microbatch = _microbatch(event)
+    expected = expected if microbatch is None else math.ceil(expected / microbatch)
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
     std, claimed = times * float(np.max(release.std)), stated.noise_std

@@ -154,6 +154,18 @@ def train_cases() -> Iterator[Case]:
     for name in ("tanh", "tanh as printed", "sigmoid"):
         command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)
         yield Case(f"train --noise nominal {name}", (command,))
+    for name, adjacency in itertools.product(FILTERS, RELATIONS):
+        quiet = ("--noise-multiplier", "0.25")  # on the sum of three groups, whose share in the answer must show
+        groups = (*quiet, "--microbatch", "3", "--filter", name.split()[0], *FILTERS[name], "--adjacency", adjacency)
+        yield Case(f"train --microbatch {name} {adjacency}", ((*TRAIN, *groups),), adjacency=adjacency)
+    yield Case("train dpsr-cg", ((*TRAIN, "--noise-multiplier", "0.01", "--filter", "dpsr-cg"),))
+    for more in (("--noise", "nominal"), ("--physical-batch", "2"), ("--batch-size", "24")):
+        yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
+    people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
+    people = (*people, "--steps", "4", "--batch-size", "4", "--json", "--out", "r")
+    yield Case("train --microbatch --unit-column", (people,), "people", unit="user", odd=(LOUD, FLAT, TWIN))
+    copies = (*TRAIN, *SMALL, *NOISE, "--microbatch", "3", "--augment", "flip")
+    yield Case("train --microbatch --augment", (copies,), "images")
     yield Case("train --accountant rdp", ((*TRAIN, *SMALL, *budget, "--accountant", "rdp"),))
     for copies, features in itertools.product(("flip", "shift", "shift-flip"), ("none", "scatter:1,2")):
         command = (*TRAIN, *SMALL, *NOISE, "--augment", copies, "--features", features)
@@ -334,6 +346,7 @@ LOOPS: dict[str, dict[str, Any]] = {
     "tanh": {"filter": Tanh(1.0, 0.001)},
     "bfloat16": {"filter": Clip(0.1), "precision": "bfloat16", "physical_batch": 3},
     "whole batches": {"filter": Clip(0.1), "batch_size": RECORDS},
+    "microbatch": {"filter": Clip(0.1), "microbatch": 3},
 }
 """Settings of a loop of the user's own."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
+from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.masks import Mask
 from refusals import refused
@@ -121,6 +121,8 @@ def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, lay
             filtered = whole * filter.clip_norm * (size / filter.range).tanh() / size * rounding
         case Automatic():
             filtered = whole * filter.clip_norm / (size + filter.gamma) * rounding
+        case DpsrCg():
+            filtered = torch.where(size > 8, 8 * whole / size, whole * filter.clip_norm / 8) * rounding
         case Sigmoid():
             filtered = filter.scale / (1 + (-whole / filter.range).exp())
         case PerLayerClip():
@@ -161,6 +163,7 @@ def filters_for(size: float) -> list[Filter]:
         Tanh(1.0, size / 2, None, Clip(0.5)),
         Sigmoid(1.5, size / 3),
         PerLayerClip(size),
+        DpsrCg(size),
     ]
 
 
@@ -230,6 +233,7 @@ filters = st.one_of(
     st.builds(Tanh, parameter, parameter, st.none()),
     st.builds(Tanh, parameter, parameter, st.none(), st.builds(Clip, parameter)),
     st.builds(Sigmoid, parameter, parameter),
+    st.builds(DpsrCg, parameter),
 )
 
 

@@ -17,7 +17,7 @@ import torch
 
 import adversary_cases as cases
 from adversary import Case
-from dpltm import data, models, sampling, selection, synthetic, training
+from dpltm import data, models, sampling, selection, sensitivity, synthetic, training
 from dpltm.data import units
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
@@ -328,6 +328,14 @@ BUGS = (
         "late",
         _other(Ledger, "enter", lambda _, ledger, events, *__: ledger._events.extend(events)),
         SHARED,
+    ),
+    Bug(
+        "group of records counted as one",
+        "sensitivity",
+        lambda: mock.patch.object(sensitivity, "FACTOR", 1.0),
+        Case(
+            "microbatch", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED
+        ),
     ),
 )
 """The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""

@@ -321,6 +321,10 @@ class Recorder:
 
     def _coins(self, sample: Sample, count: int) -> bytes:
         sample.asked.append(count)
+        if len(sample.asked) == 2 and sample.coins is not None:  # the group that each sampled record is in
+            inside = sample.ids[sample.coins < self._threshold()]
+            if count == 4 * len(inside):
+                return b"".join(_hashed(f"group {record} {len(self.samples)}", 4) for record in inside)
         if count != 4 * len(sample.ids) or len(sample.asked) > 1:
             return self._turn("not a coin a record", count)
         step, edge = len(self.samples), self._threshold()
@@ -406,15 +410,16 @@ class Recorder:
                 self._frames[-1].sample.used.append(np.array(index))
             return original(records, index, *arguments, **named)
 
-        def noisy(original: Any, total: Any, noise_std: float, expected_batch: float, *others: Any) -> Any:
+        def noisy(original: Any, total: Any, noise_std: float, divisor: float, *others: Any) -> Any:
             with self._frame("training") as frame:
-                found = original(total, noise_std, expected_batch, *others)
-            values = found.double().numpy() * expected_batch
-            return self._released("training", frame, total, found, values, noise_std, divisor=expected_batch)
+                found = original(total, noise_std, divisor, *others)
+            values = found.double().numpy() * divisor
+            return self._released("training", frame, total, found, values, noise_std, divisor=divisor)
 
         self._around(NoisyGradients, "__init__", made)
         self._around(NoisyGradients, "backward", stepped)
         self._around(Records, "batches", batches)
+        self._around(Records, "groups", batches)
         self._around(training, "noisy_mean", noisy)
 
     # --- queries ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from dpltm.audit.black_box import Trials, examine_membership
 from dpltm.errors import ArtifactError
@@ -37,6 +38,18 @@ def test_other_pictures(tmp_path, name):
     write_audit_plot(tmp_path / name, ROWS[:1])
     assert (tmp_path / name).stat().st_size > 1000
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_an_interrupt_leaves_no_half_of_a_picture(tmp_path, monkeypatch):
+    def half(figure, path, **_):
+        del figure
+        Path(path).write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_audit_plot(tmp_path / "a.png", ROWS)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("nominal", "claims"), [(None, 1), (1.0, 1), (0.5, 2)])

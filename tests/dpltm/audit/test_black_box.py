@@ -141,6 +141,10 @@ def test_a_model_that_gives_no_numbers_is_a_score_like_any():
         ({"target": (np.ones(1), 2)}, "the target's label is 2"),
         ({"trials": LEAST - 1}, "39 trainings prove nothing"),
         ({"train": lambda x, y, _: noisy_sum(x, y, 7)}, "draws its noise from elsewhere"),
+        (
+            {"train": lambda *_: 3},
+            "^`train`: gave back a value of type int; give back a function from records to logits$",
+        ),
         ({"train": lambda *_: lambda _: np.zeros(3)}, r"of shape \(3,\) for one record"),
     ],
 )

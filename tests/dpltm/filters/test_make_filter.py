@@ -16,6 +16,7 @@ def test_every_name_is_known():
         "auto": "auto(C=1, gamma=0.01)",
         "normalize": "normalize(C=1)",
         "sigmoid": "sigmoid(c=1, k=1)",
+        "dpsr-cg": "dpsr-cg(C=1)",
     }
 
 

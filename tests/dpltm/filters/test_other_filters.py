@@ -1,4 +1,4 @@
-"""Radial tanh, automatic clipping and the sigmoid: golden values by hand, and parameters out of range."""
+"""Radial tanh, automatic clipping and the negative controls: golden values by hand, and parameters out of range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dpltm.filters import Automatic, RadialTanh, Sigmoid, Tanh
+from dpltm.filters import Automatic, DpsrCg, RadialTanh, Sigmoid, Tanh
 from refusals import refused
 
 
@@ -47,6 +47,7 @@ def test_sigmoid_golden() -> None:
         (lambda value: RadialTanh(value, 1.0), "clip_norm"),
         (lambda value: RadialTanh(1.0, value), "tanh_range"),
         (Automatic, "clip_norm"),
+        (DpsrCg, "clip_norm"),
         (lambda value: Sigmoid(value, 1.0), "tanh_scale"),
         (lambda value: Sigmoid(1.0, value), "tanh_range"),
     ],
@@ -54,3 +55,12 @@ def test_sigmoid_golden() -> None:
 def test_bad_parameters(make: object, parameter: str, value: float) -> None:
     assert callable(make)
     assert refused(make, value) == f"`{parameter}`: {value} is not a number between 1e-06 and 1e+06"
+
+
+def test_dpsr_cg_golden() -> None:
+    """By hand, as its code has it: C / 8 of what is short, and norm 8 of what is long, whatever C; it claims C."""
+    norm = column(0.0, 4.0, 8.0, 8.0 * (1 + 1e-9), 16.0, 1e300)
+    lengths = (DpsrCg(2.0).factor(norm) * norm).tolist()
+    assert lengths == pytest.approx([0.0, 1.0, 2.0, 8.0, 8.0, 8.0], rel=1e-12)
+    assert (DpsrCg(2.0).certified_bound(100), DpsrCg(2.0).nominal_bound) == (8.0, 2.0)
+    assert (DpsrCg(20.0).certified_bound(100), str(DpsrCg(20.0))) == (20.0, "dpsr-cg(C=20)")
