@@ -397,5 +397,4 @@ def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]
     tickets, feature_map = start.tickets, dataset.feature_map
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
-    behind += [] if dataset.synthetic is None else [dataset.synthetic.source]
-    return tuple(ref for ref in behind if ref is not None)
+    return tuple(ref for ref in (*behind, dataset.synthetic and dataset.synthetic.source) if ref is not None)
