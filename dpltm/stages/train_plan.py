@@ -394,7 +394,7 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 
 def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
     """The records that the ticket, its draws, synthetic records, and what stands in front of the network came from."""
-    tickets, feature_map = start.tickets, dataset.feature_map
+    tickets, feature_map, made = start.tickets, dataset.feature_map, dataset.synthetic
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
-    return tuple(ref for ref in (*behind, dataset.synthetic and dataset.synthetic.source) if ref is not None)
+    return tuple(ref for ref in (*behind, None if made is None else made.source) if ref is not None)
