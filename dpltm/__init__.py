@@ -10,9 +10,12 @@ before it is spent. Nothing is printed, and no file is opened but a dataset: ``d
 and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpltm.estimator import TicketClassifier as TicketClassifier
+    from dpltm.estimator import TicketRegressor as TicketRegressor
     from dpltm.face import Ledger as Ledger
     from dpltm.face import PrivateLoop as PrivateLoop
     from dpltm.face import generate as generate
@@ -24,16 +27,16 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
+_ESTIMATORS = ("TicketClassifier", "TicketRegressor")
 
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
-    if name not in _PUBLIC:
+    if name not in (*_PUBLIC, *_ESTIMATORS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dpltm import face
-
-    return getattr(face, name)
+    module = "dpltm.estimator" if name in _ESTIMATORS else "dpltm.face"
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *_PUBLIC, *_ESTIMATORS])
