@@ -8,21 +8,27 @@ copied, and stays behind when they are pickled.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, cast
 
+from dpltm.calls import check_types
 from dpltm.data import Dataset
-from dpltm.errors import InputError
-from dpltm.privacy.events import UNKNOWN, DatasetRef, Event, GuaranteeEvent, TrainingEvent
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ReleaseEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, after
 from dpltm.privacy.lineage import check_never_private, check_not_public, entered_on, to_enter
 from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 
-COUNT = "count of right answers, with two-sided geometric noise"
+SCORE = "score, of sums with two-sided geometric noise"
 """What a score that is paid for releases."""
+
+TOGETHER = "all records of an estimator"
+
+TRIES = 20
+"""Times that an event is offered to a file which other processes write to."""
 
 
 @dataclass(eq=False)
@@ -30,13 +36,15 @@ class Account:
     """The ledger of an estimator and its clones, and which of its entries are theirs.
 
     Attributes:
-        ledger: that everything is entered in.
+        held: the ledger that everything is entered in; None where
+        opener: opens it, in each process, whenever it is needed: others may have written to it.
         records: of fits and of paid scores.
         measured: records that accuracy was measured on for free, since they are separate.
         notes: what the fits said of their public inputs, each once.
     """
 
-    ledger: Ledger
+    held: Ledger | None = None
+    opener: Callable[[], Ledger] | None = None
     records: list[DatasetRef] = field(default_factory=list)
     measured: list[DatasetRef] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
@@ -51,6 +59,15 @@ class Account:
     def __reduce__(self) -> NoReturn:
         raise InputError("`ledger`: the account of an estimator stays in its process; pickle the estimator without it")
 
+    @property
+    def ledger(self) -> Ledger:
+        """Where everything is entered, as it is now."""
+        if self.held is not None:
+            return self.held
+        opened = None if self.opener is None else self.opener()
+        check_types(ledger=opened)
+        return Ledger() if opened is None else opened
+
     def open_fit(self, dataset: Dataset, adjacency: str) -> Ledger:
         """A ledger for one fit, whose budget is its own; all that is entered there is entered here before it counts.
 
@@ -64,9 +81,10 @@ class Account:
         Guarantees:
             Nothing is released by the fit before it is in ``ledger``, whose budgets hold.
         """
-        records = entered_on(dataset, adjacency, self.ledger.registry)
-        check_not_public(self.ledger.events, records, self.ledger.registry)
-        if any(self.ledger.registry.resolve(ref).surely_overlaps(records) for ref in self.measured):
+        ledger = self.ledger
+        records = entered_on(dataset, adjacency, ledger.registry)
+        check_not_public(ledger.events, records, ledger.registry)
+        if any(ledger.registry.resolve(ref).surely_overlaps(records) for ref in self.measured):
             raise InputError(
                 "`x`: accuracy on some of these records was measured by `score` without noise, as on records kept separate,"
                 " so they cannot be private here; to cross-validate on private records give `score_epsilon`, which pays"
@@ -77,10 +95,10 @@ class Account:
             self._enter(events)
             self.records.append(records)
 
-        return Ledger(persist=persist, registry=self.ledger.registry)
+        return Ledger(persist=persist, registry=ledger.registry)
 
     def pay_score(self, dataset: Dataset, adjacency: str, epsilon: float) -> None:
-        """Enters the release of a noisy count of right answers.
+        """Enters the release of a score with noise.
 
         Args:
             dataset: whose training split is scored.
@@ -92,7 +110,7 @@ class Account:
         """
         records = entered_on(dataset, adjacency, self.ledger.registry)
         guarantee = Guarantee(epsilon, adjacency=cast(Adjacency, adjacency))
-        self._enter((GuaranteeEvent(records, guarantee, COUNT),))
+        self._enter((GuaranteeEvent(records, guarantee, SCORE),))
         self.records.append(records)
 
     def note_measured(self, dataset: Dataset) -> None:
@@ -101,13 +119,20 @@ class Account:
 
     def _enter(self, events: Iterable[Event]) -> None:
         """Enters what is not on record yet, as it composes with what is."""
-        with self._lock:
-            before = self.ledger.events
-            new: list[Event] = []
-            for event in to_enter(events, before):
-                new.append(after(event, (*before, *new)))
-            check_never_private(before, new)
-            self.ledger.enter(new)
+        events = tuple(events)
+        for left in reversed(range(1 if self.opener is None else TRIES)):
+            try:
+                with self._lock:
+                    ledger = self.ledger
+                    new: list[Event] = []
+                    for event in to_enter(events, ledger.events):
+                        new.append(after(event, (*ledger.events, *new)))
+                    check_never_private(ledger.events, new)
+                    ledger.enter(new)
+                return
+            except ArtifactError:  # another process wrote to the file since it was opened: nothing was entered
+                if not left:
+                    raise
 
     def total(self, delta: float, adjacency: str, accountant: str) -> PrivacyReport | None:
         """The report on everything that was spent on the records of the fits; None where there was none.
@@ -119,16 +144,24 @@ class Account:
             delta, accountant: of the report.
             adjacency: stated where no event fixes one.
         """
-        if not self.records:
+        ledger = self.ledger
+        resolved = [ledger.registry.resolve(ref) for ref in self.records]
+        events = [
+            event
+            for event in ledger.events
+            if self.opener is not None or any(event.dataset.may_overlap(ref) for ref in resolved)
+        ]
+        if not any(isinstance(event, ReleaseEvent) for event in events):
             return None
-        resolved = [self.ledger.registry.resolve(ref) for ref in self.records]
-        events = [event for event in self.ledger.events if any(event.dataset.may_overlap(ref) for ref in resolved)]
-        alike = [replace(event, dataset=replace(event.dataset, content=UNKNOWN)) for event in events]
+        alike = [
+            replace(event, dataset=replace(event.dataset, id=TOGETHER, key_id="", content=TOGETHER))
+            for event in events
+        ]
         return report(alike, delta, cast(Adjacency, adjacency), [*self._counted(alike), *self.notes], accountant)
 
     def _counted(self, events: list[Event]) -> list[str]:
         fits = sum(isinstance(event, TrainingEvent) for event in events)
-        scores = sum(isinstance(event, GuaranteeEvent) and event.what == COUNT for event in events)
+        scores = sum(isinstance(event, GuaranteeEvent) and event.what == SCORE for event in events)
         notes = []
         if fits + scores > 1:
             notes.append(

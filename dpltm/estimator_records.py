@@ -96,7 +96,7 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
         columns: what becomes of the table.
         x: ``(n, columns)``.
         y: classes, ``(n,)``, from 0.
-        facts: ``classes``, ``records`` and ``name``, as :func:`dpltm.data.from_arrays` takes them.
+        facts: ``classes``, ``records``, ``name`` and ``for_training``, as :func:`dpltm.data.from_arrays` takes them.
     """
     dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
     return dataset if columns.low is None else replace(dataset, rows=_rows(x, y))
