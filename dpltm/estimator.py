@@ -59,7 +59,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
         filter, clip_norm: gradient filter, and the norm that it clips to.
         epochs, batch_size: expected passes over the records, 15 by default, and expected batch size.
-        lr, optimizer, schedule: of the steps; defaults as for ``dpltm.train``.
+        lr, optimizer, schedule: of the steps, whose size falls to zero by default; otherwise as for ``dpltm.train``.
         centre: part of ``epsilon`` by which features are centred at their noisy mean.
         noise: ``secure``, or ``fast`` for bits that are not cryptographic.
         adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
@@ -100,7 +100,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         check_classification_targets(y)
         with in_our_words():
             labels, declared = self._labels(y)
-            self._fit(X, numbered(y, labels, f"of `classes`: {declared}" if declared else "in y"), declared)
+            self._fit(X, numbered(y, labels, "that `classes` declares"), declared)
         self.classes_ = labels
         return self
 
@@ -114,9 +114,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             labels = np.unique(np.asarray(self.classes))
             declared = len(labels)
         if len(labels) < 2:
-            raise InputError(
-                f"`classes`: there is one class ({len(labels)}), so nothing can be told apart; give two or more"
-            )
+            raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
         return labels, declared
 
     def predict(self, X: Any) -> np.ndarray:

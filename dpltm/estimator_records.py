@@ -12,7 +12,7 @@ from scipy import sparse
 from dpltm.calls import held_out
 from dpltm.data import Dataset, Rows, from_arrays
 from dpltm.data.scaling import affine
-from dpltm.errors import DataError, InputError
+from dpltm.errors import DataError, InputError, in_python
 from dpltm.run import Run
 
 Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndarray | None
@@ -98,7 +98,8 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
         y: classes, ``(n,)``, from 0.
         facts: ``classes``, ``records``, ``name`` and ``for_training``, as :func:`dpltm.data.from_arrays` takes them.
     """
-    dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
+    with in_python():
+        dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
     return dataset if columns.low is None else replace(dataset, rows=_rows(x, y))
 
 
