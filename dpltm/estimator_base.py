@@ -262,7 +262,7 @@ class TicketEstimator(BaseEstimator):
         Guarantees:
             Each value is rounded to a whole number of ``1 / GRID`` first, so one record more, less or another changes each
             sum by at most ``GRID`` of those, and two-sided geometric noise of epsilon / (sums GRID) makes each
-            (epsilon / sums)-DP, exactly (privacy-model.md section 5).
+            (epsilon / sums)-DP, exactly (docs/privacy-model.md section 5.8).
         """
         check_epsilon("score_epsilon", epsilon)
         each = epsilon / (len(values) * GRID)
