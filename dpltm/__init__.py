@@ -5,6 +5,8 @@
     run = dpltm.train(winner, x, y, epsilon=3.0)
     run.privacy.certified.epsilon
 
+    dpltm.TicketClassifier(epsilon=3.0, bounds=(0, 255)).fit(x, y).predict(x_test)  # the same as scikit-learn has it
+
 Records are arrays, tensors, memory maps or a ``dpltm.data.Dataset``. What every stage spends is entered in one ledger,
 before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
 and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
@@ -34,8 +36,9 @@ def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
     if name not in (*_PUBLIC, *_ESTIMATORS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "dpltm.estimator" if name in _ESTIMATORS else "dpltm.face"
-    return getattr(importlib.import_module(module), name)
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module("dpltm.estimator"), name)
+    return getattr(importlib.import_module("dpltm.face"), name)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import doctest
 import functools
 import pickle
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import dpltm
 import dpltm.tickets
-from dpltm import estimator_base
+from dpltm import estimator, estimator_base
 from dpltm.errors import BudgetError, InputError
 from dpltm.estimator_records import Columns, numbered
 from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
@@ -562,3 +563,9 @@ def test_features_follow_the_public_number_of_columns(columns, map):
     assert plain.run_.feature_map is None
     with pytest.raises(InputError, match=r"^`model`: unknown network 'mpl'"):
         classifier(classes=2, model="mpl").fit(x, np.arange(60) % 2)
+
+
+def test_the_example_of_the_module():
+    results = doctest.testmod(estimator)
+    assert results.attempted > 5
+    assert results.failed == 0
