@@ -213,7 +213,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
             )
         ends = np.asarray(self.target_bounds, dtype=np.float64)
-        if ends.shape != (2,) or not np.isfinite(ends).all() or not ends[0] < ends[1]:
+        if ends.shape != (2,) or not 0 < float(ends[1]) - float(ends[0]) < np.inf:
             raise InputError("target_bounds", self.target_bounds, "a pair of finite numbers (low, high), low first")
         count = whole_number("bins", self.bins)
         if not 2 <= count <= MAX_BINS:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, cast
 
-from dpltm.calls import check_types
 from dpltm.data import Dataset
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError, InputError, shown_value
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ReleaseEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, after
 from dpltm.privacy.lineage import check_never_private, check_not_public, entered_on, to_enter
@@ -65,8 +64,12 @@ class Account:
         if self.held is not None:
             return self.held
         opened = None if self.opener is None else self.opener()
-        check_types(ledger=opened)
-        return Ledger() if opened is None else opened
+        if not isinstance(opened, Ledger):
+            raise InputError(
+                f"`ledger`: the function returns {shown_value(opened)}, not a ledger; give one that opens the same file each"
+                " time"
+            )
+        return opened
 
     def open_fit(self, dataset: Dataset, adjacency: str) -> Ledger:
         """A ledger for one fit, whose budget is its own; all that is entered there is entered here before it counts.

@@ -68,11 +68,13 @@ class Columns:
                     f"`bounds`: {name} has shape {end.shape}, but records have {features} columns; give a number for each"
                 )
         low, high = np.broadcast_to(low, features), np.broadcast_to(high, features)
-        wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low < high)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            wrong = np.flatnonzero(~(np.isfinite(high - low) & (low < high)))
         if len(wrong):
             at = int(wrong[0])
             raise DataError(
-                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low first"
+                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low first,"
+                " not too far apart"
             )
         return cls((0.0, 1.0), low, high, form)
 

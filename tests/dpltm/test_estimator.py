@@ -263,7 +263,18 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
         (
             classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
             None,
-            "`bounds`: column 2 (counted from 0) has (5, 1); give finite (low, high), low first",
+            "`bounds`: column 2 (counted from 0) has (5, 1); give finite (low, high), low first, not too far apart",
+        ),
+        (
+            classifier(bounds=(np.full(4, -1e308), np.full(4, 1e308))),
+            None,
+            "`bounds`: column 0 (counted from 0) has (-1e+308, 1e+308); give finite (low, high), low first, not too"
+            " far apart",
+        ),
+        (
+            classifier(ledger=lambda: None),
+            None,
+            "`ledger`: the function returns None, not a ledger; give one that opens the same file each time",
         ),
         (
             classifier(classes=["low", "middle"]),
@@ -297,7 +308,7 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
     with refused(text):
         made.fit(x, labels if y is None else y)
     assert not hasattr(made, "run_")
-    if made.ledger != "l.jsonl":
+    if made.ledger is None:
         assert made.ledger_.events == ()
 
 
@@ -315,6 +326,10 @@ def test_refusals_are_value_errors():
         ),
         (
             {"target_bounds": (1, 0)},
+            "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
+        ),
+        (
+            {"target_bounds": (-1e308, 1e308)},
             "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
         ),
         ({"bins": 1}, "`bins`: 1 is not a whole number from 2 to 1,000"),
