@@ -73,8 +73,8 @@ class Columns:
         if len(wrong):
             at = int(wrong[0])
             raise DataError(
-                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low first,"
-                " not too far apart"
+                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low"
+                " first, not too far apart"
             )
         return cls((0.0, 1.0), low, high, form)
 
