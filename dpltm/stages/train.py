@@ -29,7 +29,7 @@ from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
-from dpltm.privacy.figures import figure
+from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
@@ -294,7 +294,7 @@ def _descend(
         if done in odometer.steps:
             measured = score(done == steps)
             passed.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), "accuracy": measured})
-            note = "" if measured is None else f", accuracy {measured:.2%}"
+            note = "" if measured is None else f", accuracy {percent(measured)}"
             if error is not None:
                 off = error()
                 passed.metrics[-1]["rmse"] = json_figure(off)
@@ -304,6 +304,8 @@ def _descend(
 
     with services.progress.progress("training under DP", steps) as step:
         told = ""
+        # the first step takes longer: kernels are timed in it, or compiled
+        step(descent.step, "taking the first step" if descent.step == 0 else "going on")
 
         def between() -> None:
             nonlocal told
