@@ -22,6 +22,7 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 PUBLIC = (
     "dpltm.face",
+    "dpltm.estimator",
     "dpltm.private_loop.PrivateLoop",
     "dpltm.privacy.ledger.Ledger",
     "dpltm.run.Run",

@@ -256,6 +256,8 @@ class CheckpointFolder:
             body = json.loads(head["body"])
             found = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
             of = dict(body["of"])
+        except ArtifactError:
+            raise
         except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
             raise ArtifactError(f"{self._file}: damaged; {AGAIN} (what was spent stays spent)") from None
         check_same(of, self._of)

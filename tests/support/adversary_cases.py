@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from adversary import Case, Command
+from dpltm.estimator import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import UNKNOWN_RECORDS
 from dpltm.private_loop import PrivateLoop
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import cross_entropy
 from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
 
@@ -356,6 +359,42 @@ def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
     return {"weights": weights, "report": repr(loop.report()).encode()}
 
 
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "classifier": {"classes": CLASSES},
+    "classifier, bounds a column": {
+        "classes": CLASSES,
+        "bounds": ([0.0] * 6, [255.0, 128.0, 64.0, 255.0, 255.0, 300.0]),
+    },
+    "classifier, replace-one": {"classes": CLASSES, "adjacency": "replace-one", "filter": "tanh"},
+    "classifier, centred": {"classes": CLASSES, "features": "unit", "centre": 0.2, "epsilon": 3.0},
+    "regressor": {"target_bounds": (0.0, 2.0), "bins": 4},
+    "regressor, replace-one": {"target_bounds": (0.0, 2.0), "bins": 2, "adjacency": "replace-one", "epsilon": 3.0},
+}
+
+
+def estimator_cases() -> Iterator[Case]:
+    """The scikit-learn face: a whole fit, what it predicts for others, and what it says of privacy."""
+    for name, settings in ESTIMATORS.items():
+        program = functools.partial(_estimator, settings)
+        odd = (LOUD, FLAT, TWIN)
+        yield Case(f"estimator {name}", adjacency=settings.get("adjacency", "add-remove"), odd=odd, program=program)
+
+
+def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
+    """Fits on ``d.npz``; returns the weights, predictions for other records, and the reports."""
+    with np.load("d.npz") as stored:
+        x, y, x_test = stored["x_train"], stored["y_train"], stored["x_test"]
+    given = {"bounds": (0, 255), "n_records": RECORDS, "delta": 1e-3, "batch_size": 8, "epochs": 2, "clip_norm": 0.1}
+    given |= {"features": "fourier:16,2", "random_state": 0, "name": "d", **settings}
+    given |= {"ledger": functools.partial(open_ledger, Path("l.jsonl"))}  # on disk, as an attacker would find it
+    given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
+    made = TicketRegressor(**given) if "target_bounds" in given else TicketClassifier(**given)
+    made.fit(x, y)
+    weights = b"".join(value.detach().numpy().tobytes() for value in made.run_.model.parameters())
+    released = {"weights": weights, "predictions": made.predict(x_test).tobytes()}
+    return {**released, "report": repr(made.privacy_).encode(), "run": repr(made.run_.privacy).encode()}
+
+
 def part_cases() -> Iterator[Case]:
     """Parts by a public hash of each record: the one in question is in one of them, or in the other, and moves nobody.
 
@@ -378,6 +417,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "dry": dry_cases,
     "sweeps": sweep_cases,
     "loops": loop_cases,
+    "estimators": estimator_cases,
     "parts": part_cases,
 }
 
