@@ -46,9 +46,10 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.registry import listed
-from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, noise_bits, with_noise
+from dpltm.stages.budget import check_unit, evaluation_releases, noise_bits, with_noise
 from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
+from dpltm.stages.head import for_steps, is_least_squares, releases, settled, step_size
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
@@ -79,6 +80,7 @@ class TrainingPlan:
         evaluations: the evaluations on the records that are paid for, in the order in which they are made; they are in
             ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
+        second: that of the second moments that steps divide by, if they do; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
         ledger: that all of it is entered in.
         before: the ledger as it was when the plan was made.
@@ -95,6 +97,7 @@ class TrainingPlan:
     notes: tuple[str, ...]
     evaluations: tuple[GuaranteeEvent, ...]
     centre: GaussianEvent | None
+    second: GaussianEvent | None
     sources: tuple[DatasetRef, ...]
     ledger: Ledger
     before: LedgerState
@@ -133,7 +136,7 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
     before = ledger.events
     dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
-    config, mechanism = _draft(start, dataset, options)
+    config, mechanism = _draft(start, dataset, settled(options, start, dataset))
     records = entered_on(dataset, mechanism.adjacency, ledger.registry)
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
@@ -181,12 +184,12 @@ def plan(
     check_options(options)
     state, drafted = LedgerState(ledger), draft(start, dataset, options, ledger)
     start, dataset, records, notes = drafted.start, drafted.dataset, drafted.records, list(drafted.notes)
-    centre = centre_release(options, dataset, drafted.mechanism, OnRecord(records, drafted.known))
-    entered = () if centre is None else (centre,)
-    lineage, known = (*drafted.lineage, *entered), (*drafted.known, *entered)
+    made = releases(options, dataset, drafted.mechanism, OnRecord(records, drafted.known))
+    lineage, known = (*drafted.lineage, *made.events), (*drafted.known, *made.events)
     evaluations = evaluation_releases(options, dataset, drafted.mechanism, records)
     check_unit(options, dataset, known, records)
-    mechanism = with_noise(options, drafted.mechanism, OnRecord(records, (*known, *evaluations)), services.progress)
+    others, asked = OnRecord(records, (*known, *evaluations)), for_steps(options, made)
+    mechanism = with_noise(asked, drafted.mechanism, others, services.progress)
     check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
     if mechanism.steps < drafted.mechanism.steps:
         notes.append(
@@ -197,6 +200,7 @@ def plan(
     lr = _step_size(options, start, dataset, config)
     if lr is not None:
         config = replace(config, lr=lr)
+    if lr is not None and not is_least_squares(options):
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     event = TrainingEvent(records, mechanism, str(config.filter), start.mask.live, noise_bits(options))
     lineage = (*lineage, *evaluations)
@@ -214,7 +218,8 @@ def plan(
         config=config,
         notes=tuple(notes),
         evaluations=evaluations,
-        centre=centre,
+        centre=made.mean,
+        second=made.second,
         sources=sources_of(start, dataset),
         ledger=ledger,
         before=state,
@@ -282,6 +287,8 @@ def _draft(start: StartingPoint, dataset: Dataset, options: TrainOptions) -> tup
 
 def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, config: TrainingConfig) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
+    if is_least_squares(options):
+        return step_size(config)
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or config.optimizer not in ("sgd", "momentum"):
         return None
