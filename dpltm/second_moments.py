@@ -102,7 +102,7 @@ def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Te
     Returns:
         float64 of the same shape, symmetric.
     """
-    first, other = torch.triu_indices(*second.shape, 1)
+    first, other = torch.triu_indices(len(second), len(second), 1)
     pairs = noisy_whole(second[first, other], noise_std / math.sqrt(2), 2 * BITS, noise)
     released = torch.diag(noisy_whole(second.diagonal(), noise_std, 2 * BITS, noise))
     released[first, other] = pairs

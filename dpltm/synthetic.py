@@ -122,7 +122,10 @@ def release_moments(
         second += (whole.T @ whole).to(torch.int64)
     released = noisy_symmetric(second, std / SECOND_WEIGHT, noise)
     return Moments(
-        noisy_whole(counts, std / COUNT_WEIGHT, 0, noise), noisy_whole(sums, std / SUM_WEIGHT, BITS, noise), released, std
+        noisy_whole(counts, std / COUNT_WEIGHT, 0, noise),
+        noisy_whole(sums, std / SUM_WEIGHT, BITS, noise),
+        released,
+        std,
     )
 
 

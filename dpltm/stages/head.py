@@ -79,7 +79,9 @@ def check_head(options: TrainOptions) -> None:
     defaults = {item.name: item.default for item in fields(TrainOptions)}
     for name in _SETTLED:
         if getattr(options, name) != defaults[name]:
-            raise InputError(f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out")
+            raise InputError(
+                f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
+            )
     if options.noise == "nominal":
         raise InputError("`noise`: nominal is the tanh paper's; with `head` least-squares take secure or fast")
 
@@ -192,7 +194,9 @@ def second_moments(event: GaussianEvent, dataset: Dataset, services: Services, n
     return release_second_moments(_inputs(dataset, services), dataset.features + 1, event.mechanism.noise_std, noise)
 
 
-def newton(start: StartingPoint, dataset: Dataset, event: GaussianEvent | None, second: torch.Tensor | None) -> NewtonSteps:
+def newton(
+    start: StartingPoint, dataset: Dataset, event: GaussianEvent | None, second: torch.Tensor | None
+) -> NewtonSteps:
     """The steps for released second moments, or for none.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 
 from dpltm.audit.canaries import check_canaries
 from dpltm.data import Augmentation, Dataset, at_unit, copies_of, held_out_users
-from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.notes import public_input_notes, rating_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.gradients.fused import compiler_at_hand
@@ -332,7 +332,7 @@ def _lineage(
     the same.
     """
     before, registry = ledger.events, ledger.registry
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *_rating_notes(dataset)]
+    notes = [*public_input_notes(dataset), *unit_notes(dataset), *rating_notes(dataset)]
     features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
     notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
@@ -362,19 +362,6 @@ def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tup
             " same records cannot be private here: take other settings, or another `subset` or `dataset`"
         )
     return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
-
-
-def _rating_notes(dataset: Dataset) -> list[str]:
-    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
-    if not dataset.rated:
-        return []
-    if dataset.unit == "record":
-        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
-    return [
-        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
-        " more",
-        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
-    ]
 
 
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:

@@ -136,7 +136,9 @@ def train_cases() -> Iterator[Case]:
         head = (*HEAD, *LITTLE, *to)
         yield Case(f"train --head least-squares {adjacency}", (head,), adjacency=adjacency, odd=(LOUD, FLAT, TWIN))
         persons = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], *LITTLE, *to)
-        yield Case(f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "user", (LOUD, TWIN))
+        yield Case(
+            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "user", (LOUD, TWIN)
+        )
         yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
         counted = (*TRAIN, *SMALL, *NOISE, *stop, *to)
         yield Case(f"train --stop-at {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED, early=True)
@@ -162,7 +164,9 @@ def train_cases() -> Iterator[Case]:
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
     yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
-    yield Case("train --head least-squares people with second moments", (people,), "people", unit="user", odd=(LOUD, TWIN))
+    yield Case(
+        "train --head least-squares people with second moments", (people,), "people", unit="user", odd=(LOUD, TWIN)
+    )
     budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
     yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
     yield Case("train --budget-stop", (some,))

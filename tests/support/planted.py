@@ -303,7 +303,7 @@ BUGS = (
     ),
     Bug(
         "second moments with half the noise",
-        "scale",
+        "sensitivity",
         _other(
             second_moments,
             "noisy_symmetric",
