@@ -115,6 +115,12 @@ def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> T
 
     float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
     to ``MAX_NOISE``, it has no part in the rounding.
+
+    Args:
+        whole: int64.
+        std: of the noise on ``whole / 2^bits``.
+        bits: of the fraction.
+        source: random bits.
     """
     high = whole >> LOW << LOW
     low = (whole - high).to(torch.float64)

@@ -89,6 +89,11 @@ def check_head(options: TrainOptions) -> None:
 def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
     """The options of the training that the head comes to: all records in every step; others as they are.
 
+    Args:
+        options: as they were asked for.
+        start: what is trained.
+        dataset: the private records.
+
     Raises:
         InputError: what is trained is not one whole layer behind features.
     """

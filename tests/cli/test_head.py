@@ -75,13 +75,13 @@ def test_a_mean_that_noise_explains_is_taken_for_zero():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*BARE, *BUDGET), "--head: least-squares needs features of a fixed norm; add --features unit, or a map that suits the"
-         " records"),
+        ((*BARE, *BUDGET), "--head: least-squares needs features of a fixed norm; add --features unit, or a map that"
+         " suits the records"),
         ((*UNIT, *BUDGET, "--model", "mlp:4"), "--head: least-squares fits one layer, and no mlp:4; leave --model out"),
-        (("train", "pub", *BARE[2:], *BUDGET), "--head: least-squares fits a whole layer, and no ticket; name --dense without"
-         " SET"),
-        ((*UNIT, *BUDGET, "--noise", "nominal"), "--noise: nominal is the tanh paper's; with --head least-squares take secure"
-         " or fast"),
+        (("train", "pub", *BARE[2:], *BUDGET), "--head: least-squares fits a whole layer, and no ticket; name --dense"
+         " without SET"),
+        ((*UNIT, *BUDGET, "--noise", "nominal"), "--noise: nominal is the tanh paper's; with --head least-squares take"
+         " secure or fast"),
         (UNIT, "--epsilon or --noise-multiplier: give one of them; --epsilon is the whole budget, such as 1"),
         ((*UNIT, *BUDGET, "--head", "ridge"), "--head: 'ridge' is not one of dp-sgd, least-squares"),
     ],
@@ -143,7 +143,10 @@ def test_a_killed_run_goes_on_to_the_same_bits_and_pays_once(cli, keys, events, 
     command = (*UNIT, "--epsilon", "8", "--eval-private", "1", "--quiet")
     keys(1)
     cli(*command)
-    whole = {file: (Path("r") / file).read_bytes() for file in ("model.safetensors", "features.safetensors", "metrics.jsonl")}
+    whole = {
+        file: (Path("r") / file).read_bytes()
+        for file in ("model.safetensors", "features.safetensors", "metrics.jsonl")
+    }
     Path("r").rename("whole")
     keys(1)
     left, inner = itertools.count(1), getattr(owner, name)
