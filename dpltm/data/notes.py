@@ -86,3 +86,16 @@ def unit_notes(dataset: Dataset) -> list[str]:
             "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
         ]
     return [] if dataset.known else [SEVERAL_ROWS]
+
+
+def rating_notes(dataset: Dataset) -> list[str]:
+    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
+    if not dataset.rated:
+        return []
+    if dataset.unit == "record":
+        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
+    return [
+        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
+        " more",
+        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
+    ]

@@ -38,13 +38,14 @@ from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.ranks import Ranks, in_turn
 from dpltm.run import Run
 from dpltm.stages.front import is_origin_event, network_inputs
+from dpltm.stages.head import head_facts, is_least_squares, newton, releases_note, second_moments, shrunk
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
 from dpltm.stages.train_gradients import noisy_gradients
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
 from dpltm.stages.train_ranks import begin, call
-from dpltm.stages.train_state import Passed, Sources, centre_in, checkpoint_of, go_on
+from dpltm.stages.train_state import CENTRE, SECOND, Passed, Sources, checkpoint_of, go_on, released_in
 from dpltm.training import Descent, NoisyGradients
 
 MEAN_ROWS = 1000
@@ -101,12 +102,19 @@ def train(
     else:
         services.progress.say(f"going on from {held.place}; nothing more is spent")
     if plan.centre is not None:
-        plan = _centred(plan, plan.centre, services, sources, centre_in(held))
+        plan = _centred(plan, plan.centre, services, sources, released_in(held, CENTRE))
+    second = released_in(held, SECOND)
+    if second is None and plan.second is not None:
+        second = second_moments(plan.second, plan.dataset, services, sources.noise)
+    if is_least_squares(plan.options):
+        steps = newton(plan.start, plan.dataset, plan.second, second)
+        descent = Descent(prepare(plan, services, sources), steps)
+    elif plan.centre is not None:
         descent = Descent(prepare(plan, services, sources, ranks))
     passed = Passed() if held is None else go_on(plan, descent, held)
     if ranks is not None:
         begin(ranks, plan, descent, passed.reached(plan.options.stop_at))
-    _descend(plan, descent, services, sources, passed, checkpoints, ranks)
+    _descend(plan, descent, services, sources, passed, checkpoints, ranks, second)
     return Run(
         config_of(plan, descent.gradients.gradients.kernels),
         plan.start.model,
@@ -154,7 +162,9 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         )
     elif plan.dataset.test is not None:
         notes.append("accuracy is measured on the test split, which is declared separate from the private records")
-    if plan.centre is not None:
+    if is_least_squares(options):
+        notes.append(releases_note(plan.second))
+    elif plan.centre is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
@@ -197,6 +207,7 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
         "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.mechanism.noise_multiplier},
         "augment": plan.options.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
+        **head_facts(plan.options, plan.second),
     }
 
 
@@ -264,6 +275,8 @@ def _centred(
     rows = _means(x, dataset.train)
     std = event.mechanism.noise_std
     centre = release_mean(rows, feature_map.features, dataset.records, std, sources.noise)
+    if is_least_squares(plan.options):
+        centre = shrunk(centre, std, dataset.records)
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
 
 
@@ -288,6 +301,7 @@ def _descend(
     passed: Passed,
     checkpoints: Checkpoints,
     ranks: Ranks | None,
+    second: torch.Tensor | None,
 ) -> None:
     """Trains in place, from where ``passed`` is. The events are on record already."""
     options, mechanism, steps = plan.options, plan.event.mechanism, plan.event.mechanism.steps
@@ -319,7 +333,7 @@ def _descend(
         def between() -> None:
             nonlocal told
             passed.seconds = time.perf_counter() - began
-            now = partial(checkpoint_of, plan, descent, sources, passed)
+            now = partial(checkpoint_of, plan, descent, sources, passed, second)
             if checkpoints.offer(now, figures=note != told):
                 told = note
             step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")

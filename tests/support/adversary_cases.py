@@ -32,6 +32,12 @@ PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 SHORT: Command = ("--steps", "5", "--batch-size", "8")
 NOISE: Command = ("--noise-multiplier", "1")
 TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
+TRAIN_ALL: Command = ("train", "--dense", *TABLE)
+HEAD: Command = (*TRAIN_ALL, "--head", "least-squares", "--features", "unit", "--json", "--out", "r")
+LITTLE: Command = ("--noise-multiplier", "0.2")
+QUIET: Command = ("--noise-multiplier", "0.02")
+"""With so little noise, second moments of so few records are released as well."""
+
 PARTED = (LOUD, TWIN, FLAT)
 """Records whose hashes fall into several parts."""
 
@@ -130,6 +136,12 @@ def train_cases() -> Iterator[Case]:
         to = ("--adjacency", adjacency)
         centre = ("--features", "unit", "--centre", "0.2", *budget)
         yield Case(f"train --centre {adjacency}", ((*TRAIN, *centre, *to),), adjacency=adjacency)
+        head = (*HEAD, *LITTLE, *to)
+        yield Case(f"train --head least-squares {adjacency}", (head,), adjacency=adjacency, odd=(LOUD, FLAT, TWIN))
+        persons = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], *LITTLE, *to)
+        yield Case(
+            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "user", (LOUD, TWIN)
+        )
         yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
         counted = (*TRAIN, *SMALL, *NOISE, *stop, *to)
         yield Case(f"train --stop-at {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED, early=True)
@@ -153,6 +165,13 @@ def train_cases() -> Iterator[Case]:
     fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
     yield Case("train --centre --noise fast", (fast,))
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
+    yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
+    people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
+    yield Case(
+        "train --head least-squares people with second moments", (people,), "people", unit="user", odd=(LOUD, TWIN)
+    )
+    budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
+    yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
     yield Case("train --budget-stop", (some,))
     for name in ("tanh", "tanh as printed", "sigmoid"):
         command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)

@@ -34,7 +34,7 @@ import dpltm
 import dpltm.cli
 import dpltm.data
 import dpltm.tickets
-from dpltm import evaluation, noise, selection, synthetic, training
+from dpltm import evaluation, noise, second_moments, selection, synthetic, training
 from dpltm.data import Dataset
 from dpltm.features import centre
 from dpltm.gaussian_mechanism import SEED, grid_step
@@ -274,7 +274,7 @@ class Recorder:
         self._around(FastSource, "random_bytes", serve_fast)
         for module in (
             training,
-            synthetic,
+            second_moments,
             centre,
             search,
         ):  # each as it is bound, so that a planted one is seen as well
@@ -494,7 +494,8 @@ class Recorder:
 
         self._around(centre, "release_mean", mean)
         self._around(synthetic, "release_moments", moments)
-        self._around(synthetic, "_noisy", noisy)
+        self._around(second_moments, "release_second_moments", moments)
+        self._around(second_moments, "noisy_whole", noisy)
         self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
         self._around(search, "secret_draws", secret)

@@ -16,6 +16,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.ranks import Ranks, environment
 from dpltm.stages.generate_settings import check_options
 from dpltm.stages.generate_training import follow as follow_generation
+from dpltm.stages.head import is_least_squares
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_request
@@ -45,6 +46,8 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
     if place is None:
         return train_alone(request, progress)
     check_request(request)
+    if is_least_squares(request):
+        check_alone("`head` least-squares")
     if request.dry_run:
         return train_alone(request, progress) if place.rank == 0 else None
     ranks = _joined(place, request, request.device)
