@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_noted
+from dpltm.cli.show import show_noted, show_pairs, show_privacy
 from dpltm.registry import Deferred
 
 
@@ -25,11 +25,19 @@ def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
     show_noted(body["name"], rich, body)
 
 
-schema_command = answering(
-    Deferred("dpltm.tickets.workbench.datasets:schema"),
-    lambda rich, body: rich.print(
-        body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False
-    ),
-)
+def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A draft, or where it was written; of a finished schema, what finding it cost."""
+    if "privacy" in body:
+        title = "would find" if body.get("dry_run") else f"wrote {body['out']}"
+        left_out = ("privacy", "schema", "out", "dry_run")
+        show_pairs(rich, title, {key: value or None for key, value in body.items() if key not in left_out})
+        show_privacy(rich, body["privacy"])
+    else:
+        rich.print(
+            body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False
+        )
+
+
+schema_command = answering(Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema)
 ls_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
 info_command = answering(Deferred("dpltm.tickets.workbench.datasets:dataset_info"), show_info)

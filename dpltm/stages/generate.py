@@ -9,7 +9,7 @@ from typing import Any
 from dpltm import generation
 from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset
-from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.notes import public_input_notes, test_notes, unit_notes
 from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
 from dpltm.options.generate import GenerateOptions
@@ -262,8 +262,8 @@ def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
     notes += _origin_notes(plan)
     if source is not None:
         notes += feature_notes(plan.dataset, source, delta, ledger.registry)
-    if plan.provenance == "dp" and plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    if plan.provenance == "dp":
+        notes += test_notes(plan.dataset)
     events = () if source is None else ledger.touching(source)
     return report(events, delta, "add-remove", notes, held=ledger.events)
 

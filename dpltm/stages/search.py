@@ -236,8 +236,7 @@ def report_on(plan: PrivateSearchPlan, held: tuple[Event, ...]) -> PrivacyReport
     )
     if not plan.names_ledger:
         notes.append(NO_NAMED_LEDGER)
-    if plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    notes += test_notes(plan.dataset)
     events = touching(held, plan.records)
     return report(events, options.delta, mechanism.adjacency, notes, options.accountant, mechanism.unit, held)
 

@@ -18,6 +18,7 @@ from dpltm.audit.plant import plant
 from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.data import Split
 from dpltm.data.mapped import pieces
+from dpltm.data.notes import NO_TEST, test_notes
 from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
@@ -150,8 +151,8 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
         )
-    elif plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    else:
+        notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
     if plan.centre is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"

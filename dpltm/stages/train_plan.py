@@ -392,8 +392,9 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 
 
 def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
-    """The records that the ticket, its draws, and what stands in front of its network came from."""
+    """The records that the ticket, its draws, what stands in front of its network, and its schema came from."""
     tickets, feature_map = start.tickets, dataset.feature_map
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
+    behind += [event.dataset for event in dataset.found]
     return tuple(ref for ref in behind if ref is not None)
