@@ -12,18 +12,21 @@ from dpltm.privacy.figures import figure
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """The tickets of a set, one line each."""
+    read = any("columns" in row for row in body["tickets"])
     table = Table(
         "round",
         "density",
         "live",
         "accuracy",
+        *(["columns read"] if read else []),
         title=f"{body['ticket_set']} ({body['provenance']})",
         title_justify="left",
     )
     for row in body["tickets"]:
         missing = "withheld" if body["provenance"] == "private" else "-"
         accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.2%}"
-        table.add_row(str(row["round"]), f"{row['density']:.2%}", f"{row['live']:,}", accuracy)
+        columns = [", ".join(row["columns"])] if read else []
+        table.add_row(str(row["round"]), f"{row['density']:.2%}", f"{row['live']:,}", accuracy, *columns)
     rich.print(table)
 
 

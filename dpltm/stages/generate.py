@@ -246,11 +246,12 @@ def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: st
 def _settings(plan: GenerationPlan) -> dict[str, Any]:
     """What the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
+    del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if options.criterion in DP_CRITERIA:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    return settings
+    return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
 
 
 def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:

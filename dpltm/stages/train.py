@@ -37,6 +37,7 @@ from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.ranks import Ranks, in_turn
 from dpltm.run import Run
+from dpltm.stages.columns import columns_read
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
@@ -171,6 +172,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
 def facts(plan: TrainingPlan) -> dict[str, Any]:
     """The public facts of a training, known before it starts."""
     tickets, event, mechanism = plan.start.tickets, plan.event, plan.event.mechanism
+    columns = columns_read(plan.dataset.schema, plan.start.mask, plan.dataset.feature_map)
     return {
         "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
@@ -189,6 +191,7 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
         "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.mechanism.noise_multiplier},
         "augment": plan.options.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
+        **({} if columns is None else {"columns": columns}),
     }
 
 
