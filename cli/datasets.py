@@ -33,9 +33,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         show_pairs(rich, title, {key: value or None for key, value in body.items() if key not in left_out})
         show_privacy(rich, body["privacy"])
     else:
-        rich.print(
-            body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False
-        )
+        rich.print(body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False)
 
 
 schema_command = answering(Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema)

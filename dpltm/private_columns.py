@@ -98,7 +98,10 @@ class Coder:
         if column.kind == "category":
             known = self.names.setdefault(column.name, {})
             return np.array(
-                [HOLE if cell in empty or not may_be_named(cell) else known.setdefault(cell, len(known)) for cell in cells],
+                [
+                    HOLE if cell in empty or not may_be_named(cell) else known.setdefault(cell, len(known))
+                    for cell in cells
+                ],
                 dtype=np.float64,
             )
         parse = as_days if column.kind == "date" else as_number
@@ -193,9 +196,7 @@ def find_columns(
     there = [np.flatnonzero(count) if column.kind == "category" else np.arange(len(count))
              for column, count in zip(query.columns, counts, strict=True)]  # fmt: skip
     plain = np.concatenate([count[some] for count, some in zip(counts, there, strict=True)])
-    noisy = np.split(
-        gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in there])[:-1]
-    )
+    noisy = np.split(gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in there])[:-1])
     threshold = query.threshold(noise_std, delta) if query.lone_names else math.inf
     kept = _largest(query.columns, noisy, threshold)
     found = []

@@ -52,7 +52,10 @@ def held_out(rows: Rows, part: Fraction) -> np.ndarray:
         hashes = rows.public_hashes()
     else:
         names, codes = np.unique(rows.units, return_inverse=True)
-        each = [int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % HASHES for name in names.tolist()]
+        each = [
+            int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % HASHES
+            for name in names.tolist()
+        ]
         hashes = np.array(each, dtype=np.int64)[codes]
     return hashes < int(part * HASHES)
 
@@ -68,7 +71,9 @@ def cut_in_two(raw: RawSplit, out: np.ndarray) -> tuple[RawSplit, RawSplit]:
         DataError: one of the two would be empty.
     """
     if out.all() or not out.any():
-        raise DataError(f"`test`: of so few records of {raw.source} that part is nobody, or everybody; name a test file")
+        raise DataError(
+            f"`test`: of so few records of {raw.source} that part is nobody, or everybody; name a test file"
+        )
     return _picked(raw, np.flatnonzero(~out)), _picked(raw, np.flatnonzero(out))
 
 

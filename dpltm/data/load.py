@@ -167,9 +167,7 @@ def _whole(
     tables = _tables(train, part, words, length, layout)
     schema = columns.schema
     declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
-    whole = settle(
-        name, train, part, description, declared, tables, separate=test is None, hold_out=hold_out
-    )
+    whole = settle(name, train, part, description, declared, tables, separate=test is None, hold_out=hold_out)
     return whole if schema is None else replace(whole, schema=schema.text, found=schema.found)
 
 

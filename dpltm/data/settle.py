@@ -149,7 +149,9 @@ def _with_test(
 ) -> tuple[RawSplit, RawSplit]:
     """Both splits of a file that is cut in two; refused where there is a test split, or a publication that fixes places."""
     if part is not None or description is not None:
-        raise DataError(f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`")
+        raise DataError(
+            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
+        )
     y = checks.checked_labels(train)
     units = None if train.units is None else checked_units(train)
     return cut_in_two(train, held_out(_rows(train, checks.checked_features(train), y, units), hold_out))

@@ -59,10 +59,14 @@ def load_unfinished(
         if kind not in TABLES:
             raise DataError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         if not schema.wanted:
-            raise DataError('`private`: nothing in this schema is private; write bounds = "private" or values = "private"')
+            raise DataError(
+                '`private`: nothing in this schema is private; write bounds = "private" or values = "private"'
+            )
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
-            raise DataError(f"`test` {test}: is the fraction that the training holds out, such as 0.2; leave a file out")
+            raise DataError(
+                f"`test` {test}: is the fraction that the training holds out, such as 0.2; leave a file out"
+            )
         records = declared_facts(None, None, records)[2]
         raw = read_by_schema(path, schema, units, coder=coder)
     facts = (0.0, 1.0), len(schema.label.values)

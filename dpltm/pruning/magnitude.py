@@ -54,7 +54,9 @@ def prune_by_input(
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
     columns = (weights[first].detach() * mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
-    if sum(map(len, groups)) == len(columns):  # else its inputs are no columns: a network that reads steps, or channels
+    if sum(map(len, groups)) == len(
+        columns
+    ):  # else its inputs are no columns: a network that reads steps, or channels
         columns = _by_group(columns, groups)
     shape = [1] * weights[first].ndim
     shape[inputs] = -1

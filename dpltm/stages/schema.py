@@ -167,6 +167,4 @@ def _report(plan: FindPlan, held: tuple[Event, ...]) -> PrivacyReport:
     dataset, adjacency = plan.table.dataset, cast(Adjacency, plan.options.adjacency)
     several = [note for note in unit_notes(replace(dataset, schema=plan.table.schema.text))]
     notes = [*public_input_notes(dataset), *several, *relation_notes(dataset, adjacency)]
-    return report(
-        touching(held, plan.records), plan.options.delta, adjacency, notes, unit=dataset.unit, held=held
-    )
+    return report(touching(held, plan.records), plan.options.delta, adjacency, notes, unit=dataset.unit, held=held)

@@ -331,7 +331,7 @@ def _lineage(
     if start.tickets is None:
         return to_enter(features, before), notes
     check_same_network(start.tickets, dataset)
-    events = to_enter((*features, *origin_events(start.tickets, dataset, records, registry)), before)
+    events = to_enter(merge((features, origin_events(start.tickets, dataset, records, registry))), before)
     draws = merge((start.tickets.draws, start.drawn))
     for event in draws:
         if not event.dataset.may_overlap(records):

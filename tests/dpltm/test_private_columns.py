@@ -25,7 +25,18 @@ COLUMNS = (NUMBER, DATE, WORD, OTHER)
 
 HOSTILE = [
     *("", "?", "0", "-0.0", "1e-300", "-1e300", "inf", "-inf", "nan", "1_0", "0x10", "9" * 400, "1,5", "2020-02-30"),
-    *("2020-01-01", "0001-01-01", "9999-12-31", "1899-12-31T00:00", "a", "A", "a\x1b[31m", "\u202eb", "\ud800", "x" * 5000),
+    *(
+        "2020-01-01",
+        "0001-01-01",
+        "9999-12-31",
+        "1899-12-31T00:00",
+        "a",
+        "A",
+        "a\x1b[31m",
+        "\u202eb",
+        "\ud800",
+        "x" * 5000,
+    ),
     *("\x7f", "[column.x]", '"', "'", "\\", "é", "e\u0301", "=1+1", "private", "\U0001f600"),
 ]
 cells = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=6))
@@ -36,7 +47,9 @@ def counted(table, columns=COLUMNS):
     """Histograms by column and cell of the histogram; of categories by name."""
     coder, query = Coder(), ColumnQuery(columns)
     cells = list(zip(*table, strict=True)) or [()] * len(columns)
-    codes = np.stack([coder(each, list(some), frozenset({"", "?"})) for each, some in zip(columns, cells, strict=True)], 1)
+    codes = np.stack(
+        [coder(each, list(some), frozenset({"", "?"})) for each, some in zip(columns, cells, strict=True)], 1
+    )
     found = {}
     for column, count in zip(columns, query.counts(codes), strict=True):
         keys = list(coder.names.get(column.name, {})) or range(len(count))
@@ -122,7 +135,9 @@ def test_bounds_hold_nearly_all_and_leave_stray_values_out():
     draw = np.random.default_rng(0)
     ages = [str(age) for age in draw.integers(18, 91, 4000)]
     years = [str(1950 + age) for age in draw.integers(0, 70, 4000)]
-    days = [(datetime.date(2020, 1, 1) + datetime.timedelta(int(day))).isoformat() for day in draw.integers(0, 700, 4000)]
+    days = [
+        (datetime.date(2020, 1, 1) + datetime.timedelta(int(day))).isoformat() for day in draw.integers(0, 700, 4000)
+    ]
     table = [*zip(ages, years, days, strict=True), *[("1e9", "-7", "1066-10-14")] * 3, *[("", "?", "no day")] * 500]
     columns = (Column("age", "number", wanted=True), Column("born", "number", wanted=True, log=True), DATE)
     age, born, day = found_in(columns, table, std=3.0)
@@ -130,7 +145,10 @@ def test_bounds_hold_nearly_all_and_leave_stray_values_out():
     assert 88 <= age.bounds[1] <= 96
     assert 1900 <= born.bounds[0] <= 1952
     assert 2018 <= born.bounds[1] <= 2048
-    assert [datetime.date.fromordinal(int(end)) for end in day.bounds] == [datetime.date(2020, 1, 1), datetime.date(2021, 12, 1)]
+    assert [datetime.date.fromordinal(int(end)) for end in day.bounds] == [
+        datetime.date(2020, 1, 1),
+        datetime.date(2021, 12, 1),
+    ]
     for column in (age, born, day):
         assert (column.missing, column.other, column.wanted) == (True, True, False)
     assert born.log
@@ -212,5 +230,7 @@ def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
     ((values, std),) = asked
     assert std == 0.1
     assert values[:2].tolist() == [1, 2]
-    assert len(values) == 2 + 2 * 80 * 32 + 2 + 2  # powers of two from 2^-20 to 2^60 on either side, their ends, and zero
+    assert (
+        len(values) == 2 + 2 * 80 * 32 + 2 + 2
+    )  # powers of two from 2^-20 to 2^60 on either side, their ends, and zero
     assert sorted(values[2:])[-2:] == [0, 2]

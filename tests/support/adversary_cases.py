@@ -329,7 +329,9 @@ def schema_cases() -> Iterator[Case]:
     find = ("datasets", "schema", "d.csv", "--private", "draft.toml", "--records", "6", "--epsilon", "300", "--json")
     find = (*find, "--unit-column", "who", "--out", "s.toml")
     before = (("write", "draft.toml", whose),)
-    yield Case("datasets schema --unit-column", (find,), "people csv", unit="user", before=before, odd=(LOUD, FLAT, TWIN))
+    yield Case(
+        "datasets schema --unit-column", (find,), "people csv", unit="user", before=before, odd=(LOUD, FLAT, TWIN)
+    )
 
 
 LOOPS: dict[str, dict[str, Any]] = {

@@ -100,7 +100,9 @@ def _found(request: SchemaRequest, drafted: str, path: Path, out: Path | None, p
         if getattr(request, name):
             raise InputError(f"`{name}`: is for a first draft; leave it out, since {drafted} says it")
     if out is None and not request.dry_run:
-        raise InputError("`out` is missing: what is found is written once, and finding it again costs again; name a file")
+        raise InputError(
+            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
+        )
     coder = Coder()
     table = load_unfinished(
         path,

@@ -56,7 +56,9 @@ def test_all_rows_of_a_person_are_on_one_side(tmp_path):
     assert not trained & tested
     assert len(trained) + len(tested) == 200
     assert abs(len(tested) - 40) < 4 * np.sqrt(200 * 0.2 * 0.8)
-    other = write(tmp_path / "e.csv", [(f"{1 - float(a):.5f}", who, 1 - y) for a, who, y in rows_of(2000, persons=200)])
+    other = write(
+        tmp_path / "e.csv", [(f"{1 - float(a):.5f}", who, 1 - y) for a, who, y in rows_of(2000, persons=200)]
+    )
     again = load(other, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
     assert set(again.test_rows.units.tolist()) == tested
 
