@@ -15,8 +15,8 @@ histogram are public (numbers, dates), that is all. The names of categories are 
 record has it. Let D' be D and one record r more, and S the values of D' that no record of D has: at most one a column,
 each with count 1. The noise on S is independent of all other noise. So M(D') is the product of (a) noisy counts of the
 values of D, which differ from those of M(D) by at most sqrt(m), and (b) for each value of S, whether it is released. In M(D)
-none of S is. Each is with chance Q((t - 1) / s), so the two laws of (b) are k Q((t - 1) / s) apart in total variation, which is
-(0, delta)-DP in either direction. Where r is replaced by r', values that r alone has are released with the same chance in
+none of S is. Each is with chance Q((t - 1) / s), so the two laws of (b) are k Q((t - 1) / s) apart in total variation: that
+is (0, delta)-DP in either direction. Where r is replaced by r', values that r alone has are released with the same chance in
 the other of the two, hence 2k. Everything that follows (intervals, order, how many names are kept) is post-processing.
 
 Released numbers are rounded to a grid after the noise (``gaussian_mechanism``), which moves a count by half a step at most:
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -172,7 +172,7 @@ class ColumnQuery:
 def find_columns(
     query: ColumnQuery,
     codes: np.ndarray,
-    names: dict[str, dict[str, int]],
+    names: Mapping[str, Mapping[str, int]],
     noise_std: float,
     delta: float,
     noise: RandomSource,
@@ -188,8 +188,8 @@ def find_columns(
         noise: random bits.
 
     Guarantees:
-        The composition of a Gaussian mechanism of that noise over ``query.sensitivity`` and a (0, delta)-DP one (see above). A
-        column that is found takes empty cells, and whatever else stands in them: no later refusal depends on its cells.
+        The composition of a Gaussian mechanism of that noise over ``query.sensitivity`` and a (0, delta)-DP one (see above).
+        A column that is found takes empty cells, and whatever else stands in them: no later refusal depends on its cells.
     """
     counts = query.counts(codes)
     # a category without a record has no count: nothing tells that it was ever met

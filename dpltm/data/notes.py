@@ -17,8 +17,8 @@ SEVERAL_ROWS = (
 
 
 NO_TEST = (
-    "accuracy is not measured, since there is no test split: name a file with one by `test`, or let `test` 0.2 hold a fifth of"
-    " the records out by a public hash; nothing is promised for those"
+    "accuracy is not measured, since there is no test split: name a file with one by `test`, or let `test` 0.2 hold a fifth"
+    " of the records out by a public hash; nothing is promised for those"
 )
 """Said of a training on a file of the user's own that has none."""
 

@@ -75,8 +75,8 @@ def read_by_schema(
         coder: of columns whose bounds or values are still to be found; None where that is refused.
 
     Returns:
-        Features ``(n, len(schema.features))`` float32 in [0, 1], or what the coder makes of them, and classes; ``full`` has all cells as numbers, by which
-        records are known again under another schema.
+        Features ``(n, len(schema.features))`` float32 in [0, 1], or what the coder makes of them, and classes; ``full`` has
+        all cells as numbers, by which records are known again under another schema.
 
     Raises:
         DataError: the file is not what it claims to be, or does not fit the schema.

@@ -32,7 +32,7 @@ class DataOptions:
     records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
     test: str | None = option(
         None,
-        "Where the dataset has no test split: a file with one, or a part of the records that a public hash holds out, as 0.2.",
+        "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
         metavar="FILE|FRACTION",
     )
     words: int | None = option(

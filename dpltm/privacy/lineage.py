@@ -56,8 +56,8 @@ def origin_events(
     """What using these tickets calls for, on whatever records they came from (privacy-model.md 2).
 
     Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
-    mechanism. Before it what bounds and categories in their schema were found by. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the
-    records that it was made from.
+    mechanism. Before that, the releases that bounds and categories in their schema were found by. All of it is entered on
+    *their* records, be they those that are used now or not: a mask that goes out tells of the records that it was made from.
 
     Args:
         tickets: that are used.
@@ -86,7 +86,7 @@ def origin_events(
 
 
 def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
-    """What bounds and categories were found by in the schema that tickets were made with; whoever has the tickets knows them.
+    """What bounds and categories in the schema of tickets were found by; masks tell of them.
 
     Raises:
         ArtifactError: the set says that there is a schema, and it cannot be read.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from dpltm.data.notes import public_input_notes, unit_notes
@@ -106,7 +106,7 @@ def plan(
     check_not_public(state.events, records, ledger.registry)
     check_test_apart(dataset, state.events, ledger.registry)
     query = ColumnQuery(table.schema.wanted, adjacency)
-    known, lone = touching(state.events, records), ()
+    known, lone = touching(state.events, records), tuple[ReleaseEvent, ...]()
     if query.lone_names:
         chance = Guarantee(LEAST, NAMES_DELTA * options.delta, adjacency=adjacency, unit=dataset.unit)
         lone = (GuaranteeEvent(records, chance, "names of categories of a schema, if one record alone has them"),)
@@ -165,6 +165,5 @@ def find(plan: FindPlan, noise: RandomSource | None = None) -> FoundSchema:
 
 def _report(plan: FindPlan, held: tuple[Event, ...]) -> PrivacyReport:
     dataset, adjacency = plan.table.dataset, cast(Adjacency, plan.options.adjacency)
-    several = [note for note in unit_notes(replace(dataset, schema=plan.table.schema.text))]
-    notes = [*public_input_notes(dataset), *several, *relation_notes(dataset, adjacency)]
+    notes = [*public_input_notes(dataset), *unit_notes(dataset), *relation_notes(dataset, adjacency)]
     return report(touching(held, plan.records), plan.options.delta, adjacency, notes, unit=dataset.unit, held=held)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.data.notes import test_notes
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.evaluation import accuracy, count_correct
 from dpltm.gaussian_mechanism import gaussian_mechanism

@@ -117,7 +117,8 @@ def test_all_stages_enter_it(cli, events):
     kinds = [event["kind"] for event in events("t/ledger.jsonl")]
     assert kinds.count("gaussian") == 1
     # nor are they lost where the masks are used with another schema, or were carried over
-    Path("mine.toml").write_text(Path("f.toml").read_text().partition("found = ")[0] + Path("f.toml").read_text().partition("\n]\n")[2])
+    head, _, rest = Path("f.toml").read_text().partition("found = ")
+    Path("mine.toml").write_text(head + rest.partition("\n]\n")[2])
     cli("tickets", "transfer", "t@1", "--dataset", "d.csv", "--schema", "mine.toml", "--out", "t2", "--quiet")
     for name in ("t", "t2"):
         other = ("--schema", "mine.toml", "--ledger", f"{name}.jsonl", "--out", f"{name}.run", "--quiet")
@@ -166,7 +167,7 @@ def test_held_out_records_are_left_out(cli, refused):
     )
     said = refused(*train, "--schema", "all.toml")
     assert re.match(
-        r"--dataset, --test: (\d+) of the \1 test records of d are records of d, which the ledger protects, so accuracy there",
+        r"--dataset, --test: (\d+) of the \1 test records of d are records of d, which the ledger protects, so accuracy",
         said,
     )
     body = cli(*train, "--schema", "f.toml", "--out", "r", "--json").json
@@ -231,9 +232,9 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
         (("--epsilon", "1", "--delta", "0.5"), "--delta: 0.5 is not between 0 and 1/n = 0.00167 for 600 records"),
         (("--epsilon", "1", "--label", "ill"), "--label: is for a first draft; leave it out, since s.toml says it"),
         (("--epsilon", "1", "--test", "t.csv"), "--test t.csv: is the fraction that the training holds out, such as 0.2"),
-        (("--epsilon", "1", "--unit-column", "ward"), '--unit-column ward: is a feature by the schema; give that column kind "'),
+        (("--epsilon", "1", "--unit-column", "ward"), "--unit-column ward: is a feature by the schema; give that column"),
         (("--epsilon", "1", "--unit-column", "none"), "--unit-column none: d.csv has no such column; it has 'age', 'ward'"),
-        (("--epsilon", "1", "--unit-column", "who", "--subset", "0.5"), "--unit-column: takes every record of a person; leave"),
+        (("--epsilon", "1", "--unit-column", "who", "--subset", "0.5"), "--unit-column: takes every record of a person"),
         (("--epsilon", "1e-9"), "no noise reaches"),
     ],
 )  # fmt: skip
@@ -259,7 +260,8 @@ def test_drafts_that_are_refused(cli, refused):
     assert refused(*FIND[:3], "--private", "none.toml", *out) == (
         "--private none.toml: no such file; correct the path, or draft one with dpltm datasets schema"
     )
-    Path("s.toml").write_text(DRAFT.replace('bounds = "private"', "bounds = [2020-01-01, 2024-12-31]").replace("number", "date")
+    dates = DRAFT.replace('bounds = "private"', "bounds = [2020-01-01, 2024-12-31]").replace("number", "date")
+    Path("s.toml").write_text(dates
                               .replace('values = "private"', 'values = ["north"]'))  # fmt: skip
     assert refused(*FIND, *out) == (
         '--private: nothing in this schema is private; write bounds = "private" or values = "private"'
