@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.registry import Deferred
-
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
@@ -69,21 +67,6 @@ class Console:
     @property
     def _talks(self) -> bool:
         return not self._quiet and sys.stderr.isatty()
-
-
-def reading_first(place: str) -> Callable[[Any, Console], dict[str, Any] | None]:
-    """Work on records of which a table with a schema is read before torch is imported: what does not fit is said at once.
-
-    Args:
-        place: of the work, as ``module:function``; it takes what was read as ``dataset_cache``.
-    """
-
-    def work(request: Any, console: Console) -> dict[str, Any] | None:
-        cache = Deferred("dpltm.tickets.workbench.records:read_first")(request)
-        body: dict[str, Any] | None = Deferred(place)(request, console, dataset_cache=cache)
-        return body
-
-    return work
 
 
 def answering(

@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.cli.console import answering, reading_first
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets
+from dpltm.registry import Deferred
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -22,4 +23,4 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(reading_first("dpltm.tickets.workbench.ranks:generate"), show_generation)
+generate_command = answering(Deferred("dpltm.tickets.workbench.table_first:generate"), show_generation)

@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.cli.console import answering, reading_first
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.registry import Deferred
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -30,4 +31,4 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(reading_first("dpltm.tickets.workbench.select:select"), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.table_first:select"), show_draw)

@@ -12,20 +12,13 @@ from dpltm.privacy.figures import figure
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """The tickets of a set, one line each."""
-    read = any("columns" in row for row in body["tickets"])
-    table = Table(
-        "round",
-        "density",
-        "live",
-        "accuracy",
-        *(["columns read"] if read else []),
-        title=f"{body['ticket_set']} ({body['provenance']})",
-        title_justify="left",
-    )
+    read = ["columns read"] if "columns" in body["tickets"][0] else []
+    title = f"{body['ticket_set']} ({body['provenance']})"
+    table = Table("round", "density", "live", "accuracy", *read, title=title, title_justify="left")
     for row in body["tickets"]:
         missing = "withheld" if body["provenance"] == "private" else "-"
         accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.2%}"
-        columns = [", ".join(row["columns"])] if read else []
+        columns = [", ".join(row["columns"]) for _ in read]
         table.add_row(str(row["round"]), f"{row['density']:.2%}", f"{row['live']:,}", accuracy, *columns)
     rich.print(table)
 

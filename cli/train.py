@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.cli.console import answering, reading_first
+from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.registry import Deferred
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -20,4 +21,4 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-train_command = answering(reading_first("dpltm.tickets.workbench.ranks:train"), show_training)
+train_command = answering(Deferred("dpltm.tickets.workbench.table_first:train"), show_training)

@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from dpltm.data.cells import as_days, as_number
 from dpltm.data.schema import Column
@@ -150,8 +151,6 @@ class ColumnQuery:
             noise_std: of each count.
             delta: in (0, 1), of all columns together.
         """
-        from scipy.special import ndtri
-
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 

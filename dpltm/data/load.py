@@ -77,8 +77,8 @@ def load(
         classes: number of classes, 2 or more.
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
-        test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or a fraction such as
-            0.2, the part of its records that is held out by a public hash (see ``dpltm.data.hold_out``).
+        test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
+            its records that is held out, such as 0.2 (see ``dpltm.data.hold_out``).
         words: public size of the table that words are looked up in, see ``dpltm.data.tokens``; for a file of features, says
             that they are such positions.
         length: how many words of a text are kept.
@@ -110,13 +110,8 @@ def load(
     home = home or data_home()
     known = read_schema(Path(schema)) if isinstance(schema, str) else schema
     if known is not None:
-        for name, value in (
-            ("label", label),
-            ("bounds", bounds),
-            ("classes", classes),
-            ("words", words),
-            ("length", length),
-        ):
+        told = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
+        for name, value in told.items():
             if value is not None:
                 raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
     asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home)

@@ -156,7 +156,7 @@ def test_which_columns_a_network_reads(cli):
         (lambda text: text.replace(",p7,", ",,"), ("--unit-column", "who"), "d.csv: 'who' says nobody at record "),
         (lambda text: re.sub(",p[0-9]+,", ",ann,", text), ("--unit-column", "who"),
          "--unit-column: all records of d are one person's, so nothing can be learned of many"),
-        (lambda text: text.replace("who,", "whose,", 1), (), "d.csv: lacks the columns 'who'; correct the schema, or the file"),
+        (lambda text: text.replace("who,", "whose,", 1), (), "d.csv: lacks the columns 'who'; correct the schema"),
         (lambda text: text.replace("south", "west"), (), "d.csv: does not fit its schema: line "),
         (lambda text: text.replace(",yes", ",YES"), (), "d.csv: does not fit its schema: line "),
         (lambda text: text.replace(",2020-0", ",20-0"), (), "d.csv: does not fit its schema: line "),

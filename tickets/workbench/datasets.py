@@ -9,15 +9,16 @@ from dpltm.data import Description, catalogue, data_home
 from dpltm.data.files import TABLES, reading
 from dpltm.data.notes import bounds_notes
 from dpltm.data.rating_sets import at_hand
-from dpltm.data.schema import MAX_BYTES, read_schema
 from dpltm.data.schema_draft import draft
-from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
+from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.room import check_room
 from dpltm.tickets.workbench.records import open_dataset
+
+_FIND = Deferred("dpltm.tickets.workbench.find_schema:find")
+"""What drafts need none of."""
 
 
 def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:
@@ -72,7 +73,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         check_free(out)
         check_writable(out)
     if request.private is not None:
-        return as_flags(_found(request, request.private, path, out, progress))
+        found: dict[str, Any] = _FIND(request, path, out, progress)
+        return found
     for name in ("epsilon", "unit_column", "records", "subset", "test", "ledger", "dry_run"):
         if getattr(request, name) not in (None, False):
             raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
@@ -81,57 +83,6 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         text = draft(path, request.label, not request.no_header, request.from_public)
     if out is not None:
-        _write(out, text)
+        with new_file(out) as staging:
+            staging.write_text(text, encoding="utf-8")
     return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
-
-
-def _write(out: Path, text: str) -> None:
-    with new_file(out) as staging:
-        staging.write_text(text, encoding="utf-8")
-
-
-def _found(request: SchemaRequest, drafted: str, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
-    """The answer where a draft is finished: a release, which is in the ledger before it is made."""
-    from dpltm.private_columns import Coder  # drafts need none of it
-    from dpltm.stages import schema as stage
-    from dpltm.tickets.ledger_file import open_ledger
-
-    for name in ("label", "no_header", "from_public"):
-        if getattr(request, name):
-            raise InputError(f"`{name}`: is for a first draft; leave it out, since {drafted} says it")
-    if out is None and not request.dry_run:
-        raise InputError(
-            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
-        )
-    coder = Coder()
-    table = load_unfinished(
-        path,
-        read_schema(Path(drafted), "`private`"),
-        coder,
-        units=request.unit_column,
-        subset=request.subset,
-        records=request.records,
-        test=request.test,
-    )
-    own = Path(request.ledger or f"{out or drafted}.ledger.jsonl")
-    ledger = open_ledger(own, links=request.ledger is not None, remember=not request.dry_run)
-    plan = stage.plan(table, coder.names, request, ledger, progress)
-    facts = {
-        "file": str(path),
-        "columns": [column.name for column in plan.query.columns],
-        "noise_multiplier": plan.gaussian.mechanism.noise_multiplier,
-        "noise_std": plan.gaussian.mechanism.noise_std,
-    }
-    if request.dry_run or out is None:
-        return {"dry_run": True, **facts, "privacy": stage.planned_report(plan).to_json()}
-    check_room(out, MAX_BYTES, own)
-    found = stage.find(plan)
-    _write(out, found.text)
-    return {
-        **facts,
-        "ignored": list(found.ignored),
-        "schema": found.text.rstrip("\n"),
-        "out": str(out),
-        "ledger": str(own),
-        "privacy": found.privacy.to_json(),
-    }

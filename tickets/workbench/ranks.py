@@ -66,7 +66,11 @@ def train(
 def generate(
     request: GenerateRequest, progress: Progress, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any] | None:
-    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started; else as :func:`train`."""
+    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started.
+
+    Args:
+        request, progress, dataset_cache: as :func:`train`, and so is all else.
+    """
     place = launched()
     if place is None:
         return generate_alone(request, progress, dataset_cache=dataset_cache)
