@@ -17,16 +17,13 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     if body.get("dry_run"):
         show_pairs(rich, "would choose", body)
     else:
-        winner = body["winner"]
-        rich.print(
-            f"winner of {body['ticket_set']}: round {winner['round']}, density {winner['density']:.2%}", style="bold"
-        )
+        drawn = "round {round}, density {density:.2%}".format(**body["winner"])
+        rich.print(f"winner of {body['ticket_set']}: {drawn}", style="bold")
     if "revealed" in body:
         table = Table("round", "density", "accuracy", "score", "probability")
         for row in body["revealed"]:
-            table.add_row(
-                str(row["round"]), *(f"{row[key]:.4f}" for key in ("density", "accuracy", "score", "probability"))
-            )
+            figures = (f"{row[key]:.4f}" for key in ("density", "accuracy", "score", "probability"))
+            table.add_row(str(row["round"]), *figures)
         rich.print(table)
     show_privacy(rich, body["privacy"])
 
