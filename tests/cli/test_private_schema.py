@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from dpltm import private_columns
+from dpltm.data import load
 from dpltm.data.schema import parse_schema, read_schema
+from dpltm.errors import InputError
+from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.stages.latent_owner import plan_encoding
+from dpltm.tickets.scheme_files import load_scheme
 
 DRAFT = """
 missing = ["?"]
@@ -293,3 +299,23 @@ def test_releases_that_were_changed_are_refused(cli, refused):
         assert refused("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", "--epsilon", "3") == (
             "--schema f.toml: found is not what dpltm datasets schema wrote; put it back, or find it again"
         )
+
+
+def test_owners_who_trust_nobody_have_no_such_schema(cli, refused):
+    cli(*FIND, "--epsilon", "2", "--out", "f.toml", "--quiet")
+    dataset = load("d.csv", schema="f.toml")
+    features = dataset.features
+    np.savez("pub.npz", x_train=np.random.default_rng(0).random((60, features)), y_train=np.arange(60) % 2)
+    np.savez("d.npz", x_train=dataset.train.x, y_train=dataset.train.y)
+    scheme = ("latent", "scheme", "--public", "pub.npz", "--bounds", "0,1", "--classes", "2", "--features", "unit")
+    cli(*scheme, "--epsilon", "4", "--out", "s", "--quiet")
+    with pytest.raises(InputError) as caught:
+        plan_encoding(load_scheme(Path("s")), dataset, EncodeOptions(), Ledger())
+    assert str(caught.value) == (
+        "`schema`: its bounds or categories were found from private records, which owners who trust nobody have not sent;"
+        " write public ones"
+    )
+    encode = ("latent", "encode", "s", "--dataset", "d.npz", "--bounds", "0,1", "--out", "m")
+    assert refused(*encode, "--test", "0.2") == (
+        "--test: a fraction picks owners by a hash of what they hold, as --subset would; leave it out"
+    )
