@@ -16,7 +16,7 @@ def block() -> list[list[str]]:
     """The commands of the block that makes the table up, comments left out."""
     blocks = (ROOT / "docs/data.md").read_text(encoding="utf-8").split("```")[1::2]
     (found,) = [text for text in blocks if "examples/visits.py" in text]
-    return [shlex.split(line, comments=True) for line in found.strip().splitlines()]
+    return [shlex.split(line, comments=True) for line in found.replace("\\\n", " ").strip().splitlines()]
 
 
 def test_three_stages_on_a_mixed_table(tmp_path, monkeypatch, capsys):
