@@ -218,7 +218,11 @@ COMMANDS = [
                 "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",
                 "datasets:InfoRequest",
             ),
-            Later("schema", "Draft the public schema of a table, to be filled in.", "datasets:SchemaRequest"),
+            Later(
+                "schema",
+                "Draft the public schema of a table, or find under DP what is private in a draft.",
+                "datasets:SchemaRequest",
+            ),
         ],
     ),
 ]

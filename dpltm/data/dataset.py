@@ -18,7 +18,7 @@ import numpy as np
 
 from dpltm.data.rows import Rows
 from dpltm.data.subset import WHOLE, Part
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.mechanisms import Unit
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class Dataset:
         unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.at_unit``).
         units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of users.
         units_name: what says so: the column of a table, the array of an archive.
-        schema: of a table that was encoded by one, its text.
+        schema: of a table that was encoded by one, its text; and
+        found: the releases that bounds and categories in it were found by.
+        hold_out: the part of a file that became the test split; 0 where nothing was held out.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -103,6 +105,8 @@ class Dataset:
     units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
+    found: tuple[Event, ...] = ()
+    hold_out: float = 0.0
 
     def __repr__(self) -> str:
         return (

@@ -33,6 +33,8 @@ from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 
+SCHEMA_NOTE = "bounds and categories of the schema were found under DP; the ledger holds what that cost"
+
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
 
@@ -291,7 +293,9 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
 def feature_events(
     dataset: Dataset, records: DatasetRef, registry: RecordRegistry, private: bool = True
 ) -> tuple[Event, ...]:
-    """What the map in front of the network says of itself in a ledger, and what it cost, on whatever records.
+    """What stands in front of the network says of itself in a ledger, and what it cost, on whatever records.
+
+    That is its map, and of a table the schema that it was encoded by, where that was found under DP.
 
     Args:
         dataset: with its map.
@@ -302,22 +306,23 @@ def feature_events(
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
     """
+    schema = tuple(registry.resolve_event(event) for event in dataset.found)
     if dataset.feature_map is None:
-        return ()
+        return schema
     feature_map = dataset.feature_map.uncentred
     source = feature_map.source
     if source is None and not private:
-        return ()
+        return schema
     if source is None:
-        return (ProvenanceEvent(records, "data-free", feature_map.label),)
+        return (*schema, ProvenanceEvent(records, "data-free", feature_map.label))
     if feature_map.network is not None:
-        return (*feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
+        return (*schema, *feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
     if private and registry.resolve(source).surely_overlaps(records):
         raise InputError(
             f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another `public`, `subset` or `dataset`"
         )
-    return (ProvenanceEvent(source, "public", feature_map.label),)
+    return (*schema, ProvenanceEvent(source, "public", feature_map.label))
 
 
 def is_origin_event(event: Event, feature_map: FeatureMap | None) -> bool:
@@ -343,20 +348,23 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
         Sentences; none where there is nothing to say.
     """
     feature_map = dataset.feature_map
+    said = [SCHEMA_NOTE] if dataset.found else []
     if feature_map is None or feature_map.source is None:
-        return []
+        return said
     source = feature_map.source
     if feature_map.network is not None and not source.may_overlap(records):
         return [
+            *said,
             f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
-            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}"
+            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}",
         ]
     if feature_map.network is None and not registry.resolve(source, public=False).content:
         return [
+            *said,
             f"features are normalised by {source}, which is not known here, so whether it shares records with"
-            f" {dataset.name} cannot be told; it is taken as public, as declared"
+            f" {dataset.name} cannot be told; it is taken as public, as declared",
         ]
-    return []
+    return said
 
 
 def network_inputs(

@@ -18,6 +18,7 @@ from dpltm.audit.plant import plant
 from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.data import Split
 from dpltm.data.mapped import pieces
+from dpltm.data.notes import NO_TEST, test_notes
 from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
@@ -37,6 +38,7 @@ from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.ranks import Ranks, in_turn
 from dpltm.run import Run
+from dpltm.stages.columns import columns_read
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.head import head_facts, is_least_squares, newton, releases_note, second_moments, shrunk
 from dpltm.stages.inputs import inputs
@@ -160,8 +162,8 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
         )
-    elif plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    else:
+        notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
     if is_least_squares(options):
         notes.append(releases_note(plan.second))
     elif plan.centre is not None:
@@ -188,6 +190,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
 def facts(plan: TrainingPlan) -> dict[str, Any]:
     """The public facts of a training, known before it starts."""
     tickets, event, mechanism = plan.start.tickets, plan.event, plan.event.mechanism
+    columns = columns_read(plan.dataset.schema, plan.start.mask, plan.dataset.feature_map)
     return {
         "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
@@ -208,6 +211,7 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
         "augment": plan.options.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
         **head_facts(plan.options, plan.second),
+        **({} if columns is None else {"columns": columns}),
     }
 
 

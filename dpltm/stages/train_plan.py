@@ -339,7 +339,7 @@ def _lineage(
     if start.tickets is None:
         return to_enter(features, before), notes
     check_same_network(start.tickets, dataset)
-    events = to_enter((*features, *origin_events(start.tickets, dataset, records, registry)), before)
+    events = to_enter(merge((features, origin_events(start.tickets, dataset, records, registry))), before)
     draws = merge((start.tickets.draws, start.drawn))
     for event in draws:
         if not event.dataset.may_overlap(records):
@@ -387,8 +387,9 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 
 
 def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
-    """The records that the ticket, its draws, and what stands in front of its network came from."""
+    """The records that the ticket, its draws, what stands in front of its network, and its schema came from."""
     tickets, feature_map = start.tickets, dataset.feature_map
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
+    behind += [event.dataset for event in dataset.found]
     return tuple(ref for ref in behind if ref is not None)

@@ -341,6 +341,33 @@ def sweep_cases() -> Iterator[Case]:
     yield Case("tune --private", (private,))
 
 
+DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")
+DRAFT += '[column.y]\nkind = "label"\nclasses = ["0", "1", "2"]\n'
+"""Of the table of neighbours: with so few records an epsilon of hundreds finds something."""
+
+
+def schema_cases() -> Iterator[Case]:
+    """Bounds of columns found under DP, and what is trained by them."""
+    data = ("--records", str(RECORDS))
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *data, "--model", "mlp:4", *SHORT)
+    for relation in RELATIONS:
+        to = ("--adjacency", relation)
+        find = ("datasets", "schema", "d.csv", "--private", "draft.toml", *data, *to, "--epsilon", "300", "--json")
+        find = (*find, "--out", "s.toml")
+        before = (("write", "draft.toml", DRAFT),)
+        odd = (LOUD, WILD, FLAT)
+        yield Case(f"datasets schema {relation}", (find,), "csv", relation, before=before, odd=odd)
+        then = (*train, *SMALL, *NOISE, *to, "--json", "--out", "r")
+        yield Case(f"datasets schema, train {relation}", (find, then), "csv", relation, before=before, odd=odd)
+    whose = DRAFT + '\n[column.who]\nkind = "ignored"\n'
+    find = ("datasets", "schema", "d.csv", "--private", "draft.toml", "--records", "6", "--epsilon", "300", "--json")
+    find = (*find, "--unit-column", "who", "--out", "s.toml")
+    before = (("write", "draft.toml", whose),)
+    yield Case(
+        "datasets schema --unit-column", (find,), "people csv", unit="user", before=before, odd=(LOUD, FLAT, TWIN)
+    )
+
+
 LOOPS: dict[str, dict[str, Any]] = {
     "clip": {"filter": Clip(0.1)},
     "replace-one": {"filter": Clip(0.1), "adjacency": "replace-one"},
@@ -435,6 +462,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "latent": latent_cases,
     "dry": dry_cases,
     "sweeps": sweep_cases,
+    "schemas": schema_cases,
     "loops": loop_cases,
     "estimators": estimator_cases,
     "parts": part_cases,
