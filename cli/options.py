@@ -80,7 +80,8 @@ def paragraphs_of(cls: type) -> list[str]:
 def _parameter(item: Field[Any]) -> inspect.Parameter:
     """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta = item.metadata
-    annotation: Any = Optional[value_type(item)]  # noqa: UP045 - built at run time
+    wanted: Any = value_type(item)
+    annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], show_default=False)
     else:
