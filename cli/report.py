@@ -8,6 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
+from dpltm.cli.recipe import NARROW, WIDE
 from dpltm.cli.show import show_notes, show_privacy
 from dpltm.registry import Deferred
 from dpltm.tickets.comparison_files import HEAD, cells, terms, together
@@ -23,10 +24,18 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"wrote {body[name]}")
 
 
+LATER = ("live", "parameters", "trained", "filter")
+"""Columns that a narrow terminal has no room for; --md, --csv and --json have them."""
+
+
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """The table; columns of which nothing is known are left out."""
     rows = [cells(row) for row in body["rows"]]
     shown = [at for at in range(len(HEAD)) if any(row[at] != "-" for row in rows)]
+    if rich.is_terminal and rich.width < NARROW:
+        shown = [at for at in shown if HEAD[at] not in LATER]
+    elif not rich.is_terminal:
+        rich.width = WIDE
     stated = terms(body)
     table = Table(title=f"certified epsilon: {stated}" if stated else None, title_justify="left")
     for at in shown:

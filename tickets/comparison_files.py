@@ -10,7 +10,18 @@ from typing import Any
 from dpltm.privacy.figures import figure
 from dpltm.reports.fields import percent
 
-HEAD = ("run", "accuracy", "95 % interval", "certified epsilon", "nominal", "density", "live", "parameters", "trained", "filter")
+HEAD = (
+    "run",
+    "accuracy",
+    "95 % interval",
+    "certified epsilon",
+    "nominal",
+    "density",
+    "live",
+    "parameters",
+    "trained",
+    "filter",
+)
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -18,7 +29,11 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     measured = percent(row["accuracy"]) if row["accuracy"] is not None else "-"
     if row["rmse"] is not None:
         measured = f"RMSE {row['rmse']:.4g}"
-    said = row["run"] if row["compared"] else f"{row['run']} ({'not compared' if row['state'] == 'finished' else row['state']})"
+    said = (
+        row["run"]
+        if row["compared"]
+        else f"{row['run']} ({'not compared' if row['state'] == 'finished' else row['state']})"
+    )
     return (
         said,
         measured,
@@ -44,7 +59,9 @@ def together(body: Mapping[str, Any]) -> str:
     one = body["together"]
     if one is None:
         return ""
-    return f"all {one['runs']} released together: certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
+    return (
+        f"all {one['runs']} released together: certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
+    )
 
 
 def markdown(body: Mapping[str, Any]) -> str:

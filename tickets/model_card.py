@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy.figures import figure
 from dpltm.reports import fields
 from dpltm.reports.fields import Field
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
@@ -27,8 +28,8 @@ SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.
 MOST = 4 * 2**20
 """Bytes of a card or a page; no report of dpltm has as many."""
 
-MODEL_KEYS = ("library_name", "tags", "dpltm_privacy")
-"""Of the metadata that dpltm writes; others are people's."""
+PRIVACY_KEY = "dpltm_privacy:"
+"""Of the metadata that is compared."""
 
 
 def signed(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def metadata(body: Mapping[str, Any]) -> list[str]:
     return [
         "library_name: dpltm",
         "tags: [differential-privacy, lottery-ticket-hypothesis, sparsity]",
-        "dpltm_privacy:",
+        PRIVACY_KEY,
         *(f"  {name}: {json.dumps(value)}" for name, value in said.items()),
     ]
 
@@ -77,11 +78,14 @@ def _section(body: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"# {_safe(body['name'])}: {what[body['kind']]}, by dpltm", "", f"**{_safe(fields.headline(body))}**")
     if body["nominal"] is not None:
         nominal = body["nominal"]
-        yield from ("", f"Nominal epsilon {fields.figure(nominal['epsilon'])}, claimed by {_safe(nominal['source'])}; not proven.")
+        yield from (
+            "",
+            f"Nominal epsilon {figure(nominal['epsilon'])}, claimed by {_safe(nominal['source'])}; not proven.",
+        )
     yield from ("", "## What this means", "", *(f"- {_safe(line)}" for line in fields.meaning(body)))
-    if rows := fields.odds_rows(body):
+    if odds := fields.odds_rows(body):
         head = ("false alarms", "records found, at most", "a yes is right, prior 50 %", "a yes is right, prior 10 %")
-        yield from ("", *_table(head, rows))
+        yield from ("", *_table(head, odds))
     for title, rows in (
         ("The guarantee", fields.guarantee_fields(body)), ("How it was made private", fields.mechanism_fields(body)),
         ("The records", fields.record_fields(body)), ("The network", fields.network_fields(body)),
@@ -93,10 +97,15 @@ def _section(body: Mapping[str, Any]) -> Iterator[str]:
     if body["notes"]:
         yield from ("", "## Notes", "", *(f"- {_safe(note)}" for note in body["notes"]))
     if body["versions"]:
-        yield from ("", "## Made with", "", ", ".join(f"{_safe(name)} {_safe(number)}" for name, number in body["versions"].items()))
+        yield from (
+            "",
+            "## Made with",
+            "",
+            ", ".join(f"{_safe(name)} {_safe(number)}" for name, number in body["versions"].items()),
+        )
     yield from (
-        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the events below. It shows edits,"
-        " and no more: nothing here is signed, and the events are taken at their word.",
+        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the events below. It shows"
+        " edits, and no more: nothing here is signed, and the events are taken at their word.",
         "", FENCE, json.dumps(body, indent=1, allow_nan=False), "```",
     )  # fmt: skip
 
@@ -196,24 +205,20 @@ def _at(lines: Sequence[str], place: int) -> str:
 
 
 def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the keys of the metadata that dpltm writes."""
+    """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change."""
     if not lines or lines[0] != "---" or "---" not in lines[1:]:
-        return ["the metadata is gone: a card begins with a line ---"]
+        return ["metadata: is gone; a card begins with a line ---"]
     head = list(lines[1 : lines.index("---", 1)])
-    mine = [
-        at for at, line in enumerate(head)
-        if re.match(rf"['\"]?({'|'.join(MODEL_KEYS)})\b", line) or (line[:1] in " \t" and _parent(head, at) == "dpltm_privacy")
-    ]  # fmt: skip
+    there = [line for at, line in enumerate(head) if "dpltm_privacy" in line or _parent(head, at) == "dpltm_privacy"]
     wanted = metadata(body)
-    there = [head[at] for at in mine]
-    extra = [line for line in there if line not in wanted]
-    missing = [line for line in wanted if there.count(line) != 1]
-    # a hub needs tags and a library of one's own at times: what counts is what is said of privacy
-    privacy = [line for line in (*extra, *missing) if line.startswith((" ", "\t")) or "dpltm_privacy" in line]
-    return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in privacy[:3]]
+    wanted = wanted[wanted.index(PRIVACY_KEY) :]
+    wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]
+    return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
 
 
 def _parent(head: Sequence[str], place: int) -> str:
-    """The top-level key that an indented line stands under."""
+    """The top-level key that an indented line stands under; nothing for a line that is not indented."""
+    if head[place][:1] not in (" ", "\t"):
+        return ""
     above = [line for line in head[:place] if line[:1] not in (" ", "\t", "-", "")]
     return above[-1].partition(":")[0].strip("'\" ") if above else ""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import matplotlib.image
 import numpy as np
 
 SIDE = 160
@@ -40,14 +41,16 @@ def layer(name: str, mask: np.ndarray) -> Picture:
     """The mask of a weight: a row for each output, a column for each input, darker where more is live."""
     flat = mask.reshape(len(mask), -1)
     rows, columns = flat.shape
-    return _picture(f"mask of {name}: {rows} outputs (rows) by {columns} inputs (columns)", _shrunk(flat.astype(np.float32)))
+    return _picture(
+        f"mask of {name}: {rows} outputs (rows) by {columns} inputs (columns)", _shrunk(flat.astype(np.float32))
+    )
 
 
 def first_layer(mask: np.ndarray, shape: tuple[int, ...] | None) -> Picture | None:
     """What the first layer of a network for images looks at.
 
     Args:
-        mask: of its weight: of a linear layer ``(outputs, inputs)``, of a convolution ``(outputs, channels, height, width)``.
+        mask: of its weight: ``(outputs, inputs)``, or of a convolution ``(outputs, channels, height, width)``.
         shape: of an image, (height, width) or (height, width, channels); None where that is not known.
 
     Returns:
@@ -68,7 +71,9 @@ def first_layer(mask: np.ndarray, shape: tuple[int, ...] | None) -> Picture | No
     pixels = mask.mean(axis=0, dtype=np.float32).reshape(shape)
     pixels = pixels.mean(axis=2) if pixels.ndim == 3 else pixels
     most = f"{100 * float(pixels.max()):.0f} %"
-    return _picture(f"share of the first layer's units that look at each pixel: darkest {most}", pixels / (pixels.max() or 1.0))
+    return _picture(
+        f"share of the first layer's units that look at each pixel: darkest {most}", pixels / (pixels.max() or 1.0)
+    )
 
 
 def densities(masks: Mapping[str, np.ndarray]) -> list[tuple[str, str, int, float]]:
@@ -92,12 +97,10 @@ def _shrunk(values: np.ndarray) -> np.ndarray:
 
 def _picture(title: str, shares: np.ndarray) -> Picture:
     """Shares from 0 (white) to 1 (dark blue); nan is grey."""
-    import matplotlib.image
-
     light, dark, gap = np.array([255, 255, 255.0]), np.array([8, 48, 107.0]), np.array([190, 190, 190.0])
     known = np.nan_to_num(shares)[..., None]
     colours = np.where(np.isnan(shares)[..., None], gap, light + (dark - light) * known).round().astype(np.uint8)
     file = io.BytesIO()
-    matplotlib.image.imsave(file, colours, format="png", metadata={"Software": None})
+    matplotlib.image.imsave(file, colours, format="png", metadata={"Software": "dpltm"})
     data = base64.b64encode(file.getvalue()).decode("ascii")
     return Picture(title, f"data:image/png;base64,{data}", shares.shape[1], shares.shape[0])

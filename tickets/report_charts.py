@@ -11,11 +11,14 @@ from typing import Any
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, make_filter
 from dpltm.privacy.trade_off import Curves
+from dpltm.registry import Deferred
 from dpltm.reports.filter_shape import shape_of
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import replaced
 from dpltm.tickets.svg import Chart, Series
+
+_FIGURE = Deferred("matplotlib.figure:Figure")
 
 EVERY = 6
 """Of the points of a trade-off function: as many as can be told apart."""
@@ -27,7 +30,9 @@ def trade_off(curves: Curves) -> Chart:
     series = [Series("certified: no attacker is below", [*points[::EVERY], points[-1]])]
     if curves.misses_gdp is not None:
         gaussian = list(zip(curves.false_alarms.tolist(), curves.misses_gdp.tolist(), strict=True))
-        series.append(Series(f"nominal: G with mu {curves.mu or 0.0:.3g}", [*gaussian[::EVERY], gaussian[-1]], "dashed"))
+        series.append(
+            Series(f"nominal: G with mu {curves.mu or 0.0:.3g}", [*gaussian[::EVERY], gaussian[-1]], "dashed")
+        )
     series.append(Series("nothing learnt", [(0.0, 1.0), (1.0, 0.0)], "dotted"))
     return Chart(
         "What an attacker must miss", "false alarms", "misses", series, percent=True, percent_x=True, x_range=(0, 1),
@@ -41,14 +46,25 @@ def over_steps(metrics: Mapping[int, tuple[float, float]], measure: str) -> list
     name = "accuracy" if measure == "accuracy" else "RMSE"
     measured = [(float(step), metrics[step][0]) for step in steps]
     spent = [(float(step), metrics[step][1]) for step in steps if metrics[step][1] < float("inf")]
-    charts = [Chart(f"{name} over steps", "step", name, [Series(name, measured, "marked")], percent=measure == "accuracy")]
+    charts = [
+        Chart(
+            f"{name[0].upper()}{name[1:]} over steps",
+            "step",
+            name,
+            [Series(name, measured, "marked")],
+            percent=measure == "accuracy",
+        )
+    ]
     if spent:
         charts.append(
             Chart(
-                "Certified epsilon over steps", "step", "epsilon", [Series("certified epsilon", spent, "marked")],
+                "Certified epsilon over steps",
+                "step",
+                "epsilon",
+                [Series("certified epsilon", spent, "marked")],
                 y_range=(0.0, max(value for _, value in spent) * 1.05),
                 caption="Of everything on record on these records, had the training ended there.",
-            )  # fmt: skip
+            )
         )
     return charts if measured else charts[1:]
 
@@ -60,9 +76,15 @@ def against_density(tickets: TicketSet) -> list[Chart]:
         return []
     return [
         Chart(
-            "Accuracy of tickets against density", "density", "accuracy", [Series("tickets", points, "marked")],
-            percent=True, percent_x=True, log=True, caption="Trained without noise on the records that they were made from.",
-        )  # fmt: skip
+            "Accuracy of tickets against density",
+            "density",
+            "accuracy",
+            [Series("tickets", points, "marked")],
+            percent=True,
+            percent_x=True,
+            log=True,
+            caption="Trained without noise on the records that they were made from.",
+        )
     ]
 
 
@@ -70,7 +92,9 @@ def filter_shape(options: Mapping[str, Any]) -> list[Chart]:
     """The gradient filter that the options of a run name; nothing where it has no curve."""
     with contextlib.suppress(DpltmError, TypeError, KeyError):
         descriptor = FILTERS.find(options["filter"])
-        parameters = {one.name: options[one.name] for one in descriptor.parameters if options.get(one.name) is not None}
+        parameters = {
+            one.name: options[one.name] for one in descriptor.parameters if options.get(one.name) is not None
+        }
         shape = shape_of(make_filter(descriptor.name, **parameters))
         if shape is not None:
             most = 1.3 * max(map(abs, shape.after))  # where the dotted line ends
@@ -91,23 +115,38 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy"
         rows: with ``label``, ``value``, ``epsilon``, and ``low`` and ``high``, which may be None.
         measure: ``accuracy`` or ``rmse``.
     """
-    finite = [row for row in rows if row["value"] is not None and isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
+    finite = [
+        row
+        for row in rows
+        if row["value"] is not None and isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0
+    ]
     if not finite:
         return []
     series = [
-        Series(row["label"], [(row["epsilon"], row["value"])], "dots", [] if row["low"] is None else [(row["low"], row["high"])])
+        Series(
+            row["label"],
+            [(row["epsilon"], row["value"])],
+            "dots",
+            [] if row["low"] is None else [(row["low"], row["high"])],
+        )
         for row in finite
     ]
-    name = "accuracy" if measure == "accuracy" else "RMSE"
+    name, ends = "accuracy" if measure == "accuracy" else "RMSE", _ends(finite)
     flat = [
-        Series(f"{row['label']} (nothing is certified)", [(x, row["value"]) for x in _ends(finite)], "dashed")
+        Series(f"{row['label']} (nothing is certified)", [(end, row["value"]) for end in ends], "dashed")
         for row in rows if row["value"] is not None and row["epsilon"] == "inf"
     ]  # fmt: skip
     return [
         Chart(
-            f"{name} against certified epsilon", "certified epsilon", name, [*series, *flat], percent=measure == "accuracy",
-            log=len({row["epsilon"] for row in finite}) > 1, caption="Bars: 95 % intervals." if finite[0]["low"] is not None else "",
-        )  # fmt: skip
+            f"{name[0].upper()}{name[1:]} against certified epsilon",
+            "certified epsilon",
+            name,
+            [*series, *flat],
+            percent=measure == "accuracy",
+            log=ends[1] > 3 * ends[0],
+            x_range=(ends[0] / 1.2, ends[1] * 1.2),
+            caption="Bars: 95 % intervals." if any(one.bars for one in series) else "",
+        )
     ]
 
 
@@ -125,11 +164,9 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
         title: above them.
     """
     check_plot(path)
-    from matplotlib.figure import Figure
-
     across = min(len(charts), 2)
     down = -(-len(charts) // across)
-    figure = Figure(figsize=(5.4 * across, 3.9 * down), layout="constrained")
+    figure: Any = _FIGURE(figsize=(5.4 * across, 3.9 * down), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).flat
     for axes, chart in itertools.zip_longest(panels, charts):
         if chart is None:
@@ -151,7 +188,10 @@ def _draw(axes: Any, chart: Chart) -> None:
     for number, one in enumerate(chart.series):
         x, y = zip(*one.points, strict=True)
         if one.style == "dots":
-            bars = [[y[at] - low for at, (low, _) in enumerate(one.bars)], [high - y[at] for at, (_, high) in enumerate(one.bars)]]
+            bars = [
+                [y[at] - low for at, (low, _) in enumerate(one.bars)],
+                [high - y[at] for at, (_, high) in enumerate(one.bars)],
+            ]
             axes.errorbar(x, y, yerr=bars if one.bars else None, fmt="o", color=f"C{number % 10}", label=one.name)
         else:
             colour = "0.6" if one.style == "dotted" else f"C{number % 10}"

@@ -21,11 +21,13 @@ class Table:
         title: above it.
         head: names of the columns.
         rows: one text a column; the first names the row.
+        stacked: whether a narrow screen shows the cells of a row below each other: for long texts.
     """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    stacked: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 420, 270
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 46
 """Of the drawing, in its own units; a phone shows about one for each of its pixels."""
 
 TICKS = 5
@@ -60,7 +60,9 @@ class Chart:
     def svg(self) -> str:
         """The chart as an SVG element; every text in it is escaped."""
         series = [(number, one, self._finite(one)) for number, one in enumerate(self.series)]
-        across = _Axis(self.x_range or _ends(x for _, _, points in series for x, _, _ in points), LEFT, WIDTH - RIGHT, self.log)
+        across = _Axis(
+            self.x_range or _ends(x for _, _, points in series for x, _, _ in points), LEFT, WIDTH - RIGHT, self.log
+        )
         heights = [value for _, _, points in series for _, y, bar in points for value in (y, *bar)]
         up = _Axis(self.y_range or _ends(heights), HEIGHT - BOTTOM, TOP)
         parts = [
@@ -69,16 +71,15 @@ class Chart:
             *(self._across_tick(across, value) for value in across.ticks()),
             *(self._up_tick(up, value) for value in up.ticks()),
             f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
-            f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 6}" text-anchor="middle">{escape(self.x)}</text>',
-            f'<text class="label" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2:g}) rotate(-90)" text-anchor="middle">'
-            f"{escape(self.y)}</text>",
+            _label(self.x, f'x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 6}"'),
+            _label(self.y, f'transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2:g}) rotate(-90)"'),
             *(_drawn(number, one, points, across, up) for number, one, points in series),
             "</svg>",
         ]
         return "".join(parts)
 
     def _finite(self, series: Series) -> list[tuple[float, float, tuple[float, ...]]]:
-        bars = series.bars or [()] * len(series.points)
+        bars: Sequence[tuple[float, ...]] = series.bars or [()] * len(series.points)
         return [
             (x, y, tuple(bar)) for (x, y), bar in zip(series.points, bars, strict=True)
             if math.isfinite(x) and math.isfinite(y) and not (self.log and x <= 0)
@@ -135,6 +136,10 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
     low, high = min(known), max(known)
     margin = 0.0 if high > low else abs(high) * 0.1 or 1.0
     return low - margin if low - margin > 0 or low <= 0 else low / 2, high + margin
+
+
+def _label(text: str, place: str) -> str:
+    return f'<text class="label" {place} text-anchor="middle">{escape(text)}</text>'
 
 
 def _number(value: float, share: bool) -> str:

@@ -68,7 +68,16 @@ def find_sweep(path: Path) -> FoundSweep:
                 "members": len(list((path / "members").iterdir()))}  # fmt: skip
     subject = Subject("sweep", path.resolve().name, settings)
     events = costliest_events(ledgers, terms.delta, terms.adjacency)
-    return FoundSweep(subject, events, terms, rows, points, measure, problems, "damaged" if problems and state == "finished" else state)
+    return FoundSweep(
+        subject,
+        events,
+        terms,
+        rows,
+        points,
+        measure,
+        problems,
+        "damaged" if problems and state == "finished" else state,
+    )
 
 
 def _members(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
@@ -87,7 +96,9 @@ def _members(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]
     return found, problems
 
 
-def _table(path: Path, members: Sequence[tuple[str, Mapping[str, Any]]], problems: list[str]) -> tuple[Any, Any, str, str]:
+def _table(
+    path: Path, members: Sequence[tuple[str, Mapping[str, Any]]], problems: list[str]
+) -> tuple[Any, Any, str, str]:
     """Head and rows, points, measure, and state: from ``results.json``, or from the trainings that have ended."""
     try:
         body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
@@ -96,7 +107,9 @@ def _table(path: Path, members: Sequence[tuple[str, Mapping[str, Any]]], problem
         complete = count(body["finished"]) == count(body["members"])
         return (columns(body), rows), points, str(body["measure"]), "finished" if complete else "unfinished"
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
-        problems.append(f"{path / 'results.json'}: is missing or damaged: the table shows each training that has ended")
+        problems.append(
+            f"{path / 'results.json'}: is missing or damaged: the table shows each training that has ended"
+        )
     plain = [
         (
             name,

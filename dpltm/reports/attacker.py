@@ -57,6 +57,12 @@ def odds(curves: Curves) -> Odds:
 
 
 def precision(found: float, false_alarms: float, prior: float) -> float:
-    """How often an attacker who says "it was used" is right: Bayes, from the shares of records found and of false alarms."""
+    """How often an attacker who says "it was used" is right, by Bayes.
+
+    Args:
+        found: share of the records used that he finds.
+        false_alarms: share of the others that he takes for used.
+        prior: chance that one was used, before he looks.
+    """
     said = prior * found + (1 - prior) * false_alarms
     return prior * found / said if said else prior

@@ -18,9 +18,7 @@ NO_TIMES = (
     "seconds a step are left out: they tell the private number of records, so no run holds them;"
     " benchmarks/training_step.py measures them on made-up records"
 )
-INTERVALS = (
-    "intervals are Wilson's, 95 %, over test records: they speak of these networks, not of what other noise would have given"
-)
+INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of what other noise would have given"
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
 
 
@@ -61,7 +59,9 @@ def compare(candidates: Sequence[Candidate]) -> dict[str, Any]:
     why = {one.label: None if first is None else unlike(first, one) for one in ended}
     alike = [one for one in ended if why[one.label] is None]
     if len(ended) >= 2 and len(alike) < 2:
-        raise InputError(f"RUN: nothing can be compared: {ended[1].label}: {why[ended[1].label]}; name runs on the same records")
+        raise InputError(
+            f"RUN: nothing can be compared: {ended[1].label}: {why[ended[1].label]}; name runs on the same records"
+        )
     if not ended and not any(one.state == "unfinished" for one in candidates):
         raise InputError(f"RUN: nothing can be compared: {candidates[0].problems[0]}")
     rows = [_row(one, why.get(one.label)) for one in candidates]
@@ -71,7 +71,8 @@ def compare(candidates: Sequence[Candidate]) -> dict[str, Any]:
 def unlike(one: Candidate, other: Candidate) -> str | None:
     """Why two runs cannot be compared; None if they can."""
     ours, theirs = one.records, other.records
-    assert ours is not None and theirs is not None
+    assert ours is not None
+    assert theirs is not None
     known = UNKNOWN not in (ours.content, theirs.content)
     same = ours.content == theirs.content if known else ours.name == theirs.name
     if not same:
@@ -98,7 +99,7 @@ def _row(one: Candidate, why: str | None) -> dict[str, Any]:
     facts, privacy = section(one.config, "resolved"), one.privacy
     accuracy, density = number(one.result.get("accuracy")), number(facts.get("density"))
     tested = None if measured_privately(one) else count(one.config.get("test_records"))
-    ends = interval(accuracy, tested) or {"low": None, "high": None}
+    ends = interval(accuracy, tested) or {}
     number_of = count(facts.get("round"))
     return {
         "run": one.label,
@@ -109,7 +110,8 @@ def _row(one: Candidate, why: str | None) -> dict[str, Any]:
         "network": text(one.config.get("model")),
         "trained": None if density is None else "dense" if density == 1 else f"ticket, round {number_of}",
         "accuracy": accuracy,
-        **ends,
+        "low": ends.get("low"),
+        "high": ends.get("high"),
         "test_records": tested,
         "rmse": number(one.result.get("rmse")),
         "certified": None if privacy is None else privacy["certified"]["epsilon"],
@@ -139,11 +141,21 @@ def _together(alike: Sequence[Candidate]) -> dict[str, Any] | None:
     return {"runs": len(alike), "epsilon": json_figure(told.epsilon), "delta": delta}
 
 
-def _notes(candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]], alike: Sequence[Candidate]) -> list[str]:
+def _notes(
+    candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]], alike: Sequence[Candidate]
+) -> list[str]:
     notes = [f"{row['run']}: not compared: {row['why_not']}" for row in rows if not row["compared"] and row["why_not"]]
     for one in candidates:
-        notes += [f"{one.label}: {problem}" for problem in one.problems if f"{one.label}: not compared: {problem}" not in notes]
-    terms = {(row["delta"], row["adjacency"], row["unit"]) for row in rows if row["compared"] and row["certified"] is not None}
+        notes += [
+            f"{one.label}: {problem}"
+            for problem in one.problems
+            if f"{one.label}: not compared: {problem}" not in notes
+        ]
+    terms = {
+        (row["delta"], row["adjacency"], row["unit"])
+        for row in rows
+        if row["compared"] and row["certified"] is not None
+    }
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     if any(one.records is not None and one.records.content == UNKNOWN for one in alike):
@@ -151,5 +163,7 @@ def _notes(candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]], a
     if any(row["low"] is not None for row in rows):
         notes.append(INTERVALS)
     if any(row["accuracy"] is not None and row["low"] is None for row in rows):
-        notes.append("no interval where the number of test records is not on record: runs of versions before 0.3 do not hold it")
+        notes.append(
+            "no interval where the number of test records is not on record: runs of versions before 0.3 do not hold it"
+        )
     return [*notes, CHOOSING, NO_TIMES]

@@ -76,8 +76,8 @@ def meaning(body: Mapping[str, Any]) -> list[str]:
     for row in body["odds"]["right"]:
         prior, share = row["prior"], row["at_most"]
         sentences.append(
-            f"An attacker who thinks beforehand, with chance {percent(prior, 0)}, that {whose} used, and then sees everything"
-            f" that was released, is right in at most {percent_up(share)} of cases. Guessing alone gives"
+            f"An attacker who thinks beforehand, with chance {percent(prior, 0)}, that {whose} used, and then sees"
+            f" everything that was released, is right in at most {percent_up(share)} of cases. Guessing alone gives"
             f" {percent(max(prior, 1 - prior), 0)}."
         )
     sentences.append(
@@ -107,14 +107,18 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     if nominal is not None:
         claim = f"Claimed by {nominal['source']} and not proven. Shown beside the certified one, never instead of it."
         yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
-    yield Field("delta", f"{certified['delta']:g}", "The chance with which epsilon may fail; it should be far below 1/n.")
+    yield Field(
+        "delta", f"{certified['delta']:g}", "The chance with which epsilon may fail; it should be far below 1/n."
+    )
     yield Field("unit of privacy", certified["unit"], UNIT[certified["unit"]])
     yield Field("neighbouring relation", certified["adjacency"], ADJACENCY[certified["adjacency"]].format(**certified))
     with_versions = ", ".join(f"{name} {number}" for name, number in body["computed_with"].items())
     method = ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else ""
     yield Field("accountant", f"{certified['accountant']} ({with_versions})", method)
     yield Field(
-        "model of trust", "central", "Whoever trains sees the records. The guarantee is about what is released afterwards."
+        "model of trust",
+        "central",
+        "Whoever trains sees the records. The guarantee is about what is released afterwards.",
     )
     yield Field(
         "what may be released", "all noisy steps",
@@ -124,7 +128,9 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     if body["kind"] == "run":
         yield Field("cost of tuning", *_tuning(body))
     if settings.get("budget") is not None:
-        yield Field("budget asked for", f"{settings['budget']:g}", "Noise was calibrated so that the certified epsilon fits.")
+        yield Field(
+            "budget asked for", f"{settings['budget']:g}", "Noise was calibrated so that the certified epsilon fits."
+        )
 
 
 def _tuning(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -152,14 +158,18 @@ def mechanism_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     early = f"{taken:,} were taken, all are paid for." if isinstance(taken, int) and taken != said["steps"] else ""
     yield Field("noisy steps", f"{said['steps']:,}", early)
     yield Field("gradient filter", str(said["filter"]), "What each gradient goes through before the sum.")
-    yield Field("clip norm", _plain(said.get("clip_norm")), "Norm that a gradient is clipped to, where the filter clips.")
+    yield Field(
+        "clip norm", _plain(said.get("clip_norm")), "Norm that a gradient is clipped to, where the filter clips."
+    )
     claimed = said.get("nominal_sensitivity")
     source = "" if claimed is None else f" The filter's source claims {claimed:.4g}."
     yield Field(
         "sensitivity of the sum", f"{said['sensitivity']:.6g}",
         f"Certified L2 bound of what a neighbour changes, over {said['live']:,} live coordinates.{source}",
     )  # fmt: skip
-    yield Field("noise multiplier", f"{said['noise_multiplier']:.6g}", "Standard deviation of the noise over sensitivity.")
+    yield Field(
+        "noise multiplier", f"{said['noise_multiplier']:.6g}", "Standard deviation of the noise over sensitivity."
+    )
     yield Field(
         "noise", f"Gaussian, standard deviation {said['noise_std']:.6g}",
         "Added to the sum on every live coordinate, rounded to a grid after it was added. Its bits are "
@@ -227,15 +237,17 @@ def outcome_fields(body: Mapping[str, Any]) -> Iterator[Field]:
         yield Field("accuracy", percent(got["accuracy"]), str(got.get("accuracy_of") or ""))
         if bar:
             yield Field(
-                "95 % interval", bar, "Wilson's, over test records. The chance of the noise is not in it; seeds show that."
+                "95 % interval",
+                bar,
+                "Wilson's, over test records. The chance of the noise is not in it; seeds show that.",
             )
     if got.get("rmse") is not None:
         yield Field("RMSE", _plain(got["rmse"]))
     if got.get("audit_lower_bound") is not None:
         yield Field(
             "audit: epsilon is at least", f"{got['audit_lower_bound']:.3g}",
-            f"By {got['audit_canaries']:,} made-up records that attacked the training, at {got['audit_confidence']:.0%}"
-            " confidence. A bound above the certified epsilon would tell of a bug.",
+            f"By {got['audit_canaries']:,} made-up records that attacked the training, at"
+            f" {percent(got['audit_confidence'], 0)} confidence. A bound above the certified epsilon would tell of a bug.",
         )  # fmt: skip
 
 

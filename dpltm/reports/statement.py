@@ -148,7 +148,11 @@ def pieces_of(body: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[Ev
     """
     known = range(len(events))
     pieces = [part["events"] for part in body["parts"]]
-    if any(isinstance(place, bool) or not isinstance(place, int) or place not in known for part in pieces for place in part):
+    if any(
+        isinstance(place, bool) or not isinstance(place, int) or place not in known
+        for part in pieces
+        for place in part
+    ):
         raise ArtifactError("parts: one names an event that is not there")
     if missing := set(known) - {place for part in pieces for place in part}:
         raise ArtifactError(f"parts: event {min(missing) + 1} is in none of them, so it would count for nothing")
@@ -227,7 +231,11 @@ def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]
 
 def _alike(one: Any, other: Any, tolerance: float) -> bool:
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
-    return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12) if numbers else type(one) is type(other) and one == other
+    return (
+        math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
+        if numbers
+        else type(one) is type(other) and one == other
+    )
 
 
 def _text(value: Any) -> str:
@@ -259,7 +267,9 @@ def check_shape(body: Mapping[str, Any]) -> None:
         raise ArtifactError(f"accountant: {body['accountant']!r:.40} is not one of {', '.join(ACCOUNTANTS)}")
     for claim in filter(None, (body["certified"], body["nominal"])):
         epsilon, delta = claim["epsilon"], claim["delta"]
-        if isinstance(epsilon, str) and epsilon != "inf" or not isinstance(epsilon, str) and not 0 <= epsilon < math.inf:
+        if (isinstance(epsilon, str) and epsilon != "inf") or (
+            not isinstance(epsilon, str) and not 0 <= epsilon < math.inf
+        ):
             raise ArtifactError(f"epsilon: {epsilon!r:.40} is no epsilon")
         if not 0 < delta < 1:
             raise ArtifactError(f"delta: {delta!r:.40} is not between 0 and 1")

@@ -5,13 +5,13 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import Event, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.mechanisms import Adjacency
 from dpltm.reports.intervals import interval
 from dpltm.reports.statement import SHARED, Subject, Terms
 
@@ -36,8 +36,9 @@ def text(value: object) -> str | None:
 
 def number(value: object) -> float | None:
     """A finite number; None for anything else."""
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if plain and abs(value) < 1e300 and math.isfinite(value) else None  # type: ignore[operator, return-value]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) < 1e300 else None  # false for NaN
 
 
 def count(value: object) -> int | None:
@@ -55,7 +56,7 @@ def terms_of_run(config: Mapping[str, Any]) -> Terms:
     """What a run states its guarantee at."""
     options = section(config, "options")
     delta = number(options.get("delta"))
-    adjacency = "replace-one" if options.get("adjacency") == "replace-one" else "add-remove"
+    adjacency: Adjacency = "replace-one" if options.get("adjacency") == "replace-one" else "add-remove"
     unit = config.get("unit")
     return Terms(
         delta if delta is not None and 0 < delta < 1 else 1e-5,
@@ -128,7 +129,9 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
     shown: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
     if accuracy is not None:
-        shown["accuracy_of"] = "Of the training records, with noise that is paid for." if private else "Of the test split."
+        shown["accuracy_of"] = (
+            "Of the training records, with noise that is paid for." if private else "Of the test split."
+        )
     if accuracy is not None and records is not None and not private:
         shown |= {"test_records": records, **(interval(accuracy, records) or {})}
     if (rmse := number(result.get("rmse"))) is not None:
@@ -179,7 +182,9 @@ def _of_event(facts: Mapping[str, Any], events: Sequence[Event]) -> dict[str, An
 def _of_tickets(ticket_set: str | None, events: Sequence[Event]) -> dict[str, Any]:
     if ticket_set is None:
         return {}
-    kinds = [event.provenance for event in events if isinstance(event, ProvenanceEvent) and event.ticket_set == ticket_set]
+    kinds = [
+        event.provenance for event in events if isinstance(event, ProvenanceEvent) and event.ticket_set == ticket_set
+    ]
     kind = kinds[-1] if kinds else None
     said = {} if kind is None else {"provenance": kind, "provenance_meaning": PROVENANCE[kind]}
     return {"ticket_set": ticket_set, **said}

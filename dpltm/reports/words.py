@@ -24,15 +24,17 @@ def _run(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
     part = "" if said.get("density") in (None, 1.0) else f", of whose weights {percent(said['density'])} are live,"
     network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
     lines = [
-        f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step took"
-        " a random part of the records, limited what every single one could contribute, and added random noise to the sum."
+        f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step"
+        " took a random part of the records, limited what every single one could contribute, and added random noise to the sum."
     ]
     if said.get("ticket_set") is not None:
         source = f" {said['provenance_meaning']}" if said.get("provenance_meaning") else ""
         lines.append(f"It started from a ticket, round {said.get('round')} of a set. {TICKETS}{source}")
     kinds = [event["kind"] for event in body["events"]]
     if "selection" in kinds:
-        lines.append("Which ticket it was, was drawn at random, the better ones with a larger chance: that is private as well.")
+        lines.append(
+            "Which ticket it was, was drawn at random, the better ones with a larger chance: that is private as well."
+        )
     return lines
 
 
@@ -48,8 +50,8 @@ def _tickets(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
 def _sweep(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
     del body
     return [
-        f"An experiment: {said['finished']} of {said['members']} trainings in {said['arms']} rows have ended. Each has its own"
-        " guarantee, for the case that it alone is released. The figure here is for all of them together."
+        f"An experiment: {said['finished']} of {said['members']} trainings in {said['arms']} rows have ended. Each has its"
+        " own guarantee, for the case that it alone is released. The figure here is for all of them together."
     ]
 
 

@@ -13,11 +13,13 @@ from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
 
 UNSIGNED = (
-    "nothing here is signed: whoever writes other events, and all figures that follow from them, is not found out; compare the"
-    " events with the ledger of whoever trained"
+    "nothing here is signed: whoever writes other events, and all figures that follow from them, is not found out; compare"
+    " the events with the ledger of whoever trained"
 )
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
-ALONE = "which events touched the same records is the statement's own word: only the machine they were made on can tell"
+ALONE = (
+    "which events touched the same records is the statement's own word: only the machine they were made on can tell"
+)
 
 
 def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
@@ -30,7 +32,9 @@ def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
     del progress
     path = Path(options.card or "")
     if path.is_dir():
-        raise InputError(f"{path}: a folder; name the card or page that dpltm report wrote, such as {path / 'README.md'}")
+        raise InputError(
+            f"{path}: a folder; name the card or page that dpltm report wrote, such as {path / 'README.md'}"
+        )
     try:
         text = read_bytes(path, MOST, links=True).decode("utf-8")
     except UnicodeDecodeError:
@@ -43,7 +47,9 @@ def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
         found = edits(body, text)
         lines = text.splitlines()
         beside = [line for line in lines[lines.index(END) + 1 :] if line.strip()] if END in lines else []
-        before = lines[lines.index("---", 1) + 1 : lines.index(BEGIN)] if BEGIN in lines and lines.count("---") > 1 else []
+        before = (
+            lines[lines.index("---", 1) + 1 : lines.index(BEGIN)] if BEGIN in lines and lines.count("---") > 1 else []
+        )
         if added := len(beside) + sum(bool(line.strip()) for line in before):
             notes.append(f"{added} lines were added around what dpltm wrote; nothing was compared there")
     try:

@@ -27,7 +27,7 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         InputError: fewer than two runs, or none that can be compared.
         ArtifactError: a file is there already, or cannot be written.
     """
-    paths = _folders(request.runs or ())
+    paths = _folders(request.runs or ())  # with what the table calls each
     if len(paths) < 2:
         raise InputError("RUN: name at least two runs, or a sweep with several")
     given = {"csv": request.csv, "md": request.md, "plot": request.plot}
@@ -41,8 +41,8 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         check_plot(Path(request.plot))
     with progress.progress("reading runs", len(paths)) as step:
         candidates = []
-        for path in paths:
-            candidates.append(_candidate(find_run(path), str(path)))
+        for path, label in paths.items():
+            candidates.append(_candidate(find_run(path), label))
             step(len(candidates))
     body = as_flags(compare(candidates))
     drawn = _charts(body["rows"]) if request.plot is not None else []
@@ -57,15 +57,17 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     return {**body, **given}
 
 
-def _folders(names: Sequence[str]) -> list[Path]:
-    """Folders of runs: a sweep stands for all of its."""
-    paths: list[Path] = []
+def _folders(names: Sequence[str]) -> dict[Path, str]:
+    """Folders of runs, with what to call them: a sweep stands for all of its."""
+    labels: dict[Path, str] = {}
     for name in names:
         path = Path(name)
-        paths += sorted(one / "run" for one in (path / "members").iterdir()) if is_sweep(path) else [path]
-    if (twice := next((path for path in paths if paths.count(path) > 1), None)) is not None:
-        raise InputError(f"RUN: {twice} is named twice; name each run once")
-    return paths
+        inside = sorted((path / "members").iterdir()) if is_sweep(path) else []
+        for folder, label in [(one / "run", one.name) for one in inside] or [(path, name)]:
+            if folder in labels:
+                raise InputError(f"RUN: {folder} is named twice; name each run once")
+            labels[folder] = label
+    return labels
 
 
 def _candidate(found: FoundRun, label: str) -> Candidate:
@@ -73,7 +75,9 @@ def _candidate(found: FoundRun, label: str) -> Candidate:
     if found.events or (found.config and found.state == "finished"):
         terms, config = terms_of_run(found.config or {}), found.config or {}
         try:
-            told = report(found.events, terms.delta, terms.adjacency, (), terms.accountant, terms.unit if config else None)
+            told = report(
+                found.events, terms.delta, terms.adjacency, (), terms.accountant, terms.unit if config else None
+            )
             privacy = told.to_json()
         except DpltmError:  # releases of which no rule says what they cost together
             privacy = None

@@ -29,6 +29,7 @@ from dpltm.tickets.ledger_file import restore as put_back
 from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.workbench.records import open_dataset
 
+
 def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
     del progress

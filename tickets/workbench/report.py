@@ -125,7 +125,9 @@ def reported(target: str, progress: Progress) -> Reported:
     if is_run(path):
         return _of_run(find_run(path), progress)
     if not (path / "tickets.json").exists() and not target.startswith("bundled:"):
-        raise InputError(f"{target}: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made")
+        raise InputError(
+            f"{target}: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made"
+        )
     return _of_set(find_set(split_round(target)[0]))
 
 
@@ -142,8 +144,12 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     config, result, problems = found.config or {}, found.result or {}, list(found.problems)
     terms = terms_of_run(config)
     if found.state == "unfinished":
-        subject = Subject("run", found.path.name, notes=("the run has not ended; what its events cost is spent already",))
-        return Reported(signed(statement(subject, found.events, terms)), found.events, terms, (), problems, found.state)
+        subject = Subject(
+            "run", found.path.name, notes=("the run has not ended; what its events cost is spent already",)
+        )
+        return Reported(
+            signed(statement(subject, found.events, terms)), found.events, terms, (), problems, found.state
+        )
     parameters = None if found.run is None else found.run.spec.parameters
     subject = run_subject(
         found.path.resolve().name, config, result, found.events, held=found.held, parameters=parameters,
@@ -197,7 +203,9 @@ def _run_sections(found: FoundRun, audited: bool) -> Iterator[Section]:
         provenance = None if tickets is None else tickets.provenance
         yield _mask_section(found.run.mask, _image_of(found), provenance)
     if not audited:
-        yield Section("Audit", words=["This training was not attacked. dpltm train --audit 1000 lets made-up records try."])
+        yield Section(
+            "Audit", words=["This training was not attacked. dpltm train --audit 1000 lets made-up records try."]
+        )
 
 
 def _tickets_of(found: FoundRun) -> TicketSet | None:
@@ -235,14 +243,21 @@ def _of_set(tickets: TicketSet) -> Reported:
     source = None if tickets.source is None else catalogue().get(tickets.source.name)
     image = source.shape if source is not None and source.kind == "image" and tickets.feature_map is None else None
     last = tickets.body.tickets[-1]
-    sections = [_ticket_section(tickets, None), _mask_section(last.mask, image, tickets.provenance, f" of round {last.round}")]
+    sections = [
+        _ticket_section(tickets, None),
+        _mask_section(last.mask, image, tickets.provenance, f" of round {last.round}"),
+    ]
     return Reported(signed(body), events, terms, sections)
 
 
 def _of_sweep(path: Path) -> Reported:
     found = find_sweep(path)
     body = statement(found.subject, found.events, found.terms)
-    rows = Section("The rows", tables=[Table("All rows of the recipe", *found.rows)], charts=charts.against_epsilon(found.points, found.measure))
+    rows = Section(
+        "The rows",
+        tables=[Table("All rows of the recipe", *found.rows)],
+        charts=charts.against_epsilon(found.points, found.measure),
+    )
     return Reported(signed(body), found.events, found.terms, [rows], found.problems, found.state)
 
 
@@ -250,15 +265,15 @@ def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
     missing = "withheld" if tickets.provenance == "private" else "not measured"
     rows = [
         (
-            f"{one.round}{' (this one)' if one.round == chosen else ''}", fields.percent(one.mask.density), f"{one.mask.live:,}",
+            f"{one.round} (this one)" if one.round == chosen else str(one.round),
+            fields.percent(one.mask.density),
+            f"{one.mask.live:,}",
             missing if one.accuracy is None else fields.percent(one.accuracy),
         )
         for one in tickets.body.tickets
-    ]  # fmt: skip
-    return Section(
-        "The tickets", tables=[Table("Tickets by round; 0 is the whole network", ("round", "density", "live", "accuracy"), rows)],
-        charts=charts.against_density(tickets),
-    )  # fmt: skip
+    ]
+    table = Table("Tickets by round; 0 is the whole network", ("round", "density", "live", "accuracy"), rows)
+    return Section("The tickets", tables=[table], charts=charts.against_density(tickets))
 
 
 def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | None, what: str = "") -> Section:
@@ -267,7 +282,9 @@ def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | N
     rows = [(name, shape, f"{live:,}", fields.percent(share)) for name, shape, live, share in densities(values)]
     table = Table(f"Live coordinates{what}", ("parameter", "shape", "live", "density"), rows)
     if provenance == "private":
-        why = "Pictures are left out: these masks were made from private records with no mechanism, and may reveal them."
+        why = (
+            "Pictures are left out: these masks were made from private records with no mechanism, and may reveal them."
+        )
         return Section("Masks", words=[why], tables=[table])
     weights = {name: value for name, value in values.items() if value.ndim >= 2}
     first = next(iter(weights.values()), None)
@@ -286,7 +303,9 @@ def page_of(made: Reported) -> Page:
     try:
         return _page(made)
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{body['name']}: its files hold values that cannot be shown: {first_line(error)}") from None
+        raise ArtifactError(
+            f"{body['name']}: its files hold values that cannot be shown: {first_line(error)}"
+        ) from None
 
 
 def _page(made: Reported) -> Page:
@@ -322,15 +341,23 @@ def _boxes(body: dict[str, Any]) -> list[Field]:
     certified, nominal, said, got = body["certified"], body["nominal"], body["settings"], body["outcome"]
     boxes = [Field("certified epsilon", figure(certified["epsilon"]), f"proven, at delta {certified['delta']:g}")]
     if nominal is not None:
-        boxes.append(Field("nominal epsilon", figure(nominal["epsilon"]), f"claimed by {nominal['source']}, not proven"))
+        boxes.append(
+            Field("nominal epsilon", figure(nominal["epsilon"]), f"claimed by {nominal['source']}, not proven")
+        )
     if got.get("accuracy") is not None:
-        bar = f"95 %: {fields.percent(got['low'])} to {fields.percent(got['high'])}" if got.get("low") is not None else ""
+        bar = (
+            f"95 %: {fields.percent(got['low'])} to {fields.percent(got['high'])}"
+            if got.get("low") is not None
+            else ""
+        )
         boxes.append(Field("accuracy", fields.percent(got["accuracy"]), bar))
     if said.get("density") is not None:
         boxes.append(Field("density", fields.percent(said["density"]), f"{said['live']:,} live coordinates"))
     if body["odds"] is not None and certified["epsilon"] != 0:
         right = body["odds"]["right"][0]
-        boxes.append(Field("an attacker is right", fields.percent_up(right["at_most"]), "at most, of cases at even odds"))
+        boxes.append(
+            Field("an attacker is right", fields.percent_up(right["at_most"]), "at most, of cases at even odds")
+        )
     return boxes
 
 
@@ -340,8 +367,9 @@ def _ledger_section(made: Reported) -> Section:
     if not rows:
         return Section("The ledger, line by line", words=["No event on private records."])
     costs = costs_alone(made.events, made.terms.delta, certified_by(made.terms.accountant))
-    table = [
-        (*row, "" if cost is None else figure(cost)) for row, cost in zip(rows, costs, strict=True)
-    ]
+    table = [(*row, "" if cost is None else figure(cost)) for row, cost in zip(rows, costs, strict=True)]
     head = ("event", "records", "what was done", "epsilon alone")
-    return Section("The ledger, line by line", tables=[Table("Events on these records, in their order", head, table)])
+    return Section(
+        "The ledger, line by line",
+        tables=[Table("Events on these records, in their order", head, table, stacked=True)],
+    )
