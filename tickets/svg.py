@@ -132,7 +132,7 @@ class _Axis:
 
 def _ends(values: Iterable[float]) -> tuple[float, float]:
     """The least and the most, a little apart."""
-    known = list(values) or [0.0, 1.0]
+    known = list(values) or [0.5, 1.0]  # of nothing: any two that a logarithm has
     low, high = min(known), max(known)
     margin = 0.0 if high > low else abs(high) * 0.1 or 1.0
     return low - margin if low - margin > 0 or low <= 0 else low / 2, high + margin

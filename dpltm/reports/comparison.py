@@ -18,7 +18,7 @@ NO_TIMES = (
     "seconds a step are left out: they tell the private number of records, so no run holds them;"
     " benchmarks/training_step.py measures them on made-up records"
 )
-INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of what other noise would have given"
+INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
 
 

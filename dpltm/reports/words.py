@@ -25,7 +25,7 @@ def _run(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
     network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
     lines = [
         f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step"
-        " took a random part of the records, limited what every single one could contribute, and added random noise to the sum."
+        " took a random part of the records, limited what each of them could contribute, and added random noise to the sum."
     ]
     if said.get("ticket_set") is not None:
         source = f" {said['provenance_meaning']}" if said.get("provenance_meaning") else ""
