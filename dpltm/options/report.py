@@ -34,7 +34,7 @@ class CompareRequest:
     """
 
     runs: tuple[str, ...] | None = option(
-        None, "Folders of runs or sweeps.", metavar="RUN...", argument=True, required=True
+        None, "Folders of runs or sweeps.", metavar="RUN", argument=True, required=True
     )
     csv: str | None = option(None, "Write the table as CSV.", metavar="FILE.csv")
     md: str | None = option(None, "Write the table as Markdown.", metavar="FILE.md")
