@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.parts import touching
+from dpltm.reports.subjects import holds_training, of_unknown_cost
 from dpltm.run import Run
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
@@ -19,6 +20,12 @@ from dpltm.tickets.run import FORMAT, SCHEMA, load_run
 from dpltm.tickets.sweep_plot import read_metrics
 
 T = TypeVar("T")
+
+LOCAL = (
+    "made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
+)
+"""Said of runs of ``dpltm latent train``, whose ledgers are with the owners of the records."""
+
 State = Literal["finished", "unfinished", "damaged"]
 
 
@@ -64,7 +71,7 @@ def run_folder(path: Path) -> Path:
 def is_run(path: Path) -> bool:
     """Whether a folder is, or was to become, a run."""
     path = run_folder(path)
-    return (path / "config.json").exists() or (path / "result.json").exists() or progress_of(path) is not None
+    return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
 
 
 def find_run(path: Path) -> FoundRun:
@@ -90,18 +97,23 @@ def find_run(path: Path) -> FoundRun:
             return None
 
     config = attempt(lambda: read_json(path / "config.json", FORMAT, SCHEMA)) or {}
+    if "scheme" in config:
+        raise InputError(f"{path}: {LOCAL}")
     run = attempt(lambda: load_run(path)) if config else None
     result = attempt(lambda: read_object(path / "result.json")) or {}
     environment = attempt(lambda: read_object(path / "environment.json")) or {}
     held = attempt(lambda: open_ledger(path / "ledger.jsonl", links=False, remember=False).events) or ()
-    if not (path / "ledger.jsonl").exists():
-        problems.append(f"{path / 'ledger.jsonl'}: is missing, so nobody can say what the run cost")
     records = attempt(lambda: read_ref(config.get("records"))) if config else None
     measure = "rmse" if "rmse" in result else "accuracy"
     metrics = read_metrics(path / "metrics.jsonl", measure)
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     events = held if records is None else touching(held, records)
+    if not holds_training(config, events):
+        problems.append(
+            f"{path / 'ledger.jsonl'}: holds no training with the settings of the run: its cost is not known"
+        )
+        events = (*events, of_unknown_cost("a training of which no event can be read"))
     state: State = "damaged" if problems else "finished"
     return FoundRun(
         path, state, tuple(problems), config, result, environment, run, metrics, measure, records, events, held
@@ -114,15 +126,18 @@ def _going(path: Path, going: str) -> FoundRun:
         "is still going: another process is at work on it" if going == "at work" else
         "was interrupted, and has no result; the same command goes on with it"
     )  # fmt: skip
-    problems, held = [f"{path} {said}"], ()
+    problems: list[str] = [f"{path} {said}"]
+    held: tuple[Event, ...] = ()
     own = Path(f"{path}.ledger.jsonl")
     if own.exists():
         try:
-            held = open_ledger(own, links=False, remember=False).events  # type: ignore[assignment]
+            held = open_ledger(own, links=False, remember=False).events
         except DpltmError as error:
             problems.append(first_line(error))
     else:
         problems.append("its events stand in the ledger that its command named, which is not known here")
+    if not held:
+        held = (of_unknown_cost("a training whose ledger is not known here"),)
     return FoundRun(path, "unfinished", tuple(problems), events=held, held=held)
 
 

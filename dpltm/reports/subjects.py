@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_text
-from dpltm.privacy.events import Event, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.mechanisms import Adjacency, Unprotected
 from dpltm.reports.intervals import interval
 from dpltm.reports.statement import SHARED, Subject, Terms
 
@@ -114,6 +114,21 @@ def run_subject(
         **_of_tickets(text(config.get("ticket_set_id")), held),
     }
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
+
+
+def of_unknown_cost(what: str) -> Event:
+    """Stands for releases of which no event can be read: nothing is certified then, rather than nothing spent.
+
+    Args:
+        what: why, in a few words.
+    """
+    return NonPrivateEvent(UNKNOWN_RECORDS, Unprotected(), what, time="")
+
+
+def holds_training(config: Mapping[str, Any], events: Sequence[Event]) -> bool:
+    """Whether the training that a run tells of is among the events of its ledger."""
+    facts = section(config, "resolved")
+    return bool(facts) and bool(_of_event(facts, events))
 
 
 def records_of(config: Mapping[str, Any], events: Sequence[Event]) -> str | None:

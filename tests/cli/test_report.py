@@ -251,6 +251,7 @@ def test_names_from_files_are_texts(cli: Any) -> None:
 
 def test_a_run_that_is_not_there_yet(trained: Any) -> None:
     Path(".x.checkpoint").mkdir()
+    assert trained("report", "x", "-o", "y.html", "--json").json["privacy"]["certified"]["epsilon"] == "inf"
     shutil.copy("d/ledger.jsonl", "x.ledger.jsonl")
     body = trained("report", "x", "-o", "x.html", "--json").json
     assert (body["state"], body["problems"]) == (
@@ -267,7 +268,7 @@ DAMAGE = {
     "result.json": ("{", "r/result.json: not valid JSON"),
     "metrics.jsonl": ("{", "r/metrics.jsonl: is missing or damaged"),
     "model.safetensors": ("", "r/model.safetensors: "),
-    "ledger.jsonl": (None, "r/ledger.jsonl: "),
+    "ledger.jsonl": (None, "r/ledger.jsonl: holds no training with the settings of the run: its cost is not known"),
     "config.json": ("{}", "r/config.json: not a document of format 'dpltm-run'"),
 }
 
@@ -284,6 +285,8 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     assert done.code == 1
     body = json.loads(done.out)
     assert body["state"] == "damaged"
+    unknown = name in ("config.json", "ledger.jsonl")
+    assert (body["privacy"]["certified"]["epsilon"] == "inf") == unknown  # never as if nothing had been spent
     assert any(problem.startswith(said) for problem in body["problems"]), body["problems"]
     assert "Not complete" in page_of("x.html").text
     done = trained("compare", "d", "r", "--json")
