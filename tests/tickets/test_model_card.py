@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import DatasetRef, TrainingEvent
@@ -146,3 +148,47 @@ def test_values_that_cannot_be_shown_are_named() -> None:
     body["digest"] = digest_of(body)
     with pytest.raises(ArtifactError, match=r"^the statement holds values that cannot be shown; it is damaged$"):
         card_text(body)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in a JSON document, objects and lists as well."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, one in inner for found in leaves(one, (*path, key)))]
+
+
+PATHS = [path for path in leaves(body_of()) if path not in ((), ("digest",))]
+HOSTILE_VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "inf",
+    "<b>|`",
+    "x" * 2000,
+    "\n```\n",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+]
+
+
+@given(st.sampled_from(PATHS), st.sampled_from(HOSTILE_VALUES))
+def test_no_value_of_a_statement_ends_in_a_traceback(path: tuple[Any, ...], value: Any) -> None:
+    """Whatever stands in a card is refused in one line, or read."""
+    body: Any = json.loads(json.dumps(body_of()))
+    place = body
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    body["digest"] = digest_of(body)
+    text = f"{FENCE}\n{json.dumps(body)}\n```"
+    with contextlib.suppress(ArtifactError):
+        read = read_statement("c.md", text)
+        assert edits(read, text) != []  # the words around it are gone
+        differences(read)
+        card_text(read)
