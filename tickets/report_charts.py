@@ -174,6 +174,7 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
         else:
             _draw(axes, chart)
     figure.suptitle(title, fontsize="medium", parse_math=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path) as staging:
         figure.savefig(staging, dpi=150, format=path.suffix[1:].lower(), metadata=_undated(path))
 

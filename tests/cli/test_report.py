@@ -340,6 +340,12 @@ def test_bad_input(trained: Any, refused: Any) -> None:
     assert refused("report", "r", "-o", "") == "--out: an empty name; name a file to write"
     assert refused("report", "r", "-o", "x.png", "--plot", "x.png") == "--out, --plot: name two different files"
     assert refused("report", "r", "--plot", "x.txt") == "x.txt: not a picture; let its name end in .png, .svg, .pdf"
+    assert refused("report", "pri", "--plot", "x.png") == "--plot: pri has no curve to draw"
+    Path("l").mkdir()
+    Path("l/config.json").write_text('{"format": "dpltm-run", "schema": 1, "scheme": "x"}')
+    assert refused("report", "l") == (
+        "l: made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
+    )
     assert refused("compare", "r") == "RUN: name at least two runs, or a sweep with several"
     assert refused("compare", "r", "r") == "RUN: r is named twice; name each run once"
     assert refused("compare", "r", "pub") == "pub: no run there; name a folder made by dpltm train or dpltm run"

@@ -87,12 +87,12 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     progress.say(f"reading {target}")
     made = reported(request.target or "", progress)
     page = None if request.card else page_of(made)
+    drawn = _charts(made) if request.plot else []
+    if request.plot and not drawn:
+        raise InputError(f"`plot`: {target} has no curve to draw")
     with new_file(out) as staging:
         staging.write_text(card_text(made.statement) if page is None else page.html(), encoding="utf-8")
     if request.plot:
-        drawn = _charts(made)
-        if not drawn:
-            raise InputError(f"`plot`: {target} has no curve to draw")
         charts.write_charts(Path(request.plot), drawn, f"{made.statement['kind']} {made.statement['name']}")
     said = made.statement
     return as_flags(
