@@ -5,7 +5,7 @@ PYTHON = python3
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test test-elsewhere bench papers check clean distclean
+.PHONY: help demo test test-elsewhere bench papers docs check clean distclean
 
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
@@ -13,7 +13,8 @@ help:
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
 	@echo 'make bench           every promise about speed beside its goal, in one table (six minutes; nothing else should run; DPLTM_DATA)'
 	@echo 'make papers          the quick version of every recipe of a paper (minutes; the test suite runs some)'
-	@echo 'make check           lint, formatting and types          (ruff; mypy on the installed package)'
+	@echo 'make docs            this documentation as a site in build/site (open build/site/index.html)'
+	@echo 'make check           lint, formatting, types, spelling, and links of the documents  (ruff, mypy, codespell, mkdocs)'
 	@echo 'make clean           remove what building and testing left behind'
 	@echo 'make distclean       the same, and .venv too'
 	@echo 'The first run installs everything into .venv with $(PYTHON); PYTHON=... names another interpreter.'
@@ -38,11 +39,18 @@ papers:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	DPLTM_LONG=1 .venv/bin/pytest -n 2 tests/examples/test_papers.py $(ARGS)
 
+docs:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+	@echo 'open build/site/index.html'
+
 check:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	@sh scripts/check_types.sh
+	.venv/bin/codespell
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

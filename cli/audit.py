@@ -20,7 +20,9 @@ def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
         for row in body["rows"]:
             nominal = "-" if row["nominal"] is None else figure(row["nominal"])
             refuted = ", ".join(row["violates"]) or "nothing"
-            table.add_row(row["audited"], nominal, figure(row["certified"]), f"{row['lower_bound']:.2f}", refuted)
+            table.add_row(
+                row["audited"], nominal, figure(row["certified"]), figure(row["lower_bound"], 3, down=True), refuted
+            )
         rich.print(table)
         return
     claims = {name: figure(body[name]) for name in ("certified", "nominal") if body[name] is not None}

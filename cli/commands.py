@@ -6,9 +6,10 @@ from functools import cached_property
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from dpltm.cli.help import show_page
-from dpltm.errors import in_flags
+from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.launcher import check_shared
 from dpltm.registry import Deferred
 
@@ -60,3 +61,25 @@ class Group(TyperGroup):
         """As that of a command."""
         del formatter
         show_page(self, ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """See :meth:`TyperGroup.resolve_command`; of a name that there is none of, tells the nearest."""
+        name = args[0]
+        if not (ctx.resilient_parsing or name in self.commands or name.startswith("-")):
+            raise InputError(f"{name}: {ctx.command_path} has no such command{self._nearest(name, ctx)}")
+        return super().resolve_command(ctx, args)
+
+    def _nearest(self, name: str, ctx: Any) -> str:
+        groups = [group for group, entry in self.commands.items() if name in getattr(entry, "commands", ())]
+        if groups:
+            return f"; did you mean {' or '.join(f'{ctx.command_path} {group} {name}' for group in groups)}?"
+        return did_you_mean(name, self.commands) or f"; {ctx.command_path} --help lists them"
+
+
+def usage_message(error: TyperException) -> str:
+    """What typer has against a command line, in one line that says what to do."""
+    if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
+        name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
+        hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
+        return f"{name}: {command} has no such option{hint}"
+    return error.format_message().rstrip(".")

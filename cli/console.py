@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpltm.registry import Deferred
+
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
     from dpltm.cli.options import Call
+
+_AFTER = Deferred("dpltm.cli.next:after")
+_PROGRESS = Deferred("dpltm.cli.progress:progress")
+_WAITING = Deferred("dpltm.cli.progress:waiting")
 
 Step = Callable[..., None]
 """Progress so far: ``step(done)`` or ``step(done, note)``."""
@@ -29,20 +35,40 @@ class Console:
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self._json, self._quiet = as_json, quiet
+        self._waiting = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """A block that says at a terminal that something is done, until it has a word of its own to say."""
+        with self._waiting:
+            if self._talks:
+                self._waiting.enter_context(_WAITING("loading libraries and records"))
+            yield
 
     def say(self, text: str) -> None:
         """A message for the person at the terminal; nothing elsewhere."""
+        self._waiting.close()
         if self._talks:
             print(text, file=sys.stderr, flush=True)
 
-    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None]) -> None:
-        """Prints a command's answer: ``body`` as JSON, or whatever ``show`` draws for people."""
+    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None], request: Any = None) -> None:
+        """Prints a command's answer: as JSON, or for people, and at a terminal what may be typed next.
+
+        Args:
+            body: the answer.
+            show: draws it for people.
+            request: what was asked for.
+        """
+        self._waiting.close()
         if self._json:
             print(json.dumps(body, allow_nan=False))
         elif not self._quiet:
             from rich.console import Console as RichConsole
 
             show(RichConsole(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
+            sys.stdout.flush()
+            for place, command in enumerate(_AFTER(request, body) if self._talks else ()):
+                self.say(f"{'' if place else 'next:':5} {command}")
 
     @contextlib.contextmanager
     def progress(self, title: str, total: int) -> Iterator[Step]:
@@ -50,19 +76,9 @@ class Console:
         if not self._talks:
             yield lambda *_: None
             return
-        from rich.console import Console as RichConsole
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}", markup=False),  # people's words: brackets in them are no markup
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-        )
-        with Progress(*columns, console=RichConsole(stderr=True), refresh_per_second=5) as bar:
-            task = bar.add_task(title, total=total, note="")
-            yield lambda done, note="": bar.update(task, completed=done, **({"note": note} if note else {}))
+        self._waiting.close()
+        with _PROGRESS(title, total, self.say) as step:
+            yield step
 
     @property
     def _talks(self) -> bool:
@@ -84,10 +100,11 @@ def answering(
 
     def command(request: Any, call: Call) -> None:
         console = Console(call.json, call.quiet)
-        body = work(request, console)
+        with console.at_work():
+            body = work(request, console)
         if body is None:
             return
-        console.result(body, lambda rich: show(rich, body))
+        console.result(body, lambda rich: show(rich, body), request)
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

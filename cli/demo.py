@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,10 @@ DEMO = Deferred("dpltm.tickets.workbench.demo:demo")
 def demo_command(options: DemoRequest, call: Call) -> None:
     """Runs ``dpltm demo`` and prints its answer."""
     console = Console(call.json, call.quiet)
-    if options.out is not None:
-        body = DEMO(options, Path(options.out), console)
-    else:
-        with tempfile.TemporaryDirectory(prefix="dpltm-demo-") as folder:
-            body = DEMO(options, Path(folder) / "demo", console)
-    console.result(body, lambda rich: _show(rich, body, saved=options.out is not None))
+    with console.at_work(), contextlib.ExitStack() as kept:
+        kept_for_now = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
+        body = DEMO(options, Path(kept_for_now), console)
+    console.result(body, lambda rich: _show(rich, body, saved=options.out is not None), options)
 
 
 def _show(rich: RichConsole, body: dict[str, Any], *, saved: bool) -> None:

@@ -1,4 +1,4 @@
-"""What ``--help`` prints: the page of typer, drawn with no more of rich than it shows.
+"""What ``--help`` prints: options in panels by what they are about, and examples to copy.
 
 Typer draws its page with a module that imports rich's Markdown and tracebacks as well, which take longer to import than all
 of ``dpltm --help``. No help text here has any markup.
@@ -6,9 +6,9 @@ of ``dpltm --help``. No help text here has any markup.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from rich.columns import Columns
 from rich.console import Console as RichConsole
 from rich.console import RenderableType
 from rich.highlighter import RegexHighlighter
@@ -25,22 +25,27 @@ if TYPE_CHECKING:
 
 THEME = Theme({"option": "bold cyan", "switch": "bold green", "sep": "dim", "types": "bold yellow", "usage": "yellow"})
 
+NAMES = 28
+"""Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
+
+EVERY_COMMAND = "Every command"
+"""Heading of the last panel."""
+
 
 class Flags(RegexHighlighter):
-    """Marks flags, types and ``Usage:``."""
+    """Marks flags and ``Usage:``."""
 
     highlights = [  # noqa: RUF012 - as rich declares it
         r"(^|\W)(?P<switch>\-\w+)(?![a-zA-Z0-9])",
         r"(^|\W)(?P<option>\-\-[\w\-]+)(?![a-zA-Z0-9])",
-        r"(?P<types>\<[^\>]+\>)",
         r"(?P<usage>Usage: )",
     ]
 
 
 class Separators(RegexHighlighter):
-    """Marks what stands between the choices of a value, and around them."""
+    """Marks what stands between the choices of a value."""
 
-    highlights = [r"^(?P<sep>(\[|<))", r"(?P<sep>\|)", r"(?P<sep>(\]|>))(\.\.\.)?$"]  # noqa: RUF012
+    highlights = [r"(?P<sep>\|)"]  # noqa: RUF012
 
 
 def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
@@ -51,40 +56,79 @@ def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
     first, _, rest = (command.help or "").partition("\n\n")
     console.print(Padding(flags(Text(first)), (0, 1, 0 if rest else 1, 1)))
     if rest:
-        console.print(Padding(flags(Text(rest, style="dim")), (1, 1, 1, 1)))
-    parameters = command.get_params(ctx)
-    for title, kind in (("Arguments", TyperArgument), ("Options", TyperOption)):
-        rows = [_row(parameter) for parameter in parameters if isinstance(parameter, kind)]
-        if rows:
-            _show_panel(console, title, _table(rows))
+        console.print(Padding(flags(Text(rest)), (1, 1, 1, 1)))
+    panels: dict[str, list[list[RenderableType]]] = {}
+    for parameter in command.get_params(ctx):
+        if isinstance(parameter, TyperArgument | TyperOption):
+            last = "Options" if isinstance(command, TyperGroup) else EVERY_COMMAND
+            panels.setdefault(_heading(parameter, last), []).append(_row(parameter))
     if isinstance(command, TyperGroup):
-        width = max(map(len, command.commands))
-        table = _table([])
-        table.add_column(style="bold cyan", no_wrap=True, width=width)
-        table.add_column(ratio=10)
         for name, entry in command.commands.items():
-            table.add_row(name, flags(Text((entry.short_help or entry.help or "").partition("\n\n")[0])))
-        _show_panel(console, "Commands", table)
+            text = flags(Text((entry.short_help or entry.help or "").partition("\n\n")[0]))
+            panels.setdefault("Commands", []).append([Text(name, style="bold cyan"), text])
+    for title in sorted(panels, key=lambda title: title == EVERY_COMMAND):  # that one is the last
+        _show_panel(console, title, panels[title])
+    if command.epilog:
+        _show_examples(console, command.epilog)
+
+
+def _heading(parameter: TyperArgument | TyperOption, last: str) -> str:
+    if isinstance(parameter, TyperArgument):
+        return "Arguments"
+    return parameter.rich_help_panel or (last if parameter.name == "help" else "Options")
 
 
 def _row(parameter: TyperArgument | TyperOption) -> list[RenderableType]:
-    """The flags, what they take, and what they are for."""
-    flags = Flags()
+    """The flags with what they take, and what they are for."""
+    text = Flags()(Text(parameter.help or ""))
     if isinstance(parameter, TyperArgument):
-        names, takes = str(parameter.metavar), "<str>"
-    else:
-        names, takes = " ".join(parameter.opts), parameter.metavar or "<bool>"
-    kind = Separators()(Text(takes, style="bold yellow", overflow="fold"))
-    text = Columns([flags(Text(parameter.help or ""))])  # takes the width that the others leave
-    return [flags(names), kind, text]
+        return [Text(str(parameter.metavar), style="bold yellow"), text]
+    names, takes = Flags()(", ".join(parameter.opts)), parameter.metavar or ""
+    if len(names) + 1 + len(takes) <= NAMES:
+        values = Separators()(Text(takes, style="bold yellow"))
+        return [Text.assemble(names, " " if takes else "", values), text]
+    values = Separators()(Text(takes.replace("|", " | "), style="bold yellow", overflow="fold"))
+    return [names, Text("\n").join([values, text])]
 
 
-def _table(rows: list[list[RenderableType]]) -> Table:
+def _show_panel(console: RichConsole, title: str, rows: list[list[RenderableType]]) -> None:
     table = Table(show_header=False, expand=True, box=None, pad_edge=False, padding=(0, 1))
+    widest = max(len(row[0]) for row in rows if isinstance(row[0], Text))
+    table.add_column(no_wrap=True, width=widest if title == "Commands" else NAMES)
+    table.add_column(ratio=1)
     for row in rows:
         table.add_row(*row)
-    return table
-
-
-def _show_panel(console: RichConsole, title: str, table: Table) -> None:
     console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+
+
+def _show_examples(console: RichConsole, lines: str) -> None:
+    """Commands as they can be copied, whatever the width; remarks above them."""
+    console.print(Text(" Examples", style="bold"))
+    for line in lines.splitlines():
+        remark = line.startswith("#")
+        for part in [line] if remark else folded(line, console.width - 2):
+            console.print(Text("  " + part, style="dim" if remark else ""), soft_wrap=True)
+    console.print()
+
+
+def folded(command: str, width: int) -> list[str]:
+    """A command in lines that a shell takes as one: broken before flags, with a backslash at the end.
+
+    Args:
+        command: on one line.
+        width: of a line, at most, unless a flag and its value are longer.
+    """
+    lines: list[str] = []
+    words = [shlex.quote(word) for word in shlex.split(command)]
+    pieces: list[str] = []
+    for word in words:  # a flag keeps its value
+        if pieces and not word.startswith("-") and pieces[-1].startswith("-") and " " not in pieces[-1]:
+            pieces[-1] += f" {word}"
+        else:
+            pieces.append(word)
+    for piece in pieces:
+        if lines and len(lines[-1]) + len(piece) + 3 <= width:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(f"    {piece}" if lines else piece)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]

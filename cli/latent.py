@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
-from dpltm.privacy.figures import figure
+from dpltm.privacy.figures import figure, percent
 from dpltm.registry import Deferred
 
 SCHEME_FACTS = (
@@ -51,8 +51,8 @@ def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
     show_pairs(rich, f"wrote {body['run']}", {**facts, "seconds": round(body["seconds"])})
     table = Table("round", "density", "accuracy", "on randomised records")
     for row in body["tickets"]:
-        scores = ("-" if row[key] is None else f"{row[key]:.2%}" for key in ("accuracy", "randomised"))
-        table.add_row(str(row["round"]), f"{row['density']:.2%}", *scores)
+        scores = ("-" if row[key] is None else percent(row[key]) for key in ("accuracy", "randomised"))
+        table.add_row(str(row["round"]), percent(row["density"]), *scores)
     rich.print(table)
     _show_figures(rich, body)
     show_notes(rich, body)

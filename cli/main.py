@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
 import typer.main
 
 from dpltm import __version__
-from dpltm.cli.commands import Group, Later
+from dpltm.cli.commands import Group, Later, usage_message
 from dpltm.errors import DpltmError, Interrupted, in_flags, one_line
 from dpltm.launcher import speaks
+from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 
@@ -74,6 +76,12 @@ COMMANDS = [
     Group(
         name="tickets",
         help="Ticket sets: look at them, check, hand on, shrink, carry over.",
+        epilog="\n".join(
+            [
+                "dpltm tickets ls",
+                "dpltm tickets show digits.tickets",
+            ]
+        ),
         no_args_is_help=True,
         commands=[
             Later("ls", "The ticket sets in a folder, and those that come with dpltm.", "tickets:ListRequest"),
@@ -113,6 +121,12 @@ COMMANDS = [
     Group(
         name="privacy",
         help="The accountant on its own: what settings cost, what a ledger says.",
+        epilog="\n".join(
+            [
+                "dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516",
+                "dpltm privacy ledger digits.run/ledger.jsonl",
+            ]
+        ),
         no_args_is_help=True,
         commands=[
             Later("epsilon", "What a training costs, by every accountant.", "privacy:EpsilonOptions"),
@@ -152,6 +166,14 @@ COMMANDS = [
     Group(
         name="latent",
         help="Local privacy (LATENT): records randomised before they leave.",
+        epilog="\n".join(
+            [
+                "# the server's side, then an owner's, then the server's again",
+                "dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme",
+                "dpltm latent encode images.scheme --dataset mine.npz --out mine.msg",
+                "dpltm latent train images.scheme --messages mine.msg --test mnist --out images.run",
+            ]
+        ),
         no_args_is_help=True,
         commands=[
             Later(
@@ -180,6 +202,11 @@ COMMANDS = [
     Group(
         name="features",
         help="Feature maps that come with dpltm.",
+        epilog="\n".join(
+            [
+                "dpltm features make drawings --out drawings.safetensors",
+            ]
+        ),
         no_args_is_help=True,
         commands=[
             Later(
@@ -192,6 +219,12 @@ COMMANDS = [
     Group(
         name="datasets",
         help="What data is at hand.",
+        epilog="\n".join(
+            [
+                "dpltm datasets ls",
+                "dpltm datasets info digits",
+            ]
+        ),
         no_args_is_help=True,
         commands=[
             Later("ls", "The datasets known by name, and whether their file is at hand.", "datasets:ListRequest"),
@@ -207,10 +240,32 @@ COMMANDS = [
 """In the order of the help."""
 
 
+EXAMPLES = """\
+# the three stages on a small dataset, in about a minute
+dpltm demo
+# the same, one by one
+dpltm generate --dataset digits --subset 0.0:0.5 --provenance public --out digits.tickets
+dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1
+dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out digits.run"""
+
+COMPLETION = "_DPLTM_COMPLETE"
+"""Variable of the environment by which a shell asks for what may come next."""
+
+_SHELLS = Deferred("typer.completion:completion_init")
+_INSTALL = Deferred("typer.completion:install_callback")
+_SHOW = Deferred("typer.completion:show_callback")
+
+
 def _version(asked: bool) -> None:
     if asked:
         print(f"dpltm {__version__}")
         raise typer.Exit
+
+
+def _completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
+    """What typer's own option does; its module is imported when it is asked for."""
+    if asked:
+        (_INSTALL if param.name == "install_completion" else _SHOW)(ctx, param, asked)
 
 
 root = typer.Typer(
@@ -218,13 +273,22 @@ root = typer.Typer(
     no_args_is_help=True,
     cls=Group,
     help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
+    epilog=EXAMPLES,
 )
+_at_once = partial(typer.Option, is_eager=True, expose_value=False)
 
 
 @root.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    version: Annotated[bool, _at_once("--version", help="Print the version.", callback=_version)] = False,
+    install_completion: Annotated[
+        bool,
+        _at_once(
+            "--install-completion", help="Let this shell complete commands, options and names.", callback=_completion
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool, _at_once("--show-completion", help="Print what that installs.", callback=_completion)
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -244,14 +308,16 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; errors become one line on standard error."""
     try:
+        if COMPLETION in os.environ:
+            _SHELLS()
         code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:
         return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
-        message = error.format_message()
-        return _fail(message.rstrip("."), 2) if message else 2
+        message = usage_message(error)
+        return _fail(message, 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
         return _fail(INTERRUPTED, 130)
     except Interrupted as stop:

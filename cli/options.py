@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
@@ -16,16 +17,23 @@ import typer
 import typer.main
 
 from dpltm.cli.commands import Command
+from dpltm.cli.help import EVERY_COMMAND
 from dpltm.errors import in_flags as in_flags
 from dpltm.options import option as option
 from dpltm.options.sections import resolve as resolve
 from dpltm.options.sections import section_problems as section_problems
-from dpltm.options.sections import value_type
+from dpltm.options.sections import section_title, value_type
+from dpltm.registry import Deferred
 from dpltm.tickets.files import read_section as read_section
 from dpltm.tickets.files import read_toml as read_toml
 from dpltm.tickets.published import recorded as recorded
 
 T = TypeVar("T")
+
+EXAMPLES = "\nExamples:\n"
+"""What precedes the examples in a docstring."""
+
+_DATASETS = Deferred("dpltm.data.catalogue:catalogue")
 
 
 @dataclass(frozen=True)
@@ -60,45 +68,69 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
         section = {} if call.config is None else read_section(Path(call.config), name)
         run(resolve(cls, values, section, call.config), call)
 
-    parameters = [_parameter(item) for item in fields(cls)]  # type: ignore[arg-type]
+    parameters = [_parameter(cls, item) for item in fields(cls)]  # type: ignore[arg-type]
     parameters += _common()
     parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    app.command(name, cls=Command, help=in_flags("\n\n".join(paragraphs_of(cls))))(command)
+    help, examples = in_flags("\n\n".join(paragraphs_of(cls))), "\n".join(examples_of(cls))
+    app.command(name, cls=Command, help=help, epilog=examples)(command)
     made = typer.main.get_command(app)
     assert isinstance(made, Command)
     return made
 
 
 def paragraphs_of(cls: type) -> list[str]:
-    """The docstring, each paragraph on one line."""
-    return [" ".join(paragraph.split()) for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n")]
+    """The docstring without its examples, each paragraph on one line."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[0]
+    return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
 
-def _parameter(item: Field[Any]) -> inspect.Parameter:
+def examples_of(cls: type) -> list[str]:
+    """The examples of the docstring: commands, one a line, and remarks that begin with #."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[2]
+    return [line.strip() for line in text.splitlines()]
+
+
+def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta = item.metadata
-    wanted: Any = value_type(item)
+    meta, ends, wanted = item.metadata, _endings_of(item), value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
-        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], show_default=False)
+        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], autocompletion=ends)
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
-        text = meta["shown"] or ("" if silent else str(item.default))
+        text = meta["shown"] or ("" if silent else _shown(item.default))
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
-        info = typer.Option(*flags, help=help, metavar=meta["metavar"], show_default=False)
+        panel = section_title(cls, item.name)
+        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel, autocompletion=ends)
     return _keyword(item.name, Annotated[annotation, info])
 
 
+def _endings_of(item: Field[Any]) -> Callable[[str], list[str]]:
+    """What a shell may complete a value to; where that is nothing, it takes files."""
+
+    def endings(incomplete: str) -> list[str]:
+        known = _DATASETS() if str(item.metadata["metavar"]).startswith("NAME|") else item.metadata["choices"]
+        return [name for name in known if name.startswith(incomplete)]
+
+    return endings
+
+
+def _shown(default: object) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
 def _common() -> list[inspect.Parameter]:
-    config = typer.Option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
+    """What every command has beside its own options."""
+    option = partial(typer.Option, rich_help_panel=EVERY_COMMAND)
+    config = option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
     return [
         _keyword("config", Annotated[Optional[str], config]),  # noqa: UP045
-        _keyword("json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
-        _keyword("quiet", Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")], False),
+        _keyword("json", Annotated[bool, option("--json", help="Print one JSON object.")], False),
+        _keyword("quiet", Annotated[bool, option("--quiet", help="Print nothing but errors.")], False),
     ]
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT
-from dpltm.privacy.figures import figure
+from dpltm.privacy.figures import figure, percent
 from dpltm.registry import Deferred
 
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
@@ -35,7 +35,9 @@ def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """The answer of ``dpltm privacy noise``."""
     quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
-    rich.print(f"{quantity} = {value if isinstance(value, int) else format(value, '.6g')}", style="bold")
+    less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
+    found = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
+    rich.print(f"{quantity} = {found}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"
@@ -68,9 +70,9 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
     for alpha in SHOWN:
         place = certified["alpha"].index(alpha)
-        gdp = "" if nominal is None else f"{nominal['beta'][place]:.2%}"
+        gdp = "" if nominal is None else percent(nominal["beta"][place])
         misses = math.floor(certified["beta"][place] * 1e4) / 1e4
-        table.add_row(f"{alpha:.1%}", f"{misses:.2%}", gdp)
+        table.add_row(percent(alpha), percent(misses), gdp)
     rich.print(table)
     for name in ("csv", "plot"):
         if body[name]:
@@ -80,8 +82,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger, line by line."""
     for row in body["events"]:
-        cost = row["epsilon"]
-        alone = "" if cost is None else f"  epsilon alone {figure(cost)}"
+        alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
         rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
     for row in body["datasets"]:
@@ -93,6 +94,7 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"with {more['events']} more in other ledgers: epsilon {figure(more['epsilon'])}", style="bold")
             for each in more["ledgers"]:
                 rich.print(f"  {each['events']} in {each['ledger'] or 'no known file'}")
+            show_notes(rich, more)
     if not body["datasets"]:
         rich.print("the ledger holds no event")
     if body["if_overlapping"] is not None:

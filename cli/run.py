@@ -31,7 +31,8 @@ def run_command(options: RunRequest, call: Call) -> None:
         )
     console, path = Console(call.json, call.quiet), Path(call.config)
     if is_recipe(read_toml(path)):
-        RUN_RECIPE(path, options, console)
+        with console.at_work():
+            RUN_RECIPE(path, options, console)
         return
     of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
     for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):
@@ -39,8 +40,9 @@ def run_command(options: RunRequest, call: Call) -> None:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
 
-    body = RUN_FILE(path, options, console)
-    console.result(body, lambda rich: _show(rich, body))
+    with console.at_work():
+        body = RUN_FILE(path, options, console)
+    console.result(body, lambda rich: _show(rich, body), options)
 
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:

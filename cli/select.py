@@ -9,6 +9,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
+from dpltm.privacy.figures import percent
 from dpltm.registry import Deferred
 
 
@@ -19,14 +20,14 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     else:
         winner = body["winner"]
         rich.print(
-            f"winner of {body['ticket_set']}: round {winner['round']}, density {winner['density']:.2%}", style="bold"
+            f"winner of {body['ticket_set']}: round {winner['round']}, density {percent(winner['density'])}",
+            style="bold",
         )
     if "revealed" in body:
         table = Table("round", "density", "accuracy", "score", "probability")
         for row in body["revealed"]:
-            table.add_row(
-                str(row["round"]), *(f"{row[key]:.4f}" for key in ("density", "accuracy", "score", "probability"))
-            )
+            shares = (percent(row[key]) for key in ("density", "accuracy"))
+            table.add_row(str(row["round"]), *shares, f"{row['score']:.4g}", percent(row["probability"]))
         rich.print(table)
     show_privacy(rich, body["privacy"])
 

@@ -7,7 +7,32 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.privacy.figures import figure
+from dpltm.privacy.figures import figure, percent
+
+SHARES = ("accuracy", "density", "confidence")
+"""Figures that are told in percent."""
+
+EPSILONS = ("epsilon", "eps1", "label epsilon")
+"""Figures that are rounded up."""
+
+BOUNDS = ("lower bound", "bound,")
+"""Beginnings of names of figures that are rounded down."""
+
+
+def shown(name: str, value: object) -> str:
+    """A value as people read it.
+
+    Args:
+        name: what it is called, in words.
+        value: a share, an epsilon, any other number, or a text.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if name in SHARES:
+        return percent(value)
+    if name in EPSILONS or name.startswith(BOUNDS):
+        return figure(value, down=name not in EPSILONS)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -22,8 +47,8 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     )
     for row in body["tickets"]:
         missing = "withheld" if body["provenance"] == "private" else "-"
-        accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.2%}"
-        table.add_row(str(row["round"]), f"{row['density']:.2%}", f"{row['live']:,}", accuracy)
+        accuracy = missing if row["accuracy"] is None else percent(row["accuracy"])
+        table.add_row(str(row["round"]), percent(row["density"]), f"{row['live']:,}", accuracy)
     rich.print(table)
 
 
@@ -38,9 +63,8 @@ def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         if value is not None and not isinstance(value, dict):
-            parts = value if isinstance(value, list) else [value]
-            text = ", ".join(f"{part:.6g}" if isinstance(part, float) else str(part) for part in parts)
-            table.add_row(name.replace("_", " "), text)
+            words, parts = name.replace("_", " "), value if isinstance(value, list) else [value]
+            table.add_row(words, ", ".join(shown(words, part) for part in parts))
     rich.print(table)
 
 
@@ -82,19 +106,20 @@ def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
     table.add_row(
         "1 generate",
-        f"{len(made['tickets']) - 1} tickets, density {first['density']:.0%} to {last['density']:.1%}, {made['provenance']}",
+        f"{len(made['tickets']) - 1} tickets, density {percent(first['density'])} to {percent(last['density'])},"
+        f" {made['provenance']}",
         "inf" if made["provenance"] == "private" else "0",
     )
     winner = drawn["winner"]
     table.add_row(
         "2 select",
-        f"round {winner['round']}, density {winner['density']:.1%}, by {drawn['mechanism']}",
+        f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}",
         figure(drawn["privacy"]["certified"]["epsilon"]),
     )
-    accuracy = "not measured" if trained["accuracy"] is None else f"{trained['accuracy']:.2%}"
+    accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
     table.add_row(
         "3 train",
-        f"{trained['live']:,} live coordinates, {trained['steps']} steps, test accuracy {accuracy}",
+        f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}",
         figure(trained["privacy"]["certified"]["epsilon"]),
     )
     rich.print(table)

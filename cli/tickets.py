@@ -11,6 +11,7 @@ from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
 from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import from_json, ref_from_json
+from dpltm.privacy.figures import percent
 from dpltm.registry import Deferred
 from dpltm.tickets.card import MEANING, front
 
@@ -25,7 +26,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
         if row["problem"] is not None:
             table.add_row(row["ticket_set"], "damaged: see", "dpltm", "tickets", "verify")
         else:
-            rounds = f"{row['rounds']} ({row['density']:.2%})"
+            rounds = f"{row['rounds']} ({percent(row['density'])})"
             table.add_row(row["ticket_set"], row["model"], row["criterion"], row["provenance"], rounds)
     rich.print(table)
 
@@ -48,7 +49,7 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
         table = Table("parameter", "shape", "live", "density")
         for row in body["layers"]:
             shape = "x".join(str(size) for size in row["shape"])
-            table.add_row(row["parameter"], shape, f"{row['live']:,}", f"{row['density']:.2%}")
+            table.add_row(row["parameter"], shape, f"{row['live']:,}", percent(row["density"]))
         rich.print(table)
     else:
         show_tickets(rich, body)
@@ -77,7 +78,7 @@ def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     table = Table("layer", "from", "to", "mask", "weights", "density", title=title, title_justify="left")
     for row in body["layers"]:
         before, after = ("x".join(str(size) for size in row[key]) or "-" for key in ("before", "after"))
-        table.add_row(row["layer"], before, after, row["mask"], row["weights"], f"{row['density']:.2%}")
+        table.add_row(row["layer"], before, after, row["mask"], row["weights"], percent(row["density"]))
     rich.print(table)
     show_tickets(rich, body)
     show_notes(rich, body)

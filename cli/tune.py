@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy
+from dpltm.cli.show import show_notes, show_privacy, shown
 from dpltm.cli.train import show_training
 from dpltm.registry import Deferred
 
@@ -32,7 +32,7 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     title = f"would draw from {len(rows)} settings" if dry else f"best settings on {body['dataset']}"
     table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
     for row in rows[:MAX_ROWS]:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*("-" if row[column] is None else shown(column, row[column]) for column in columns))
     rich.print(table)
     if len(rows) > MAX_ROWS:
         rich.print(f"{len(rows) - MAX_ROWS} more with --json")
@@ -42,10 +42,6 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     if body["config"]:
         rich.print(f"wrote {body['config']}")
     show_notes(rich, body["privacy"])
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 tune_command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)

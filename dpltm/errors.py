@@ -10,9 +10,10 @@ exit code, see ``exit_code``.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import numbers
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _MARK = re.compile(r"`([a-z][a-z0-9_]*)`")
@@ -186,6 +187,18 @@ def whole_number(name: str, value: object) -> int:
 def one_line(message: str) -> str:
     """A message in one line; what a terminal would take for a command, such as part of a file's name, is written out."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in " ".join(message.split()))
+
+
+def did_you_mean(given: object, known: Iterable[str], mark: str = "") -> str:
+    """The end of a message about a name that there is none of: ``; did you mean NAME?``, or nothing where none is near.
+
+    Args:
+        given: the name; anything but a text is near to none.
+        known: names that there are.
+        mark: put before and behind the nearest.
+    """
+    near = difflib.get_close_matches(given, list(known), n=1) if isinstance(given, str) else []
+    return f"; did you mean {mark}{near[0]}{mark}?" if near else ""
 
 
 def first_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the stage's options, and the
 public facts about arrays that ``dpltm.data.from_arrays`` takes. What a stage does with them, ``dpltm.stages`` says.
 
-Example:
+Examples:
     The examples below share these records, and what those before them return.
 
     >>> import dpltm, numpy as np
@@ -76,7 +76,7 @@ def generate(
     Raises:
         DpltmError: bad input, or too small a budget, before any training.
 
-    Example:
+    Examples:
         >>> network = {"model": "mlp:8", "rounds": 2, "iterations": 9, "batch_size": 20}
         >>> tickets = dpltm.generate(x_public, y_public, provenance="public", **network)
         >>> [ticket.mask.live for ticket in tickets.body.tickets]
@@ -120,7 +120,7 @@ def select(
     Guarantees:
         The draw is entered before it is made, and nothing but the winner depends on the records.
 
-    Example:
+    Examples:
         >>> winner = dpltm.select(tickets, x, y, eps1=0.5, score="additive")
         >>> winner.round in (1, 2), round(winner.privacy.certified.epsilon, 2)
         (True, 0.5)
@@ -181,7 +181,7 @@ def train(
         Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
         for these records stays within it.
 
-    Example:
+    Examples:
         >>> run = dpltm.train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5)
         >>> round(run.privacy.certified.epsilon, 2), [type(event).__name__ for event in run.ledger.events]
         (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
@@ -226,7 +226,7 @@ def tune(
     Raises:
         DpltmError: whatever ``dpltm tune`` refuses, before the first training.
 
-    Example:
+    Examples:
         >>> options = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "epochs": 1, "batch_size": 50}
         >>> search = dpltm.tune("mlp:8", x_public, y_public, test=(x_test, y_test), lr=[0.5, 1.0], **options)
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
@@ -272,7 +272,7 @@ def search(
         The event is entered before the first draw. Nothing but the run depends on the records; the time that the search
         takes tells of the number of tries, which has to stay secret.
 
-    Example:
+    Examples:
         >>> some = {"epsilon": 2.0, "delta": 1e-4, "epochs": 1, "batch_size": 50, "tries": 2}
         >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], **some)
         >>> run.privacy.certified.epsilon <= 2, [type(event).__name__ for event in run.ledger.events]
@@ -307,7 +307,7 @@ def transfer(
     Raises:
         InputError: an option that there is none of; records that the network cannot take, or no layer in common.
 
-    Example:
+    Examples:
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
         9
     """
@@ -349,7 +349,7 @@ def evaluate(
     Raises:
         InputError: records that the network does not take, or that a release was made from: accuracy there is private.
 
-    Example:
+    Examples:
         >>> evaluation = dpltm.evaluate(run, x_test, y_test)
         >>> evaluation.records, 0 <= evaluation.accuracy <= 1
         (60, True)
@@ -374,7 +374,7 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
     Raises:
         InputError: records of another shape, or a network that training drove out of the numbers.
 
-    Example:
+    Examples:
         >>> dpltm.predict(run, x_test).probabilities.shape
         (60, 3)
     """

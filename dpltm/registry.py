@@ -9,13 +9,12 @@ Descriptors are light: no registry imports torch. An implementation that needs i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, did_you_mean
 
 
 class Descriptor(Protocol):
@@ -95,7 +94,8 @@ class Registry(Mapping[str, Entry]):
         """
         known = self if among is None else among
         if not isinstance(name, str) or name not in known:
-            raise InputError(f"`{self.field}`: unknown {self.field} {name!r:.80}; known: {', '.join(known)}")
+            hint = did_you_mean(name, known)
+            raise InputError(f"`{self.field}`: unknown {self.field} {name!r:.80}; known: {', '.join(known)}{hint}")
         return self[name]
 
     def names(self, having: Callable[[Entry], bool]) -> Names[Entry]:
@@ -177,8 +177,7 @@ def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable
         if name in own:
             continue
         takers = [entry.name for entry in registry.values() if name in [one.name for one in entry.parameters]]
-        near = difflib.get_close_matches(name, own, n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
+        hint = did_you_mean(name, own, "`")
         if takers:
             raise InputError(f"`{name}`: only for `{registry.field}` {listed(takers)}, not {chosen.name}{hint}")
         takes = ", ".join(f"`{known}`" for known in own) or "no parameter"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.masks import Mask
 from dpltm.models import ModelSpec
+from dpltm.privacy.events import Event, SearchEvent, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
 
 if TYPE_CHECKING:
     from dpltm.audit.canaries import Observations
-    from dpltm.privacy.events import Event
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
+
+RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+"""Public facts that a run and its event have in common."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +71,25 @@ class Run:
     def spec(self) -> ModelSpec:
         """The network."""
         return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])
+
+    def fits(self, mechanism: NoisySgd) -> bool:
+        """Whether a mechanism is of a training with the settings of this run."""
+        facts = self.config.get("resolved")
+        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in RECORDED)
+
+
+def check_fits(run: Run, events: Iterable[Event]) -> None:
+    """Raises ArtifactError for a run whose ledger holds trainings, or searches, but none with the run's settings."""
+    tried: list[NoisySgd] = []
+    for event in events:
+        if isinstance(event, TrainingEvent):
+            tried.append(event.mechanism)
+        elif isinstance(event, SearchEvent):
+            tried += event.mechanism.trainings
+    if tried and not any(map(run.fits, tried)):
+        raise unfit(run.label)
+
+
+def unfit(label: str) -> ArtifactError:
+    """What is said of a run and a ledger that do not fit each other."""
+    return ArtifactError(f"{label}: its ledger holds no training with its settings; the two do not fit each other")

@@ -140,7 +140,7 @@ class SweepFolder:
         """Says that a trial is finished, and what it came to."""
         write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
-    def begin(self, label: str, *, again: bool = False) -> bool:
+    def begin(self, label: str, *, again: bool = False, goes_on: bool = False) -> bool:
         """Makes room for a trial, under its lock; False if a process of this session died over it.
 
         The ledger of an earlier attempt is put aside, and what was spent stays on record; but where its training can go on,
@@ -149,6 +149,7 @@ class SweepFolder:
         Args:
             label: of the trial.
             again: begin it even so: it may have been another trial that took the process along.
+            goes_on: whether a stage of that attempt has ended, and is not made again.
 
         Raises:
             ArtifactError: there is a link in it, and what is written there would go elsewhere.
@@ -160,7 +161,7 @@ class SweepFolder:
         if not again and self.has_begun(label):
             return False
         ledger = folder / "ledger.jsonl"
-        if ledger.exists() and not checkpoint_path(folder / "run").exists():
+        if ledger.exists() and not goes_on and not checkpoint_path(folder / "run").exists():
             number = 1 + sum(1 for _ in folder.glob("ledger-attempt-*.jsonl"))
             ledger.rename(folder / f"ledger-attempt-{number}.jsonl")
         begin(folder)  # its ledger begins anew; what others held stays on record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import importlib.util
 import os
@@ -38,7 +37,7 @@ from dpltm.data.schema import Schema, read_schema
 from dpltm.data.schema_tables import read_by_schema
 from dpltm.data.settle import declared_facts, settle, take_part
 from dpltm.data.tokens import Layout, check_positions
-from dpltm.errors import DataError, whole_number
+from dpltm.errors import DataError, did_you_mean, whole_number
 
 _DIGITS_TEST_EVERY = 5
 
@@ -296,10 +295,9 @@ def _digits_table() -> np.ndarray:
 
 def _unknown(dataset: str, home: Path) -> DataError:
     names = list(catalogue())
-    close = difflib.get_close_matches(dataset.lower(), names, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = did_you_mean(dataset.lower(), names) or ";"
     return DataError(
-        f"`dataset` {dataset}: no such dataset; {hint}known: {', '.join(names)}; or put {dataset}.npz into {home}, "
+        f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into {home}, "
         f"or give a path that ends in {KINDS}"
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, did_you_mean
 from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
@@ -287,7 +287,9 @@ def parse(text: str) -> Choice | NetworkRun | None:
         if len(known) == len(values):
             return kind.choice(*known)
     forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
-    raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN")
+    names = ("none", *MAPS, "network")
+    hint = "" if name in names else did_you_mean(name, names)
+    raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN{hint}")
 
 
 _WHOLE = re.compile("[0-9]{1,9}")

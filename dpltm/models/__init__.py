@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, did_you_mean
 from dpltm.models.cnn import CNN
 from dpltm.models.embed import EMBED, EMBED_PAD
 from dpltm.models.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
@@ -176,7 +176,7 @@ def _kind(text: str) -> NetworkKind:
     name = kind_name(text)
     if name not in KINDS:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
-        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}")
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
     kind = KINDS[name]
     if kind.no_tanh is not None and _plain(text) != text:
         raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")

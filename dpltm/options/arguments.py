@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpltm.errors import InputError, shown_value, whole_number
+from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
 from dpltm.options.sections import check_choice, value_type
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ class Arguments:
         self._values = {}
         for name, value in given.items():
             if name not in known:
-                raise InputError(f"`{name}`: no such option; {_nearest(name, [*known, *others])}")
+                raise InputError(f"`{name}`: no such option{_nearest(name, [*known, *others])}")
             if value is not None:
                 self._values[name] = _typed(known[name], value)
                 check_choice(known[name], self._values[name])
@@ -47,8 +46,7 @@ class Arguments:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(f'`{each}`' for each in sorted(known))}"
+    return did_you_mean(name, known, "`") or f"; there are {', '.join(f'`{each}`' for each in sorted(known))}"
 
 
 def _typed(item: Field[Any], value: Any) -> Any:

@@ -17,6 +17,13 @@ class AuditRequest(DataOptions):
     local privacy: two records that differ as much as any are sent many times, and told apart by what arrives.
 
     A bound above the certified epsilon tells of a bug, and the exit code is 1; claims that fall are listed as violated.
+
+    Examples:
+        # train with made-up records, then look for them
+        dpltm train --dense --dataset digits --epsilon 3 --audit 200 --out audited.run
+        dpltm audit audited.run
+        # claims of papers, on the embedded digits
+        dpltm audit demo --plot claims.png
     """
 
     target: str | None = option(

@@ -9,7 +9,7 @@ from dpltm.options import option
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Which records, and the public facts about them."""
+    """Records: which ones, and the public facts about them."""
 
     dataset: str | None = option(
         None,
@@ -41,12 +41,12 @@ class DataOptions:
     users: int | None = option(
         None, "Public number of users, their largest id, of a .dat file of ratings.", metavar="N"
     )
-    items: int | None = option(None, "The same of items.", metavar="N")
+    items: int | None = option(None, "Public number of items, their largest id.", metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonOptions:
-    """Whose the records are, where all of one person's are protected together."""
+    """What is protected: whose the records are, where all of one person's are protected together."""
 
     unit_column: str | None = option(
         None,

@@ -14,6 +14,11 @@ class EvaluateRequest(PersonOptions, DataOptions):
 
     The test split is declared separate from the private records: nothing is spent, and nothing is promised for it. Columns
     and bounds of a table are those that the training was told, unless others are named.
+
+    Examples:
+        dpltm evaluate digits.run --dataset digits
+        # a table: the run remembers its columns and bounds
+        dpltm evaluate mine.run --dataset mine.csv --test held-out.csv
     """
 
     run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)

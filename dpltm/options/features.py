@@ -10,7 +10,7 @@ from dpltm.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """The map in front of the network, and the public records that it takes something from."""
+    """Features: the map in front of the network, and the public records that it takes something from."""
 
     features: str | None = option(
         None,
@@ -31,7 +31,7 @@ class MapOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureOptions(MapOptions):
-    """What stands in front of the network."""
+    """Features: all that stands in front of the network."""
 
     components: int | None = option(
         None, "Project features onto so many principal components of those of `public`, partly whitened.", metavar="K"
@@ -43,6 +43,9 @@ class MakeRequest:
     """Makes a bundled encoder again: from a formula and a seed, and no data. Under an hour on one core.
 
     The bundled one is seed 0 with the steps that are usual. Where torch rounds in the same way, its digest is the same.
+
+    Examples:
+        dpltm features make drawings --out drawings.safetensors
     """
 
     what: str | None = option(

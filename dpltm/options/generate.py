@@ -32,7 +32,7 @@ def _iterations(criterion: Criterion) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PruningOptions:
-    """What is pruned, by what, and how far."""
+    """Pruning: what is pruned, by what, and how far."""
 
     provenance: str | None = option(
         None,
@@ -63,7 +63,7 @@ class PruningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTrainingOptions:
-    """How a round trains its network."""
+    """Training of a round: how long, on how many records a step."""
 
     iterations: int | None = option(
         None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown=_default(_iterations)
@@ -77,40 +77,79 @@ class PlainTrainingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(PlainTrainingOptions, PruningOptions):
-    """How tickets are made, and what that may spend."""
+class SpendingOptions:
+    """Budget: what tickets made under DP may spend."""
 
     epsilon: float | None = option(
         None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", metavar="E"
     )
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentOptions:
+    """The set: what it holds and shows."""
+
     no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionOptions:
+    """Computation: what the same bits need."""
+
     seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N")
     threads: int | None = option(
         None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """The set: what it is called."""
+
     name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateRequest(GenerateOptions, FeatureOptions, DataOptions):
+class GenerateOptions(
+    LabelOptions, RepetitionOptions, ContentOptions, SpendingOptions, PlainTrainingOptions, PruningOptions
+):
+    """How tickets are made, and what that may spend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFolderOptions:
+    """Output and ledger: where the set and its ledger go."""
+
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be done.")
+    fresh: bool = option(
+        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateRequest(SetFolderOptions, GenerateOptions, FeatureOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
     otherwise: random, init-magnitude and synflow look at no data; dp-train and dp-synthetic look at private records through
     a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if these records are
     public; private if they are not, in which case nothing can be certified for them afterwards.
+
+    Examples:
+        # tickets of the first half of the digits, declared public
+        dpltm generate --dataset digits --subset 0.0:0.5 --provenance public --out digits.tickets
+        # tickets of no data at all, for a small network
+        dpltm generate --dataset mnist --model mlp:100 --criterion synflow --out free.tickets
+        # tickets of private records, made under DP
+        dpltm generate --dataset mine.csv --label y --bounds 0,1 --classes 2 --criterion dp-train --epsilon 0.5
     """
 
     dataset: str | None = option(
         "digits",
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
         metavar="NAME|FILE",
-    )
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
-    dry_run: bool = option(False, "Check everything and print what would be done.")
-    fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
     )

@@ -20,6 +20,12 @@ class EpsilonOptions:
 
     Give `epsilon`, the claim. Or give `certified`, what you want to hold: the largest claim that certifies it is found; for
     uer, whose claim decides little, the largest `alpha` at that `epsilon`.
+
+    Examples:
+        # what a claim of 0.5 certifies
+        dpltm latent epsilon --protocol uer --alpha 7 --bits 92160 --epsilon 0.5
+        # the largest claim that certifies 4
+        dpltm latent epsilon --protocol ue --bits 640 --certified 4
     """
 
     protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
@@ -39,7 +45,7 @@ class EpsilonOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _FeatureOptions:
-    """What a record is before it is encoded."""
+    """Features: what a record is before it is encoded."""
 
     features: str = option(
         "scatter",
@@ -51,7 +57,7 @@ class _FeatureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _ProtocolOptions:
-    """How it is randomised."""
+    """Protocol: how a record is randomised."""
 
     protocol: str = option(
         CODEBOOK.name,
@@ -80,7 +86,7 @@ class SchemeOptions(_ProtocolOptions, _FeatureOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class _PublicRecords:
-    """Records like the private ones."""
+    """Public records: like the private ones."""
 
     public: str | None = option(
         None,
@@ -92,7 +98,7 @@ class _PublicRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class _PublicFacts:
-    """What is said of them."""
+    """Public records: what is said of them."""
 
     classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in `public`")
     bounds: str | None = option(
@@ -106,6 +112,9 @@ class SchemeRequest(SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords
 
     The folder that is written is public. Every owner encodes with it (dpltm latent encode), and the server trains with it
     (dpltm latent train).
+
+    Examples:
+        dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
     """
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
@@ -113,7 +122,7 @@ class SchemeRequest(SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions:
-    """What the ledger says of the release."""
+    """Guarantee: what the ledger says of the release."""
 
     delta: float = option(1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D")
 
@@ -124,6 +133,9 @@ class EncodeRequest(EncodeOptions, DataOptions):
 
     Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it: name one
     `ledger` for all of them to have that counted.
+
+    Examples:
+        dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
     """
 
     scheme: str | None = option(
@@ -140,6 +152,9 @@ class OwnerRequest:
 
     It holds SCHEME and what dpltm latent encode runs, takes its options, and gives the same messages. Features must be
     drawings or unit.
+
+    Examples:
+        dpltm latent owner images.scheme --out owner.pyz
     """
 
     scheme: str | None = option(
@@ -150,7 +165,7 @@ class OwnerRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """How a network is trained on messages."""
+    """Training: how a network is trained on messages."""
 
     model: str | None = option(
         None,
@@ -175,7 +190,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Received:
-    """What the server has."""
+    """Messages: what the server has."""
 
     scheme: str | None = option(
         None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
@@ -193,6 +208,10 @@ class TrainRequest(ServerOptions, _Received):
     Whatever happens here costs nothing more, pruning (`rounds`) included. With `test`, records that are public, accuracy is
     measured on them as they are and, of bits, randomised as the private ones were. Messages of a codebook make a network on
     features, which dpltm predict and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
+
+    Examples:
+        # all messages of a folder, tested on public records
+        dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)

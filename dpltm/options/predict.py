@@ -13,6 +13,11 @@ class PredictRequest:
 
     For other records than those that it was trained on, predictions are post-processing of the run and cost nothing. What is
     written depends on the records of `input`, and is as sensitive as they are.
+
+    Examples:
+        dpltm predict digits.run --input new.npz -o predicted.csv
+        # a table that has its labels still
+        dpltm predict mine.run --input new.csv --label y -o predicted.csv
     """
 
     run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)

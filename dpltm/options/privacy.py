@@ -11,7 +11,7 @@ from dpltm.privacy.accountants import ACCOUNTANTS
 
 @dataclass(frozen=True)
 class SettingOptions:
-    """The public settings of a training, as the accountant sees them."""
+    """Training: its public settings, as the accountant sees them."""
 
     noise_multiplier: float | None = option(
         None, "Noise over sensitivity (under replace-one: over the doubled one).", metavar="S"
@@ -32,6 +32,9 @@ class EpsilonOptions(SettingOptions):
     """What a training costs, by every accountant.
 
     pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
+
+    Examples:
+        dpltm privacy epsilon --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --delta 1e-5
     """
 
 
@@ -41,6 +44,12 @@ class NoiseOptions(SettingOptions):
 
     Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the third is found. The certified epsilon of
     what is found is at most `epsilon`, and within 0.1 % of it where whole steps and sensible settings allow.
+
+    Examples:
+        # the least noise
+        dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516
+        # the most steps
+        dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --noise-multiplier 1.1
     """
 
     epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", metavar="E")
@@ -52,6 +61,11 @@ class CurveOptions(SettingOptions):
     """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
 
     For the settings of one training, or for everything in a ledger.
+
+    Examples:
+        dpltm privacy curve --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --plot curve.png
+        # of all that a ledger holds
+        dpltm privacy curve --ledger digits.run/ledger.jsonl
     """
 
     ledger: str | None = option(None, "Ledger file, instead of settings.", metavar="FILE")
@@ -62,7 +76,11 @@ class CurveOptions(SettingOptions):
 
 @dataclass(frozen=True)
 class LedgerOptions:
-    """Explain a ledger line by line, and recompute what it comes to from the file alone."""
+    """Explain a ledger line by line, and recompute what it comes to from the file alone.
+
+    Examples:
+        dpltm privacy ledger digits.run/ledger.jsonl
+    """
 
     file: str | None = option(None, "Ledger file.", metavar="FILE", argument=True, required=True)
     dataset: str | None = option(None, "Only what may touch the records of this name.", metavar="NAME")
@@ -79,6 +97,12 @@ class BudgetOptions(PersonOptions, DataOptions):
 
     A budget holds for the records, wherever they are used: before any release that would exceed it, every command sums up
     all ledgers of this user on this machine. The last one set counts; all stay on record.
+
+    Examples:
+        # set a budget for these records, wherever they are used
+        dpltm privacy budget all.jsonl --dataset mine.csv --label y --bounds 0,1 --classes 2 --epsilon 3
+        # show what is set, and what is spent
+        dpltm privacy budget all.jsonl
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
@@ -92,6 +116,9 @@ class RestoreOptions:
     """Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.
 
     What it holds beside that stays. A file that cannot be read is kept as NAME.damaged.
+
+    Examples:
+        dpltm privacy restore digits.run/ledger.jsonl
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
@@ -102,6 +129,9 @@ class AdoptOptions:
     """Declare a ledger that was moved here from another machine: what it holds counts here too.
 
     Its records cannot be told from any others here, so it counts for all of them.
+
+    Examples:
+        dpltm privacy adopt moved/ledger.jsonl
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
@@ -112,6 +142,9 @@ class CheckOptions:
     """Compute the figures of a card or a page again, from the events in it, and say what differs.
 
     Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.
+
+    Examples:
+        dpltm privacy check README.md
     """
 
     card: str | None = option(

@@ -13,6 +13,11 @@ class ReportRequest:
 
     The page is a single file of HTML that needs no network. With `card` it is a model card in Markdown instead, which dpltm
     privacy check computes again.
+
+    Examples:
+        dpltm report digits.run -o report.html
+        # a model card
+        dpltm report digits.run --card -o README.md
     """
 
     target: str | None = option(
@@ -31,6 +36,9 @@ class CompareRequest:
 
     A folder of a sweep stands for all of its runs. Runs are compared if they were trained on the same records and measured
     on as many test records; others are shown, with the reason.
+
+    Examples:
+        dpltm compare one.run two.run --md table.md --plot runs.svg
     """
 
     runs: tuple[str, ...] | None = option(

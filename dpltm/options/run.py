@@ -17,6 +17,13 @@ class RunRequest:
 
     A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in `jobs`
     processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
+
+    Examples:
+        # the three stages, as the file has them
+        dpltm run --config examples/digits.toml --epsilon 1 --out digits
+        # a recipe in its quick version, then with three seeds
+        dpltm run --config examples/papers/dpltm-har.toml --quick
+        dpltm run --config examples/papers/dpltm-har.toml --seeds 3 --jobs 2
     """
 
     epsilon: float = option(1.0, "Whole budget on the private records.", metavar="E")
@@ -42,6 +49,12 @@ class DemoRequest:
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 
     Ends in a table and the certified epsilon. Nothing is kept unless `out` says where.
+
+    Examples:
+        # about a minute; nothing is kept
+        dpltm demo
+        # keep tickets, run and ledger
+        dpltm demo --out demo
     """
 
     epsilon: float = option(3.0, "Whole budget on the private half.", metavar="E")

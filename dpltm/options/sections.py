@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
+import inspect
 from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
@@ -76,9 +76,8 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     for key, value in section.items():
         name = key.replace("-", "_")
         if name not in known:
-            near = difflib.get_close_matches(name, list(known), n=1)
-            hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            problems.append(f"unknown key {key!r} for {_section_of(cls)}{hint}")
+            keys = [each.replace("_", "-") for each in known]
+            problems.append(f"unknown key {key!r} for {_section_of(cls)}{did_you_mean(key, keys)}")
             continue
         try:
             values[name] = _typed(known[name], value)
@@ -102,7 +101,7 @@ def _not_a_choice(item: Field[Any], value: Any) -> str | None:
     choices = item.metadata["choices"]
     if not choices or value in choices:
         return None
-    return f"{name_of(item)}: {value!r} is not one of {', '.join(choices)}"
+    return f"{name_of(item)}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}"
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -140,6 +139,23 @@ def _typed(item: Field[Any], value: Any) -> Any:
 
 def value_type(item: Field[Any]) -> type:
     return _TYPES[str(item.type).removesuffix(" | None")]
+
+
+def section_title(cls: type, name: str) -> str | None:
+    """The heading over an option in the help of a command: a word or two, of the class of options that it belongs to.
+
+    That is the most general class with such a field; one that is more special may give it another default. The heading is
+    what the docstring of the class says before its first colon.
+
+    Args:
+        cls: options of the command.
+        name: of the field.
+
+    Returns:
+        The heading; None for a field of ``cls`` itself, whose docstring is the help of the command.
+    """
+    owner = next(base for base in reversed(cls.__mro__) if name in inspect.get_annotations(base))
+    return None if owner is cls else (owner.__doc__ or "").partition(":")[0]
 
 
 def name_of(item: Field[Any]) -> str:

@@ -10,7 +10,7 @@ from dpltm.options.data import DataOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """What a candidate is scored by, and how one is drawn."""
+    """Draw: what a candidate is scored by, and how one is drawn."""
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E")
     score: str = option(
@@ -31,8 +31,8 @@ class ScoreOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectOptions(ScoreOptions):
-    """How the winner is chosen, and what that may spend."""
+class RuleOptions:
+    """Choice without a draw: by a rule, for public records."""
 
     rule: str = option(
         "mechanism",
@@ -41,19 +41,42 @@ class SelectOptions(ScoreOptions):
     )
     tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", metavar="X")
     max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", metavar="X")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuaranteeOptions:
+    """Guarantee: what the draw promises, and what more is shown."""
+
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
     reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as non-private.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectRequest(SelectOptions, DataOptions):
+class SelectOptions(GuaranteeOptions, RuleOptions, ScoreOptions):
+    """How the winner is chosen, and what that may spend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOptions:
+    """Output and ledger: where the draw is entered."""
+
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl")
+    dry_run: bool = option(False, "Check everything and print what would be spent.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectRequest(EntryOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 
     Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.
     Drawing again spends eps1 again.
+
+    Examples:
+        # draw a winner for the second half of the digits
+        dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1
+        # see what that would spend
+        dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1 --dry-run
     """
 
     set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True, required=True)
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl")
-    dry_run: bool = option(False, "Check everything and print what would be spent.")

@@ -12,14 +12,25 @@ from dpltm.options.features import FeatureOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest:
-    """The ticket sets in a folder, and those that come with dpltm."""
+    """The ticket sets in a folder, and those that come with dpltm.
+
+    Examples:
+        dpltm tickets ls
+        dpltm tickets ls experiments
+    """
 
     folder: str = option(".", "Folder to look in.", metavar="[DIR]", argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowRequest:
-    """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer."""
+    """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.
+
+    Examples:
+        dpltm tickets show digits.tickets
+        # one ticket, layer by layer
+        dpltm tickets show digits.tickets@5
+    """
 
     set: str | None = option(None, "Ticket set.", metavar="SET[@ROUND]", argument=True, required=True)
 
@@ -29,6 +40,9 @@ class VerifyRequest:
     """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.
 
     The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
+
+    Examples:
+        dpltm tickets verify digits.tickets
     """
 
     set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
@@ -41,6 +55,12 @@ class ExportRequest:
     A set leaves its ledger and its selection behind, and so it does predictors and accuracies that private records made
     with no mechanism; masks that they made need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
     weights and masks (torch-prune).
+
+    Examples:
+        # for somebody else
+        dpltm tickets export digits.tickets --out shared.tickets
+        # one ticket for ONNX
+        dpltm tickets export digits.tickets@5 --to onnx --out ticket.onnx
     """
 
     set: str | None = option(
@@ -55,7 +75,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """What a pruned model is, and what it depends on."""
+    """Model: what it is, and what it depends on."""
 
     model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
     provenance: str | None = option(
@@ -74,6 +94,9 @@ class ImportRequest(ImportOptions, FeatureOptions, DataOptions):
     the network is for; if `provenance` is public or private, they are also what it was made from. A file that dpltm
     exported says itself where it comes from, and what stands in front of its network; `features` names that where the file
     does not hold it.
+
+    Examples:
+        dpltm tickets import pruned.safetensors --model mlp:300,100 --dataset mnist --provenance public --out pruned.tickets
     """
 
     file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
@@ -86,6 +109,12 @@ class CompactRequest:
 
     SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases,
     and a model.py that loads it without dpltm.
+
+    Examples:
+        # a ticket, to train
+        dpltm tickets compact digits.tickets@5 --out small.tickets
+        # a run, to use
+        dpltm tickets compact digits.run --out small.run
     """
 
     artifact: str | None = option(None, "A ticket or a run.", metavar="SET@ROUND|RUN", argument=True, required=True)

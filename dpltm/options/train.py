@@ -18,7 +18,7 @@ PER_UNIT = 64
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions:
-    """What each record's gradient goes through."""
+    """Gradient filter: what each record's gradient goes through."""
 
     filter: str = option(
         "clip", "Gradient filter; tanh clips before unless `no_pre_clip`, tanh-clip after.", choices=FILTERS
@@ -31,7 +31,7 @@ class FilterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """How much may be spent, or how much noise there is."""
+    """Budget and noise: how much may be spent, or how much noise there is."""
 
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
@@ -42,7 +42,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How many records enter a step, and how many steps there are."""
+    """Steps and batches: how many records enter a step, and how many steps there are."""
 
     epochs: float | None = option(None, "Expected passes over the records.", metavar="N", shown="15")
     steps: int | None = option(None, "Noisy steps, instead of `epochs`.", metavar="T")
@@ -56,7 +56,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerOptions:
-    """What is made of the noisy gradients: post-processing, at no cost."""
+    """Optimizer: what is made of the noisy gradients, which is post-processing, at no cost."""
 
     lr: float | None = option(
         None,
@@ -79,7 +79,7 @@ class OptimizerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingOptions:
-    """Who counts what is spent, and what ends the run early."""
+    """Accounting and stopping: who counts what is spent, and what ends the run early."""
 
     accountant: str = option(
         "pld",
@@ -97,7 +97,7 @@ class StoppingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """What is done to the records before the network, and where the settings come from."""
+    """Inputs and settings: what is done to the records before the network, and where the settings come from."""
 
     augment: str = option(
         "none",
@@ -114,7 +114,7 @@ class InputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectionOptions:
-    """What is protected, against which neighbours."""
+    """What is protected: a record or a person, against which neighbours."""
 
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     unit: str = option(
@@ -134,7 +134,7 @@ KERNELS = ("auto", "float64", "dense", "mixed", "sparse", "sparse-float64")
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeOptions:
-    """Where the noise comes from, and how the sums are computed."""
+    """Computation: where the noise comes from, and how the sums are computed."""
 
     noise: str = option(
         "secure",
@@ -161,7 +161,7 @@ class ComputeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """How the training is attacked."""
+    """Audit: how the training is attacked."""
 
     audit: int | None = option(
         None, "Made-up records that attack the training from within; dpltm audit says what they found.", metavar="M"
@@ -185,7 +185,7 @@ class TrainOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What the training starts from."""
+    """Start: what is trained."""
 
     ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
@@ -199,7 +199,7 @@ class StartOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolderOptions:
-    """Where the run and its ledger go."""
+    """Output and ledger: where the run and its ledger go."""
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
     ledger: str | None = option(
@@ -217,4 +217,14 @@ class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions,
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.
     `epsilon` is the whole budget: what the ledger already holds for these records is part of it.
+
+    Examples:
+        # the winner of the last selection; the budget includes what the draw cost
+        dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out digits.run
+        # a table of one's own, without tickets
+        dpltm train --dense --dataset mine.csv --label y --bounds 0,1 --classes 2 --test held-out.csv --epsilon 1
+        # images, through features that use no data
+        dpltm train --dense --dataset mnist --features scatter --epsilon 1 --out mnist.run
+        # what it would cost
+        dpltm train digits.tickets@5 --dataset digits --subset 0.5:1.0 --epsilon 3 --dry-run
     """

@@ -10,7 +10,7 @@ from dpltm.options.data import DataOptions
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions:
-    """What tickets for other records take over."""
+    """Transfer: what tickets for other records take over."""
 
     mode: str = option("ticket", "What is taken over.", choices=("ticket", "mask-only", "shuffled-mask", "random"))
     fresh: str = option(
@@ -28,6 +28,11 @@ class TransferRequest(TransferOptions, DataOptions):
 
     Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. The other modes are
     controls: masks with new weights, weights under masks shuffled within each layer, and both at random.
+
+    Examples:
+        dpltm tickets transfer digits.tickets --dataset mnist --out mnist.tickets
+        # the control: the same sparsity at random
+        dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
     """
 
     set: str | None = option(

@@ -13,14 +13,14 @@ from dpltm.privacy.accountants import CERTIFIED
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
-    """Which tickets of a set are tried."""
+    """Network: which tickets of a set are tried."""
 
     rounds: str | None = option(None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateRunOptions:
-    """The private training that the settings are for."""
+    """Private training: that the settings are for."""
 
     for_records: int | None = option(
         None, "Public number of private records that the settings are for; not with `private`.", metavar="N"
@@ -47,7 +47,7 @@ class SettingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What all trials have in common, and how many there are."""
+    """Search: what all trials have in common, and how many there are."""
 
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"))
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
@@ -65,7 +65,7 @@ class TuneOptions(SearchOptions, SettingOptions, PrivateRunOptions, RoundOptions
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateTuneOptions(TuneOptions):
-    """A search on the private records themselves, for a part of ``epsilon`` that the accountant computes.
+    """Private search: on the private records themselves, for a part of ``epsilon`` that the accountant computes.
 
     ``for_records`` is their number, and ``repeats`` is 1.
     """
@@ -86,18 +86,24 @@ class SetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(RoundOptions):
-    """Which network is trained where there are no tickets. It comes after the rounds in the help."""
+    """Network: which one is trained where there are no tickets. It comes after the rounds in the help."""
 
     model: str | None = option(None, "Network where there is no SET.", metavar=network_metavar(), shown="as in train")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigurationOptions:
-    """Where the best setting goes."""
+class PrivateOptions:
+    """Private search: whether there is one."""
 
     private: bool = option(
         False, "Search on the private records, at a price: each try trains on them, and `out` is the run of the best."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationOptions:
+    """Output and ledger: where the best setting goes."""
+
     out: str | None = option(
         None,
         "Configuration file to write; with `private`, the folder of the run.",
@@ -114,7 +120,9 @@ class ConfigurationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(ConfigurationOptions, PrivateTuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions):
+class TuneRequest(
+    ConfigurationOptions, PrivateOptions, PrivateTuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions
+):
     """Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
@@ -123,4 +131,11 @@ class TuneRequest(ConfigurationOptions, PrivateTuneOptions, NetworkOptions, SetO
 
     With `private`, `dataset` is private. Each try draws one of the combinations, trains, and counts its right answers with
     noise. The best of a secret number of tries (`tries` in the mean) becomes a run. All of it together costs `epsilon`.
+
+    Examples:
+        # search on public records, then train with the best
+        dpltm tune --dataset kmnist --features scatter --for-records 60000 --epsilon 1 --out best.toml
+        dpltm train --dataset mnist --config best.toml --epsilon 1
+        # search on the private records, at a price that is part of epsilon
+        dpltm tune --private --dataset mnist --features scatter --epsilon 1 --lr 1,2,4 --out best.run
     """

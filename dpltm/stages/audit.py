@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpltm.audit.findings import Findings, examine
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import InputError
 from dpltm.privacy.events import TrainingEvent
-from dpltm.run import Run
+from dpltm.run import Run, unfit
 from dpltm.stages.checks import check_delta_alone
-
-RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
-"""Public facts that a run and its event have in common."""
 
 
 def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:
@@ -46,10 +43,7 @@ def training_of(run: Run) -> TrainingEvent:
     Raises:
         ArtifactError: there is none.
     """
-    facts = run.config["resolved"]
     for event in reversed(run.events):
-        if isinstance(event, TrainingEvent) and all(
-            getattr(event.mechanism, name) == facts[name] for name in RECORDED
-        ):
+        if isinstance(event, TrainingEvent) and run.fits(event.mechanism):
             return event
-    raise ArtifactError(f"{run.label}: its ledger holds no training with its settings; the two do not fit each other")
+    raise unfit(run.label)

@@ -25,7 +25,7 @@ from dpltm.pruning import CRITERIA, DP_CRITERIA
 from dpltm.ranks import Ranks
 from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes
-from dpltm.stages.generate_dp import plan_release, release
+from dpltm.stages.generate_dp import Payment, plan_release, release
 from dpltm.stages.generate_settings import check_options, settle
 from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.inputs import inputs
@@ -221,11 +221,13 @@ def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpo
     if plan.event is not None:
         # what the network in front cost comes before what is released through it
         events = (*plan.origins, plan.event)
-        pay = partial(plan.ledger.enter, events, plan.before.events)
+        earlier = () if plan.source is None else touching((*plan.before.events, *plan.origins), plan.source)
+        pay = Payment(partial(plan.ledger.enter, events, plan.before.events), earlier, plan.options.delta)
         kept = PartOf(checkpoints, {"of": _facts(plan), "events": [to_json(event) for event in events]})
         return release(plan.event, plan.spec, config, dataset, pay, services, kept, ranks)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
+    cost = "no epsilon is spent" if plan.provenance == "public" else "epsilon inf: no mechanism protects the records"
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         return generation.generate(
             plan.spec,
@@ -233,7 +235,7 @@ def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpo
             y,
             config,
             evaluation,
-            by_round(config.iterations, config.rewind, step),
+            by_round(config.iterations, config.rewind, step, cost),
             checkpoints=PartOf(checkpoints, {"of": _facts(plan), "events": [], "step": 0}),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,10 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.privacy.parts import OnRecord, touching
+from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.pruning import CRITERIA
 from dpltm.ranks import Ranks
 from dpltm.stages.front import check_quantities
@@ -88,12 +90,31 @@ def plan_release(
     return GaussianEvent(source, GaussianRelease(calibrated.noise_multiplier, SENSITIVITY), what)
 
 
+@dataclass(frozen=True)
+class Payment:
+    """How a release is paid for, and what it adds to.
+
+    Attributes:
+        enter: enters the event.
+        earlier: events on the same records before it.
+        delta: at which epsilons are told.
+    """
+
+    enter: Callable[[], None]
+    earlier: tuple[Event, ...]
+    delta: float
+
+    def total(self, event: Event) -> float:
+        """The certified epsilon with the release."""
+        return total_epsilon((*self.earlier, event), self.delta)
+
+
 def release(
     event: Event,
     spec: ModelSpec,
     config: GenerationConfig,
     dataset: Dataset,
-    pay: Callable[[], None],
+    pay: Payment,
     services: Services,
     checkpoints: Checkpoints = NOT_KEPT,
     ranks: Ranks | None = None,
@@ -105,7 +126,7 @@ def release(
         spec: the network.
         config: the settings of generation.
         dataset: the private records.
-        pay: enters the event; called before anything is drawn.
+        pay: enters the event, before anything is drawn.
         services: where features come from, and who watches.
         checkpoints: where it is kept on the way. Where one is held, it was paid for.
         ranks: that share a training, of which this is rank 0; the others ``generate_training.follow``. None for one process.
@@ -134,8 +155,8 @@ class _Draws:
         held: that; None of a new one.
     """
 
-    def __init__(self, pay: Callable[[], None], checkpoints: Checkpoints) -> None:
-        self._pay, self.checkpoints, self.held = pay, checkpoints, checkpoints.held
+    def __init__(self, pay: Payment, checkpoints: Checkpoints) -> None:
+        self.payment, self.checkpoints, self.held = pay, checkpoints, checkpoints.held
         if self.held is None:
             self.sampling: ResumableSource = KeyedSource()
             self.noise: ResumableSource = KeyedSource()
@@ -150,7 +171,7 @@ class _Draws:
             return
         self.checkpoints.keep(Checkpoint("the beginning", self.state(0)))
         try:
-            self._pay()
+            self.payment.enter()
         except DpltmError:
             self.checkpoints.forget()
             raise
@@ -179,6 +200,8 @@ def _from_training(
         theta0 = _resume(descent, draws.held, theta0)
     if ranks is not None:
         begin(ranks, descent)
+    earlier = OnRecord(event.dataset, draws.payment.earlier)
+    odometer = Odometer(earlier, event.mechanism, draws.payment.delta)
     with services.progress.progress("training under DP", steps) as step:
 
         def between() -> None:
@@ -186,7 +209,7 @@ def _from_training(
             if descent.step == config.rewind:
                 theta0 = weights_of(model)
             draws.checkpoints.offer(lambda: _checkpoint(descent, draws, theta0))
-            step(descent.step)
+            step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}")
 
         with threads(config.threads):
             descent.run(between=between)
@@ -241,7 +264,8 @@ def _from_synthetic(
     known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
     kept = PartOf(draws.checkpoints, draws.state(1), known, begun=released)
     with services.progress.progress(title, config.steps) as step:
-        told = by_round(config.iterations, config.rewind, step)
+        cost = f"epsilon so far {figure(draws.payment.total(event))}"
+        told = by_round(config.iterations, config.rewind, step, cost)
         return generate(spec, *made, config, test, told, checkpoints=kept)
 
 

@@ -234,10 +234,10 @@ def _trained(
     labels = received.labels
     if plan.options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
-            told = by_round(config.iterations, config.rewind, step)
+            told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
             return generate(plan.spec, received, labels, config, None, told, dropout, checkpoints).tickets
     with progress.progress("training on messages", config.iterations) as step:
-        told = lambda done, _: step(done)  # noqa: E731
+        told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
         return (train_dense(plan.spec, received, labels, config, told, dropout, checkpoints),)
 
 

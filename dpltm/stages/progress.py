@@ -39,13 +39,14 @@ class Silent:
         return contextlib.nullcontext(_ignore)
 
 
-def by_round(iterations: int, rewind: int, step: Step) -> Callable[[int, int], None]:
+def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
     """Progress of a generation, whose first round has so many iterations, that names the round.
 
     Args:
         iterations: steps of the first round.
         rewind: those of them that later rounds leave out, fewer than ``iterations``.
         step: told of the steps done, with the round.
+        cost: what all of it spends, in words.
 
     Returns:
         What generation calls with steps done and steps in all.
@@ -53,7 +54,8 @@ def by_round(iterations: int, rewind: int, step: Step) -> Callable[[int, int], N
 
     def report(done: int, total: int) -> None:
         del total
-        step(done, f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}")
+        note = f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}"
+        step(done, f"{note}, {cost}" if cost else note)
 
     return report
 

@@ -24,6 +24,7 @@ from dpltm.keyed_source import KEY, KeyedSource, source_of
 from dpltm.noise import RandomSource, uniform
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event, SearchEvent
+from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import touching
 from dpltm.privacy.private_search import tries
@@ -118,8 +119,9 @@ def search(plan: PrivateSearchPlan, services: Services, checkpoints: Checkpoints
         services.progress.say("going on with the search; nothing more is spent")
         repeat_choices(held.state["choices"])
         position = _position_in(plan, held)
+    spent = f"epsilon of the whole search {figure(report_on(plan, ledger.events).certified.epsilon)}"
     while position.left:
-        position = _try(plan, position, services, checkpoints)
+        position = _try(plan, position, services, checkpoints, spent)
         checkpoints.keep(_checkpoint(plan, position))
     assert position.best is not None
     return _winner(plan, position.best, services)
@@ -158,8 +160,10 @@ def _anew(training: TrainingPlan) -> TrainingPlan:
     return replace(training, start=replace(training.start, model=copy.deepcopy(training.start.model)))
 
 
-def _try(plan: PrivateSearchPlan, position: _Position, services: Services, checkpoints: Checkpoints) -> _Position:
-    """One try, and where the search is after it."""
+def _try(
+    plan: PrivateSearchPlan, position: _Position, services: Services, checkpoints: Checkpoints, spent: str
+) -> _Position:
+    """One try, and where the search is after it; who watches is told what is ``spent``."""
     draws = _draws_of(position)
     (first, coin), sources = secret_draws(draws, 2), secret_sources(draws)
     number = int(first * len(plan.trainings))  # each as likely, within 2^-44
@@ -170,7 +174,7 @@ def _try(plan: PrivateSearchPlan, position: _Position, services: Services, check
 
         def between() -> None:
             checkpoints.offer(lambda: _checkpoint(plan, position))  # what is interrupted here is made again
-            step(descent.step)
+            step(descent.step, spent)
 
         descent.run(None, between)
     right = count_correct(model, *inputs(dataset.train, dataset, services, "cpu"))

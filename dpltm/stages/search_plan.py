@@ -20,7 +20,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_never_private, to_enter
 from dpltm.privacy.mechanisms import PrivateSearch
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
-from dpltm.privacy.private_search import gamma_for
+from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 from dpltm.privacy.report import report
 from dpltm.stages.budget import check_unit
 from dpltm.stages.checks import LedgerState
@@ -29,11 +29,6 @@ from dpltm.stages.starting_point import StartingPoint, starting_point
 from dpltm.stages.train_plan import Draft, TrainingPlan, draft, sources_of
 from dpltm.stages.tune_settings import Setting, check_private, front_of, to_try
 from dpltm.ticket_set import TicketSet, Winner
-
-SCORE_NOISE = 20.0
-"""Standard deviation of the noise on a score, times epsilon. It makes the noise of the trainings 3 % larger; and of 60,000
-records, at epsilon 0.2, it is a sixth of a percent."""
-
 
 MOST = 200
 """Settings that a private search draws from, at most. More would be drawn from once in a while, and take long to price."""

@@ -27,9 +27,10 @@ from dpltm.gradients.fused import compiler_at_hand
 from dpltm.keyed_source import source_of
 from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.best_of import alike, best_of_notes
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
-from dpltm.privacy.figures import figure
+from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
@@ -140,6 +141,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
+        notes += best_of_notes(alike(events, plan.event), options.delta, certified_by(options.accountant))
     if taken < mechanism.steps:
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
@@ -295,7 +297,7 @@ def _descend(
         if done in odometer.steps:
             measured = score(done == steps)
             passed.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), "accuracy": measured})
-            note = "" if measured is None else f", accuracy {measured:.2%}"
+            note = "" if measured is None else f", accuracy {percent(measured)}"
             if error is not None:
                 off = error()
                 passed.metrics[-1]["rmse"] = json_figure(off)
@@ -305,6 +307,8 @@ def _descend(
 
     with services.progress.progress("training under DP", steps) as step:
         told = ""
+        # the first step takes longer: kernels are timed in it, or compiled
+        step(descent.step, "taking the first step" if descent.step == 0 else "going on")
 
         def between() -> None:
             nonlocal told

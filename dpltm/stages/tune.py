@@ -200,6 +200,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
             offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
             setting, mechanism = plan.trainings[done // repeats]
             part, seed = rows[setting.components], options.seed + done % repeats
+            step(done, f"{_describe(setting)}, no epsilon is spent")
             scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
             key = hashlib.sha256(key).digest()
             step(done + 1)
@@ -207,6 +208,12 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
     trials.sort(key=lambda trial: -trial.accuracy)
     return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
+
+
+def _describe(setting: Setting) -> str:
+    """What is tried, for who watches."""
+    values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())
 
 
 def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ What is refused of the options is tested in ``tests/dpltm/stages/test_front.py``
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -376,6 +377,15 @@ def test_networks_that_cannot_stand_in_front(cli, turned_away):
         )
     path.write_text(json.dumps(config))
     ledger = Path("net/ledger.jsonl")
+    header, *entries = ledger.read_text().splitlines()
+    event = json.loads(entries[0])["event"] | {"noise_multiplier": 50.0}  # and the digest made right
+    digest = hashlib.sha256(json.dumps(event, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    shutil.copytree("net", "copy")  # under a name that no ledger is on record of
+    sealed = json.dumps({"sequence": 1, "event": event, "digest": digest})
+    Path("copy/ledger.jsonl").write_text(f"{header}\n{sealed}\n")
+    assert turned_away(*DENSE, "--epsilon", "1", "--features", "network:copy") == (
+        "copy: its ledger holds no training with its settings; the two do not fit each other"
+    )
     ledger.write_text(ledger.read_text().splitlines()[0] + "\n")
     assert turned_away(*DENSE, "--epsilon", "1", "--features", "network:net") == (
         "--features: net: its ledger holds no training; it is incomplete, so nothing can be certified"

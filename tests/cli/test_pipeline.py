@@ -13,6 +13,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpltm.data import load
+from dpltm.privacy.figures import percent
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
@@ -87,9 +88,9 @@ def test_private_accuracies_are_beside_the_set_only(cli, cwd, reveal):
     for ticket in load_ticket_set(cwd / "new").body.tickets:
         value = document["accuracy"][str(ticket.round)]
         assert value == right_answers({k: v.numpy() for k, v in ticket.predictor.items()}, load("digits").test).mean()
-        for text in (repr(value), f"{value:.4f}", f"{value:.2%}"):
+        for text in (repr(value), f"{value:.4f}", f"{value:.2%}", percent(value)):
             assert not any(text.encode() in content for content in files)
-        assert (f"{value:.2%}" in done.out) == bool(reveal)
+        assert (percent(value) in done.out) == bool(reveal)
 
 
 def test_revealed_scores_are_those_of_the_tickets(cli):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
+from dpltm.privacy.figures import figure
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 RATE = "256/60000"
@@ -128,6 +129,28 @@ def test_a_ledger_tells_what_others_hold_on_the_same_records(cli, cwd, spent):
     said = cli("privacy", "ledger", "pub/ledger.jsonl").out
     assert "with 2 more in other ledgers: epsilon" in said
     assert f"  1 in {cwd / 'own/ledger.jsonl'}\n" in said
+
+
+def test_the_best_of_several_runs_is_told_for_what_it_costs(cli):
+    """Each run with a ledger of its own, as who tries step sizes has them."""
+    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--json")
+    first, second = (cli("train", "--dense", *PRIVATE, *few, "--lr", lr, "--out", lr).json for lr in ("0.5", "1"))
+    assert not any("keeps the best" in note for note in first["privacy"]["notes"])
+    naive, paid = second["privacy"]["notes"][-2:]
+    (row,) = cli("privacy", "ledger", "0.5/ledger.jsonl", "--json").json["datasets"]
+    both = row["elsewhere"]["epsilon"]
+    assert both > second["privacy"]["certified"]["epsilon"]
+    assert naive == (
+        "2 trainings on digits[0.5:1.0], in all ledgers of this user, each of 310 live weights, may differ in settings"
+        f" alone: whoever keeps the best of them pays for all, epsilon {figure(both)} together, and for scores on private"
+        " records on top (--eval-private)"
+    )
+    assert paid.startswith("a search that is paid for (dpltm tune --private --tries 2) would have cost epsilon ")
+    assert row["elsewhere"]["notes"] == [naive, paid]
+    assert "keeps the best" not in Path("1/result.json").read_text(
+        encoding="utf-8"
+    )  # what is published tells of no other run
+    assert naive in cli("privacy", "ledger", "0.5/ledger.jsonl").out.replace("\n", " ")
 
 
 def test_a_ledger_tells_of_others_that_are_stated_for_another_relation(cli):

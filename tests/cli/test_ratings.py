@@ -90,7 +90,7 @@ def test_users_are_protected(cli, events):
             ("train", "--dense", "--dataset", "digits", "--model", "ncf", *SHORT),
             "--model ncf: takes ratings, positions of users and items in two tables, such as those of movielens",
         ),
-        (("generate", *SMALL, "--model", "ncf", "--unit", "user"), "No such option: --unit"),
+        (("generate", *SMALL, "--model", "ncf", "--unit", "user"), "--unit: dpltm generate has no such option"),
         (
             (*TRAIN, *SHORT, "--unit", "user", "--delta", "0.01"),
             "--delta: 0.01 is not between 0 and 1/n = 0.00625 for 160 users; take one well below it",

@@ -19,6 +19,8 @@ from sklearn.datasets import load_digits
 
 from dpltm import keyed_source
 from dpltm.tickets import checkpoint_files
+from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.trial import STAGES
 from dpltm.training import NoisyGradients
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -128,7 +130,9 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     observed = {"audit.safetensors"} & files.keys()
     assert {"model.safetensors", "metrics.jsonl", "mask.safetensors", *observed} <= same_files(files)
     assert bool(observed) == ("--audit" in options)
-    assert last["privacy"] == body["privacy"]
+    assert last["privacy"]["certified"] == body["privacy"]["certified"]
+    notes = body["privacy"]["notes"]
+    assert last["privacy"]["notes"][: len(notes)] == notes  # the undisturbed run is on record: both together follow
     assert [event["kind"] for event in events("r/ledger.jsonl")] == [event["kind"] for event in entered]
     assert sum(event["kind"] == "training" for event in entered) == 1
     left = {name for name in tree() if not name.startswith("r")}
@@ -180,7 +184,8 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(cli, keys, stopped, und
 
 def test_a_second_ctrl_c_ends_it_at_once(stopped, monkeypatch):
     """The first one waits for the end of a step."""
-    monkeypatch.setattr(checkpoint_files, "EVERY", 1e9)
+    for name in ("EVERY", "SOON"):  # however slow the machine is
+        monkeypatch.setattr(checkpoint_files, name, 1e9)
     done = stopped(lambda: [ctrl_c(), ctrl_c()], 4, *TRAIN)
     assert done.code == 130
     assert "goes on from step 0 of 20" in done.err, "of the last checkpoint"
@@ -620,6 +625,67 @@ def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at
         assert kinds.count("training") == 1
         assert kinds.count("selection") == member.name.startswith("drawn")
         assert {path.name for path in member.iterdir()} == {"ledger.jsonl", "result.json", "run", "started.json"}
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+DRAWN = SWEEP.replace("seeds = 2", "seeds = 1").replace('[[arm]]\nname = "dense"\n', "")
+LATENT = """
+[recipe]
+title = "L"
+source = "nobody"
+seeds = 1
+[latent.scheme]
+public = "digits"
+features = "unit"
+epsilon = 4.0
+[latent.encode]
+dataset = "own.npz"
+bounds = "0,16"
+[latent.train]
+test = "digits"
+[[arm]]
+name = "codebook"
+latent = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stage", "paid"),
+    [
+        (DRAWN, "train", ["selection", "training"]),
+        (DRAWN, None, ["selection", "training"]),
+        (LATENT, "latent train", ["guarantee"]),
+        (LATENT, None, ["guarantee"]),
+    ],
+    ids=["draw", "run", "messages", "run of messages"],
+)
+def test_a_trial_that_dies_between_two_stages_pays_for_neither_again(cli, monkeypatch, events, recipe, stage, paid):
+    """Behind its draw or its messages, before a training begins; and behind its run, before its result is there."""
+    digits = load_digits()
+    images = (16 - digits.images[:300]).astype(np.uint8)  # other records than those that are public here
+    np.savez("own.npz", x_train=images, y_train=digits.target[:300])
+    Path("s.toml").write_text(recipe)
+    command = ("run", "--config", "s.toml", "--jobs", "1", "--quiet")
+    with monkeypatch.context() as patch:
+        if stage is None:
+            patch.setattr(SweepFolder, "finish", interrupt)
+        else:
+            patch.setitem(STAGES, stage, interrupt)
+        assert cli(*command).code == 130
+    (member,) = Path("s.sweep/members").iterdir()
+    run = {path.name: path.read_bytes() for path in member.glob("run/*")}
+    assert bool(run) == (stage is None)
+    done = cli(*command)
+    assert done.code == 0, done
+    assert [path.name for path in member.glob("ledger*")] == ["ledger.jsonl"]
+    assert [event["kind"] for event in events(str(member / "ledger.jsonl"))] == paid
+    there = {path.name for path in member.iterdir()}
+    assert there - {"scheme"} == {"ledger.jsonl", "result.json", "run", "started.json"}
+    if recipe == DRAWN and run:
+        assert {path.name: path.read_bytes() for path in member.glob("run/*")} == run
 
 
 @pytest.mark.parametrize(("number", "hidden"), [(3, "o/.tickets.checkpoint"), (14, "o/.run.checkpoint")])

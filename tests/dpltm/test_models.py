@@ -289,7 +289,10 @@ SEQUENCES = (
 )
 GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
 NAMES = [
-    *((text, KNOWN) for text in ("", "CNN", "mlp3", "lenet:300,100", "-tanh", "mlp-tanh-tanh:3")),
+    *((text, KNOWN) for text in ("", "CNN", "-tanh")),
+    ("mlp3", f"{KNOWN}; did you mean mlp?"),
+    ("lenet:300,100", f"{KNOWN}; did you mean latent?"),
+    ("mlp-tanh-tanh:3", KNOWN),
     *((f"mlp:{rest}", WIDTHS) for rest in ("0", "-3", "3,", "3,,4", "x", "3.5", "100001", "3-tanh", MANY)),
     *((f"mlp:project{rest}", PROJECTIONS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "64,3\n")),
     *((f"mlp:{rest}", PROJECTIONS) for rest in ("300,project64", "projectproject6")),

@@ -20,7 +20,7 @@ def figures() -> dict[str, object]:
 @pytest.mark.parametrize(
     ("what", "most"),
     [
-        ("lines of cli", 1600),
+        ("lines of cli", 2300),
         ("modules above 400 lines", 0),
         ("functions above 80 lines", 0),
         ("functions with more than 8 parameters", 3),

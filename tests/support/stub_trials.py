@@ -49,8 +49,10 @@ def calls(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    del progress, dataset_cache
+def train(
+    options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None, ending: Any = None
+) -> dict[str, Any]:
+    del progress, dataset_cache, ending
     out = Path(options.out)
     _note(out.parents[2], out.parent.name)
     Path(options.ledger).touch()

@@ -18,6 +18,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.generation import GenerationConfig, weights_of, without_data
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.event_json import to_json
+from dpltm.privacy.figures import percent
 from dpltm.tickets.export import (
     export_onnx,
     export_set,
@@ -119,7 +120,7 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     if provenance == "private":
         assert private_path(saved.path).is_file()  # which still knows them
         stored = b"".join(content(tmp_path / "c").values())
-        shown = [text for value in measured for text in (repr(value), f"{value:.4f}", f"{value:.2%}")]
+        shown = [text for value in measured for text in (repr(value), f"{value:.4f}", f"{value:.2%}", percent(value))]
         assert not [text for text in shown if text.encode() in stored]
 
 

@@ -9,10 +9,11 @@ from dpltm.errors import InputError, as_flags
 from dpltm.options.privacy import AdoptOptions, BudgetOptions, LedgerOptions, RestoreOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.best_of import alike, best_of_notes
 from dpltm.privacy.budgets import MINUTE, QUICK_FIRST, budgets_in, is_paid, spent_of
 from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, now
+from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, TrainingEvent, now
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import beside, merge, missing
 from dpltm.privacy.lineage import entered_on
@@ -28,6 +29,9 @@ from dpltm.tickets.ledger_file import enrol, open_ledger
 from dpltm.tickets.ledger_file import restore as put_back
 from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.workbench.records import open_dataset
+
+ALL_LEDGERS = ", in all ledgers of this user"
+"""Where trainings are on record that no single ledger holds."""
 
 
 def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
@@ -119,6 +123,26 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
     ]
 
 
+def note_all_ledgers(path: Path, training: TrainingEvent, answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a training, with what the best of several costs where other ledgers of this user hold more of them.
+
+    Only whoever made them all reads that: what a run says of itself depends on no other ledger.
+
+    Args:
+        path: of the ledger that it was entered in.
+        training: as it was entered.
+        answer: with the report as ``privacy``.
+    """
+    held = open_ledger(path).events
+    others = alike(merge(_others(path, held).values()), training)
+    if not others:
+        return answer
+    privacy = answer["privacy"]
+    certified = privacy["certified"]
+    notes = best_of_notes((*alike(held, training), *others), certified["delta"], certified["accountant"], ALL_LEDGERS)
+    return {**answer, "privacy": {**privacy, "notes": [*privacy["notes"], *notes]}}
+
+
 def _others(path: Path, held: tuple[Event, ...]) -> dict[str | None, tuple[Event, ...]]:
     """Releases that only other ledgers of this user hold, by where each was used last; None for what lies in no file."""
     record, read = journal.look(), event_reader()
@@ -153,6 +177,7 @@ def _elsewhere(
             if events
         ],
         "epsilon": json_figure(spent_of(as_budget, merged, accountant=certified_by(options.accountant))),
+        "notes": best_of_notes(merged, options.delta, certified_by(options.accountant), ALL_LEDGERS),
     }
 
 
@@ -177,6 +202,7 @@ def _datasets(
         if len(pieces) > 1:
             ranges = ", ".join(f"{ref} at {figure(cost)}" for (ref, _), cost in zip(pieces, costs, strict=True))
             notes.append(f"parts that no record is in two of (`subset`) are counted apart: {ranges}")
+        notes += best_of_notes(touching, options.delta, method)
         total = report(touching, options.delta, "add-remove", notes, options.accountant)
         rows.append(
             {

@@ -8,6 +8,7 @@ from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError
 from dpltm.options.features import FeatureOptions
+from dpltm.run import check_fits
 from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.services import Services
@@ -35,12 +36,18 @@ def feature_sources(registry: RecordRegistry) -> FeatureSources:
 
 
 def open_network(name: str) -> TrainedNetwork:
-    """What the run in a folder is as the front of another network."""
+    """What the run in a folder is as the front of another network.
+
+    Raises:
+        ArtifactError: no run, or one that its ledger does not fit.
+    """
     run = load_run(Path(name))
     try:
         records = read_ref(run.config["records"])
     except (KeyError, ArtifactError):
         records = None
+    events = open_ledger(Path(name) / "ledger.jsonl").events
+    check_fits(run, events)
     return TrainedNetwork(
         name=name,
         spec=run.spec,
@@ -49,7 +56,7 @@ def open_network(name: str) -> TrainedNetwork:
         feature_map=run.feature_map,
         ticket_set=run.config.get("ticket_set_id"),
         records=records,
-        events=open_ledger(Path(name) / "ledger.jsonl").events,
+        events=events,
     )
 
 

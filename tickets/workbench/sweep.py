@@ -61,7 +61,7 @@ def sweep(recipe: Recipe, runner: TrialRunner, engine: Engine, progress: Progres
         def look() -> None:
             left = [trial.label for trial in recipe.trials if folder.result(trial.label) is None]
             failed = sum(folder.failure(label) is not None for label in left)
-            step(total - len(left), f"{failed} failed" if failed else "")
+            step(total - len(left), ", ".join(([f"{failed} failed"] if failed else []) + _under_way(recipe, runner)))
 
         look()
         for wait in (False, True):  # first what nobody is at; then what somebody else has not finished either
@@ -91,6 +91,14 @@ def _make_all(recipe: Recipe, runner: TrialRunner, engine: Engine, look: Callabl
                     look()
             except BrokenExecutor:
                 runner.folder.fail(name, in_flags(DIED))
+
+
+def _under_way(recipe: Recipe, runner: TrialRunner) -> list[str]:
+    """What is being made, as far as it can be told: trials that were begun here, or else what comes first."""
+    tasks = runner.unsettled(recipe)
+    begun = [name for name, task in tasks.items() if isinstance(task, Trial) and runner.folder.has_begun(name)]
+    names = begun or list(tasks)[:1]
+    return [f"at {', '.join(names[:2])}" + (f" and {len(names) - 2} more" if len(names) > 2 else "")] if names else []
 
 
 def _may_have_begun(runner: TrialRunner, task: Task) -> bool:

@@ -36,6 +36,7 @@ from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, is_bundled, split_round
 from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.winner import drawn_from, load_winner
+from dpltm.tickets.workbench.ledgers import note_all_ledgers
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -98,7 +99,10 @@ def train(
         remove_ledger(own)  # the run holds its copy now
         enrol(ledger_path(out))
     progress.say(f"wrote {out}")
-    return as_flags(answer(run))
+    said = answer(run)
+    if ending is None:  # else it is a stage, or a trial, of something that says what all of it costs
+        said = note_all_ledgers(ledger_path(out) if shared is None else shared, plan.event, said)
+    return as_flags(said)
 
 
 def room_for(*plans: TrainingPlan) -> int:

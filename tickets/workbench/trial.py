@@ -8,11 +8,11 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -39,8 +39,8 @@ from dpltm.experiments.shared import (
 from dpltm.experiments.table import DIED
 from dpltm.options.sections import resolve
 from dpltm.privacy.lineage import origin_events
-from dpltm.stages.progress import SILENT, Progress
-from dpltm.tickets.checkpoint_files import checkpoint_path
+from dpltm.stages.progress import SILENT
+from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import read_json, read_section, write_json
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.published import published
@@ -54,14 +54,8 @@ from dpltm.tickets.workbench.train import train
 from dpltm.tickets.workbench.transfer import transfer
 from dpltm.tickets.workbench.tune import tune
 
-
-class Stage(Protocol):
-    """A stage on files: takes a request, and gives the answer."""
-
-    def __call__(
-        self, request: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None
-    ) -> dict[str, Any]: ...
-
+Stage = Callable[..., dict[str, Any]]
+"""A stage on files: takes a request and who watches, and datasets that were read already; gives the answer."""
 
 STAGES: Mapping[str, Stage] = {
     "train": train,
@@ -76,7 +70,10 @@ STAGES: Mapping[str, Stage] = {
 """By the name of their command (``dpltm.experiments.commands``)."""
 
 BEFORE = "before-training.json"
-"""What a draw, or an encoding, came to, until the training behind it has ended."""
+"""What a draw, or an encoding, came to, until the trial is finished."""
+
+AFTER = "after-training.json"
+"""What a training came to, whose run is there, until the trial is finished."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -150,7 +147,9 @@ class TrialRunner:
         self._check_same_search(trial, settings)
         shared = set_of(trial)
         source = None if shared is None else self._made_set(shared)
-        if not self.folder.begin(trial.label, again=again):
+        home = self.folder.trial(trial.label)
+        goes_on = any(self._left(home / name) is not None for name in (BEFORE, AFTER))
+        if not self.folder.begin(trial.label, again=again, goes_on=goes_on):
             raise InputError(DIED)
         began = time.perf_counter()
         body = self._latent(trial) if trial.arm.latent is not None else self._trained(trial, source, settings)
@@ -160,6 +159,8 @@ class TrialRunner:
         body = {key: published(value) if key in ("select", "train") else value for key, value in body.items()}
         head = {"arm": trial.arm.name, "seed": trial.seed, "digest": trial.digest, "records": self._records(trial)}
         self.folder.finish(trial.label, head | body)
+        for name in ("tickets", "owners.msg", BEFORE, AFTER):  # not before: who dies here goes on with them
+            _remove(home / name)
 
     def _records(self, trial: Trial) -> dict[str, Any] | None:
         """Keyed identity of the records that were trained on, so that others are not taken for them later."""
@@ -169,7 +170,10 @@ class TrialRunner:
     def _trained(self, trial: Trial, source: Path | None, settings: Section) -> dict[str, Any]:
         arm, home = trial.arm, self.folder.trial(trial.label)
         out, ledger = home / "run", home / "ledger.jsonl"
-        before = self._before(home)
+        before, after = self._left(home / BEFORE), self._left(home / AFTER)
+        if after is not None:
+            remove_ended(out)
+            return {**({} if before is None else {"select": before}), "train": after}
         _remove(out)
         given: dict[str, Any] = {"out": str(out), "ledger": str(ledger), "seed": trial.seed}
         body: dict[str, Any] = {}
@@ -182,21 +186,20 @@ class TrialRunner:
                 shutil.copytree(source, copy, ignore=shutil.ignore_patterns("ledger.jsonl"))
                 drawn = {"set": str(copy), **({} if reads_no_records(arm.select) else {"ledger": str(ledger)})}
                 before = self._run("select", drawn, draw_options(arm), trial.recipe)
-                self._remember(home, before)
+                self._remember(home / BEFORE, before)
             body["select"] = before
             given["ticket"] = str(copy)
         else:
             given["ticket"] = f"{source}@{_round(trial, source, settings)}"
         options = override(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
-        body["train"] = self._run("train", given, options, trial.recipe)
-        _remove(home / "tickets")
-        _remove(home / BEFORE)
+        ending = partial(self._remember, home / AFTER)
+        body["train"] = self._run("train", given, options, trial.recipe, ending=ending)
         return body
 
     def _latent(self, trial: Trial) -> dict[str, Any]:
         stages, home = trial.arm.latent or {}, self.folder.trial(trial.label)
         scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
-        encoded = self._before(home)
+        encoded = self._left(home / BEFORE)
         _remove(out)
         if encoded is None:
             _remove(scheme)
@@ -204,28 +207,39 @@ class TrialRunner:
             self._run("scheme", {"out": str(scheme)}, stages["scheme"], trial.recipe)
             sent = {"scheme": str(scheme), "out": str(messages), "ledger": str(home / "ledger.jsonl")}
             encoded = self._run("encode", sent, stages["encode"], trial.recipe)
-            self._remember(home, encoded)
+            self._remember(home / BEFORE, encoded)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = self._run("latent train", given, stages["train"], trial.recipe)
-        _remove(messages)
-        _remove(home / BEFORE)
         return {"train": {**learned, "privacy": encoded["privacy"]}}
 
-    def _before(self, home: Path) -> dict[str, Any] | None:
-        """The answer of the stage before a training that was interrupted and goes on; None where there is none such."""
-        goes_on = checkpoint_path(home / "run").exists() and (home / BEFORE).exists()
-        return read_json(home / BEFORE, RESULT_FORMAT, RESULT_SCHEMA)["answer"] if goes_on else None
+    def _left(self, path: Path) -> dict[str, Any] | None:
+        """The answer of a stage that an interrupted attempt ended and goes on from; None where there is none such.
 
-    def _remember(self, home: Path, answer: Mapping[str, Any]) -> None:
+        A training that ended has its run. A stage before it counts as long as the training goes on or has ended, or has not
+        been paid for: whoever removes its checkpoint begins again with all of it.
+        """
+        if not path.exists():
+            return None
+        body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
+        home, answer = path.parent, body.get("answer")
+        ended = (home / AFTER).exists() and (home / "run").exists()
+        goes_on = checkpoint_path(home / "run").exists() or body.get("ledger") == _size(home / "ledger.jsonl")
+        valid = ended or (path.name == BEFORE and goes_on)
+        return answer if valid and isinstance(answer, dict) else None
+
+    def _remember(self, path: Path, answer: Mapping[str, Any]) -> None:
         """Writes that answer down, without what no artifact holds."""
-        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "answer": published(answer)}
-        write_json(home / BEFORE, body)
+        size = _size(path.parent / "ledger.jsonl")
+        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "ledger": size, "answer": published(answer)}
+        write_json(path, body)
 
-    def _run(self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe) -> dict[str, Any]:
+    def _run(
+        self, name: str, given: Mapping[str, Any], section: Section, recipe: Recipe, **more: Any
+    ) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""
         request: Any = resolve(COMMANDS[name].request, given, section, str(recipe.path))
         with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
-            return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
+            return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache, **more)
 
     # what trials share
 
@@ -335,6 +349,10 @@ def _round(trial: Trial, source: Path, settings: Section) -> int:
         return number
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{trial.seed} {arm.tickets}").choice(rounds)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _remove(path: Path) -> None:

@@ -61,9 +61,11 @@ def test_what_the_option_takes(text: str, expected: object):
     ],
 )
 def test_what_it_does_not_take(text: str):
+    near = {"None": "none", "Scatter": "scatter", "scatter2": "scatter"}.get(text)  # of a name that there is none of
+    hint = f"; did you mean {near}?" if near else ""
     assert refused(parse, text) == (
         f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, wavelets,"
-        " wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN"
+        f" wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN{hint}"
     )
 
 

@@ -50,7 +50,7 @@ def test_values_of_python(given, expected):
         ({"eps1": "0.1"}, "`eps1`: '0.1' is of type str, not float"),
         ({"eps1": True}, "`eps1`: True is of type bool, not float"),
         ({"reveal": 1}, "`reveal`: 1 is of type int, not bool"),
-        ({"score": "products"}, "`score`: 'products' is not one of product, additive"),
+        ({"score": "products"}, "`score`: 'products' is not one of product, additive; did you mean product?"),
     ],
 )
 def test_refused(given, message):

@@ -72,7 +72,7 @@ def test_a_name_is_taken_once(added):
 def test_refusals_are_read_from_the_registry():
     with pytest.raises(InputError, match=r"use pld, rdp, ma or loose$"):
         check_certifies("clt")
-    with pytest.raises(InputError, match=r"known: pld, rdp, ma, clt, loose$"):
+    with pytest.raises(InputError, match=r"known: pld, rdp, ma, clt, loose; did you mean loose\?$"):
         approximate([SGD], 1e-5, "loos")
 
 

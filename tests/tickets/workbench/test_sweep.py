@@ -16,6 +16,8 @@ from dpltm.experiments.recipe import Recipe, Trial
 from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, dask_cluster
+from dpltm.tickets.workbench.sweep import sweep
+from dpltm.tickets.workbench.trial import TrialRunner
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -56,6 +58,27 @@ def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
             assert place(trial.arm.tickets, trial) < order.index(trial.label)
         if trial.arm.tickets == "b":
             assert place("a", trial) < place("b", trial)
+
+
+def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
+    told: list[tuple[int, str]] = []
+
+    class Watcher:
+        def say(self, text: str) -> None:
+            del text
+
+        @contextlib.contextmanager
+        def progress(self, title: str, total: int) -> Iterator[Callable[..., None]]:
+            assert (title, total) == (recipe.title, 4)
+            yield lambda done, note="": told.append((done, note))
+
+    recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
+    folder = SweepFolder(tmp_path / "s", recipe.title, "session")
+    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1, "session"), Watcher())
+    labels = [trial.label for trial in recipe.trials]
+    assert told[0] == (0, f"at {labels[0]}")
+    assert told[1] == (1, f"at {labels[1]}")
+    assert told[-1] == (3, "1 failed")
 
 
 def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:

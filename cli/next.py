@@ -1,0 +1,116 @@
+"""The command to type after a stage, with the names of this one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from dpltm.errors import in_flags
+from dpltm.options.audit import AuditRequest
+from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.latent import EncodeRequest, OwnerRequest, SchemeRequest
+from dpltm.options.latent import TrainRequest as LatentTrainRequest
+from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.options.select import SelectRequest
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
+
+PRIVATE = "--dataset PRIVATE"
+"""Private records that are not known yet; capitals are to be filled in."""
+
+
+def after(request: Any, body: dict[str, Any]) -> list[str]:
+    """Commands that go on from the answer of another.
+
+    Args:
+        request: what was asked for.
+        body: the JSON answer.
+
+    Returns:
+        The commands, the likeliest first; none after a dry run, and where nothing follows.
+    """
+    if body.get("dry_run"):
+        return []
+    match request:
+        case GenerateRequest():
+            made_here = body["provenance"] in ("private", "dp")
+            last = body["tickets"][-1]["round"]
+            data = (records(request) if made_here else PRIVATE) + ledger(request)
+            return after_tickets(body["ticket_set"], last, data)
+        case SelectRequest():
+            data = records(request) if request.dataset is not None else PRIVATE
+            return [f"dpltm train {quoted(body['ticket_set'])} {data}{ledger(request)} --epsilon E"]
+        case TrainRequest():
+            unmeasured = body["accuracy"] is None and request.test is None
+            data = records(request) + (" --test FILE" if unmeasured else "")
+            return after_training(body["run"], data, audited=request.audit is not None)
+        case TuneRequest(private=True):
+            return after_training(body["run"], records(request))
+        case TuneRequest(out=str(out)):
+            return [f"dpltm train {PRIVATE} --config {quoted(out)} --epsilon {request.epsilon:g}"]
+        case RunRequest(out=str(out)) | DemoRequest(out=str(out)) if "train" in body:
+            data = "--dataset digits" if isinstance(request, DemoRequest) else "--dataset NAME"
+            return [*after_training(f"{out}/run", data), f"dpltm privacy ledger {quoted(out)}/ledger.jsonl"]
+        case SchemeRequest(out=str(out)):
+            return [f"dpltm latent encode {quoted(out)} {PRIVATE} --out MESSAGES"]
+        case EncodeRequest(out=str(out)):
+            return [f"dpltm latent train {quoted(request.scheme or '')} --messages {quoted(out)} --out RUN"]
+        case OwnerRequest(out=str(out)):
+            return [f"python {quoted(out)} --help"]
+        case LatentTrainRequest(out=str(out)):
+            return [f"dpltm predict {quoted(out)} --input FILE -o predicted.csv"]
+        case AuditRequest():
+            return []
+    return []
+
+
+def after_tickets(tickets: str, last: int, data: str) -> list[str]:
+    """What follows a ticket set.
+
+    Args:
+        tickets: its folder.
+        last: of its rounds.
+        data: the flags that say which records are private.
+    """
+    return [
+        f"dpltm select {quoted(tickets)} {data} --score additive --eps1 0.1",
+        f"dpltm train {quoted(f'{tickets}@{last}')} {data} --epsilon E",
+    ]
+
+
+def after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
+    """What follows a run.
+
+    Args:
+        run: its folder.
+        data: the flags that say which records it is evaluated on.
+        audited: whether made-up records attacked the training.
+    """
+    attack = [f"dpltm audit {quoted(run)}"] if audited else []
+    uses = [f"dpltm evaluate {quoted(run)} {data}", f"dpltm predict {quoted(run)} --input FILE -o predicted.csv"]
+    return [*attack, *uses]
+
+
+def records(request: Any) -> str:
+    """The flags of a request that say which records it is about."""
+    return flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
+
+
+def ledger(request: Any) -> str:
+    """The flag of a ledger that was named, behind a blank."""
+    given = flags(request, ("ledger",))
+    return f" {given}" if given else ""
+
+
+def flags(request: Any, names: Iterable[str]) -> str:
+    """Options of a request as they are typed; those that are not given, or that it has not, are left out."""
+    given = ((name, getattr(request, name, None)) for name in names)
+    return " ".join(f"{in_flags(f'`{name}`')} {quoted(value)}" for name, value in given if value is not None)
+
+
+def quoted(value: object) -> str:
+    """A value as a shell takes it for one word."""
+    return shlex.quote(str(value))
