@@ -58,6 +58,16 @@ COMMANDS = [
         "audit:AuditRequest",
     ),
     Later(
+        "compare",
+        "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
+        "report:CompareRequest",
+    ),
+    Later(
+        "report",
+        "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
+        "report:ReportRequest",
+    ),
+    Later(
         "demo",
         "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
         "run:DemoRequest",
@@ -134,6 +144,11 @@ COMMANDS = [
                 "ledger",
                 "Explain a ledger line by line, and recompute what it comes to from the file alone.",
                 "privacy:LedgerOptions",
+            ),
+            Later(
+                "check",
+                "Compute the figures of a card or a page again, from the events in it, and say what differs.",
+                "privacy:CheckOptions",
             ),
             Later("budget", "Show the budgets that a ledger sets on records, or set one.", "privacy:BudgetOptions"),
             Later(

@@ -230,6 +230,7 @@ def config_of(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
+        "test_records": None if plan.dataset.test is None or plan.evaluations else len(plan.dataset.test.y),
         "options": asdict(plan.options),
         "resolved": {**facts(plan), "kernels": dict(kernels)},
     }
