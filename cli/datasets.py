@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_noted
+from dpltm.cli.show import show_noted, show_pairs, show_privacy
 from dpltm.registry import Deferred
 
 
@@ -20,16 +20,19 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(table)
 
 
-def show_info(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The facts about one."""
-    show_noted(body["name"], rich, body)
+def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A draft, or where it was written; of a finished schema, what finding it cost."""
+    written = f"wrote {body['out']}" if body.get("out") else None
+    if "privacy" in body:
+        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run")}
+        show_pairs(rich, written or "would find", facts)
+        show_privacy(rich, body["privacy"])
+    else:
+        rich.print(written or body["schema"], soft_wrap=True, markup=False)
 
 
-schema_command = answering(
-    Deferred("dpltm.tickets.workbench.datasets:schema"),
-    lambda rich, body: rich.print(
-        body["schema"] if body["out"] is None else f"wrote {body['out']}", soft_wrap=True, markup=False
-    ),
-)
+schema_command = answering(Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema)
 ls_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
-info_command = answering(Deferred("dpltm.tickets.workbench.datasets:dataset_info"), show_info)
+info_command = answering(
+    Deferred("dpltm.tickets.workbench.datasets:dataset_info"), lambda rich, body: show_noted(body["name"], rich, body)
+)

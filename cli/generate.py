@@ -23,4 +23,4 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(Deferred("dpltm.tickets.workbench.ranks:generate"), show_generation)
+generate_command = answering(Deferred("dpltm.tickets.workbench.table_first:generate"), show_generation)

@@ -63,6 +63,16 @@ COMMANDS = [
         "audit:AuditRequest",
     ),
     Later(
+        "compare",
+        "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
+        "report:CompareRequest",
+    ),
+    Later(
+        "report",
+        "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
+        "report:ReportRequest",
+    ),
+    Later(
         "demo",
         "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
         "run:DemoRequest",
@@ -150,6 +160,11 @@ COMMANDS = [
                 "Explain a ledger line by line, and recompute what it comes to from the file alone.",
                 "privacy:LedgerOptions",
             ),
+            Later(
+                "check",
+                "Compute the figures of a card or a page again, from the events in it, and say what differs.",
+                "privacy:CheckOptions",
+            ),
             Later("budget", "Show the budgets that a ledger sets on records, or set one.", "privacy:BudgetOptions"),
             Later(
                 "restore",
@@ -233,7 +248,11 @@ COMMANDS = [
                 "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",
                 "datasets:InfoRequest",
             ),
-            Later("schema", "Draft the public schema of a table, to be filled in.", "datasets:SchemaRequest"),
+            Later(
+                "schema",
+                "Draft the public schema of a table, or find under DP what is private in a draft.",
+                "datasets:SchemaRequest",
+            ),
         ],
     ),
 ]

@@ -95,8 +95,8 @@ def examples_of(cls: type) -> list[str]:
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta, ends = item.metadata, _endings_of(item)
-    annotation: Any = Optional[value_type(item)]  # noqa: UP045 - built at run time
+    meta, ends, wanted = item.metadata, _endings_of(item), value_type(item)
+    annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], autocompletion=ends)
     else:

@@ -125,6 +125,16 @@ def show_kept(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(f"{body['ledger']}: events on record: {body['events']}, of them put back: {body['put_back']}")
 
 
+def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
+    """What a card says, and what differs."""
+    for problem in body["problems"]:
+        rich.print(problem, style="bold")
+    if body["ok"]:
+        rich.print(f"{body['card']}: all figures follow from its events ({body['events']})", style="bold")
+    show_privacy(rich, body["privacy"])
+    show_notes(rich, body)
+
+
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon_of"), show_epsilon)
 noise_command = answering(Deferred("dpltm.tickets.workbench.accountant:noise_of"), show_noise)
 curve_command = answering(Deferred("dpltm.tickets.workbench.accountant:curve_of"), show_curve)
@@ -132,3 +142,6 @@ ledger_command = answering(Deferred("dpltm.tickets.workbench.ledgers:explain"), 
 restore_command = answering(Deferred("dpltm.tickets.workbench.ledgers:restore"), show_kept)
 adopt_command = answering(Deferred("dpltm.tickets.workbench.ledgers:adopt"), show_kept)
 budget_command = answering(Deferred("dpltm.tickets.workbench.ledgers:budgets"), show_budgets)
+check_command = answering(
+    Deferred("dpltm.tickets.workbench.check_card:check"), show_check, lambda body: not body["ok"]
+)

@@ -32,4 +32,4 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(Deferred("dpltm.tickets.workbench.select:select"), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.table_first:select"), show_draw)

@@ -37,18 +37,14 @@ def shown(name: str, value: object) -> str:
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """The tickets of a set, one line each."""
-    table = Table(
-        "round",
-        "density",
-        "live",
-        "accuracy",
-        title=f"{body['ticket_set']} ({body['provenance']})",
-        title_justify="left",
-    )
+    read = ["columns read"] if "columns" in body["tickets"][0] else []
+    title = f"{body['ticket_set']} ({body['provenance']})"
+    table = Table("round", "density", "live", "accuracy", *read, title=title, title_justify="left")
     for row in body["tickets"]:
         missing = "withheld" if body["provenance"] == "private" else "-"
         accuracy = missing if row["accuracy"] is None else percent(row["accuracy"])
-        table.add_row(str(row["round"]), percent(row["density"]), f"{row['live']:,}", accuracy)
+        columns = [", ".join(row["columns"]) for _ in read]
+        table.add_row(str(row["round"]), percent(row["density"]), f"{row['live']:,}", accuracy, *columns)
     rich.print(table)
 
 

@@ -21,4 +21,4 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-train_command = answering(Deferred("dpltm.tickets.workbench.ranks:train"), show_training)
+train_command = answering(Deferred("dpltm.tickets.workbench.table_first:train"), show_training)

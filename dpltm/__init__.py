@@ -5,14 +5,19 @@
     run = dpltm.train(winner, x, y, epsilon=3.0)
     run.privacy.certified.epsilon
 
+    dpltm.TicketClassifier(epsilon=3.0, bounds=(0, 255)).fit(x, y).predict(x_test)  # the same as scikit-learn has it
+
 Records are arrays, tensors, memory maps or a ``dpltm.data.Dataset``. What every stage spends is entered in one ledger,
 before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
 and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpltm.estimator import TicketClassifier as TicketClassifier
+    from dpltm.estimator import TicketRegressor as TicketRegressor
     from dpltm.face import Ledger as Ledger
     from dpltm.face import PrivateLoop as PrivateLoop
     from dpltm.face import generate as generate
@@ -24,20 +29,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_PUBLIC = (
-    *("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize"),
-    *("PrivateLoop", "Ledger"),
-)
+_PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
+_ELSEWHERE = {
+    "TicketClassifier": "dpltm.estimator",
+    "TicketRegressor": "dpltm.estimator",
+    "synthesize": "dpltm.face_records",
+}
 
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
-    if name not in _PUBLIC:
+    if name not in (*_PUBLIC, *_ELSEWHERE):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dpltm import face, face_records
-
-    return getattr(face_records if name in face_records.__all__ else face, name)
+    return getattr(importlib.import_module(_ELSEWHERE.get(name, "dpltm.face")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *_PUBLIC, *_ELSEWHERE])

@@ -26,8 +26,8 @@ class DpltmError(Exception):
     exit_code = 1
 
 
-class InputError(DpltmError):
-    """Bad usage or bad input: an argument, a file or a record is not what it must be.
+class InputError(DpltmError, ValueError):
+    """Bad usage or bad input: an argument, a file or a record is not what it must be. A ``ValueError``, as Python has it.
 
     Written as ``InputError(field, value, expected, fix)``, or as one whole sentence where the matter is another than a
     value out of range: ``InputError("`epochs`, `steps`: give one of them")``.

@@ -22,6 +22,7 @@ from dpltm.models import ModelSpec, build
 from dpltm.models.mlp import PROJECTION
 from dpltm.plain_training import Inputs, check_lr, threads
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
+from dpltm.pruning.criterion import Groups
 from dpltm.pruning.schedule import layer_rates, live_schedule
 from dpltm.pruning_rounds import Rounds
 from dpltm.pruning_rounds import Ticket as Ticket
@@ -48,6 +49,8 @@ class GenerationConfig:
         scope: whether every layer loses its own fraction, or the network as many weights in all, wherever they are.
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
+        groups: inputs that each column of a table became, which ``inputs`` keeps or drops together; none where they stand
+            alone.
     """
 
     rounds: int = 15
@@ -60,6 +63,7 @@ class GenerationConfig:
     criterion: str = "magnitude"
     scope: Scope = "layer"
     rewind: int = 0
+    groups: Groups = ()
 
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
@@ -214,7 +218,7 @@ def _pruned_in_turn(
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            mask = prune(PruningRound(model, theta0, mask, live, config.scope, example, config.seed))
+            mask = prune(PruningRound(model, theta0, mask, live, config.scope, example, config.seed, config.groups))
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))

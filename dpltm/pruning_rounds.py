@@ -193,7 +193,9 @@ class Rounds:
         """The next mask, over theta0."""
         number, config = len(self.tickets), self._config
         live, prune = self._schedule[number], CRITERIA[config.criterion].next_mask
-        given = PruningRound(self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed)
+        given = PruningRound(
+            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups
+        )
         self._mask = prune(given)
         self._model.load_state_dict(self.theta0)
         self._mask.apply(self._model)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.gaussian_mechanism import gaussian_mechanism
 from dpltm.noise import RandomSource
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.second_moments import BITS, MAX_NOISE, ROWS, noisy_symmetric, noisy_whole, within_norm
 
 COUNT_WEIGHT, SUM_WEIGHT, SECOND_WEIGHT = 1 / 8, 1.0, 1 / 2
 """How much of the sensitivity each part of the query takes up; its noise is divided by it.
@@ -30,18 +30,6 @@ a small epsilon few of their directions rise above the noise, whatever they are 
 
 SENSITIVITY = 9 / 8
 """L2 sensitivity of the query under add/remove: sqrt(1/64 + 1 + 1/4), which is 9/8 exactly. Replace-one doubles it."""
-
-BITS = 16
-"""Directions of records are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact."""
-
-ROWS = 4096
-"""Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
-
-MAX_NOISE = 2.0**16
-"""Largest noise multiplier."""
-
-LOW = 48
-"""Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
 
 RMS = 1 / 3
 """Root mean square of the features of a synthetic record, about that of images in the unit range."""
@@ -132,13 +120,12 @@ def release_moments(
         counts += torch.bincount(labels, minlength=classes)
         sums.index_add_(0, labels, whole.to(torch.int64))
         second += (whole.T @ whole).to(torch.int64)
-    first, second_of = torch.triu_indices(features, features, 1)
-    pairs = _noisy(second[first, second_of], std / SECOND_WEIGHT / math.sqrt(2), 2 * BITS, noise)
-    released = torch.diag(_noisy(second.diagonal(), std / SECOND_WEIGHT, 2 * BITS, noise))
-    released[first, second_of] = pairs
-    released[second_of, first] = pairs
+    released = noisy_symmetric(second, std / SECOND_WEIGHT, noise)
     return Moments(
-        _noisy(counts, std / COUNT_WEIGHT, 0, noise), _noisy(sums, std / SUM_WEIGHT, BITS, noise), released, std
+        noisy_whole(counts, std / COUNT_WEIGHT, 0, noise),
+        noisy_whole(sums, std / SUM_WEIGHT, BITS, noise),
+        released,
+        std,
     )
 
 
@@ -174,23 +161,9 @@ def _whole_directions(x: Tensor) -> Tensor:
     wide = x.to(torch.float64)
     wide = wide / wide.abs().amax(dim=1, keepdim=True)  # no square of what is left over- or underflows to matter
     wide = wide / wide.square().sum(dim=1, keepdim=True).sqrt()
-    # The margin keeps rounding from ever lifting a norm above 1; the check below is what the guarantee rests on. It also
-    # fails for records that are zero or not finite, which are not numbers by now.
-    whole = (wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc()
-    usable = whole.square().sum(dim=1) <= 4.0**BITS
-    return whole.where(usable[:, None], torch.zeros_like(whole))
-
-
-def _noisy(whole: Tensor, std: float, bits: int, source: RandomSource) -> Tensor:
-    """``whole / 2^bits`` with noise of this ``std``, float64 of the same shape.
-
-    float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
-    to ``MAX_NOISE``, it has no part in the rounding.
-    """
-    high = whole >> LOW << LOW
-    low = (whole - high).to(torch.float64)
-    noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 2.0**bits, source)).view_as(low)
-    return (high.to(torch.float64) + noisy) / 2.0**bits
+    # The margin keeps rounding from ever lifting a norm above 1; the check is what the guarantee rests on. It also fails for
+    # records that are zero or not finite, which are not numbers by now.
+    return within_norm((wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc())
 
 
 def synthetic_records(

@@ -174,6 +174,11 @@ class Winner:
         return tuple(event for _, events in draws for event in events)
 
 
+def schema_of(tickets: TicketSet) -> dict[str, str]:
+    """The settings of a set that go on to whatever is made from it: the schema of the table, with what finding it cost."""
+    return {name: value for name, value in tickets.config.items() if name == "table_schema"}
+
+
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
     """Content id (hex) of a ticket set: over starting weights, and masks by round."""
     tensors = {f"theta0/{name}": value for name, value in theta0.items()}

@@ -31,6 +31,7 @@ from dpltm.masks import Mask
 from dpltm.microbatches import check_microbatch, number_of_groups
 from dpltm.noise import RandomSource
 from dpltm.optimizers import OPTIMIZERS
+from dpltm.optimizers import Optimizer as AnyOptimizer
 from dpltm.plain_training import check_lr
 from dpltm.ranks import Ranks
 from dpltm.sample_sums import SampleSums
@@ -288,14 +289,15 @@ class Descent:
 
     Args:
         gradients: of the training.
+        optimizer: in place of that of the settings.
 
     Attributes:
         step: how many are done.
     """
 
-    def __init__(self, gradients: NoisyGradients) -> None:
+    def __init__(self, gradients: NoisyGradients, optimizer: AnyOptimizer | None = None) -> None:
         self.gradients, self.step = gradients, 0
-        self._optimizer = OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
+        self._optimizer = optimizer or OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
         gradients.apply_mask()  # or the average would begin with weights that are pruned
         self._average = WeightAverage(gradients.config.average, gradients.parameters)
 

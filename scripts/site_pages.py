@@ -23,6 +23,7 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 PUBLIC = (
     "dpltm.face",
     "dpltm.face_records",
+    "dpltm.estimator",
     "dpltm.private_loop.PrivateLoop",
     "dpltm.privacy.ledger.Ledger",
     "dpltm.run.Run",

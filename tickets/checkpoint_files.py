@@ -55,6 +55,24 @@ def checkpoint_path(target: Path) -> Path:
     return target.parent / f".{target.name}.checkpoint"
 
 
+def progress_of(target: Path) -> str | None:
+    """How it stands with what is to become ``target``: ``at work`` or ``interrupted``; None where nobody began it.
+
+    Nothing of a checkpoint is read: it is for its owner alone.
+    """
+    folder = checkpoint_path(target)
+    if not folder.is_dir() or folder.is_symlink():
+        return None
+    try:
+        held = lock(folder)
+    except OSError:
+        return "interrupted"
+    if held is None:
+        return "at work"
+    os.close(held)
+    return "interrupted"
+
+
 def remove_ended(target: Path) -> None:
     """Removes the checkpoints of a result that is there, where a process died before it did that itself."""
     folder = checkpoint_path(target)
@@ -256,6 +274,8 @@ class CheckpointFolder:
             body = json.loads(head["body"])
             found = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
             of = dict(body["of"])
+        except ArtifactError:
+            raise
         except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
             raise ArtifactError(f"{self._file}: damaged; {AGAIN} (what was spent stays spent)") from None
         check_same(of, self._of)

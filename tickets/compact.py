@@ -17,7 +17,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.lineage import draws_behind
 from dpltm.run import Run
-from dpltm.ticket_set import Parent, TicketSet
+from dpltm.ticket_set import Parent, TicketSet, schema_of
 from dpltm.tickets.files import new_folder, read_bytes, write_json
 from dpltm.tickets.ledger_file import MAX_LEDGER
 from dpltm.tickets.plain import plain_pytorch
@@ -67,7 +67,10 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
     made = replace(
         tickets,
         body=body,
-        config={"compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes}},
+        config={
+            "compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes},
+            **schema_of(tickets),
+        },
         draws=draws_behind(tickets, last_winner(tickets), number),
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )

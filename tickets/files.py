@@ -271,13 +271,17 @@ def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
     Raises:
         ArtifactError: missing, too large, not JSON, another format, or a newer schema.
     """
-    data = read_bytes(path, MAX_JSON)
-    try:
-        body = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        raise ArtifactError(f"{path}: not valid JSON") from None
+    body: Any = parse_json(path, read_bytes(path, MAX_JSON))
     check_schema(path, body, form, newest)
     return body
+
+
+def parse_json(path: Path | str, data: bytes | str) -> object:
+    """The content of a JSON document: finite numbers, and no key twice in one object; ArtifactError if it is none."""
+    try:
+        return json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise ArtifactError(f"{path}: not valid JSON") from None
 
 
 def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None) -> bytes:

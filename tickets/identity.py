@@ -241,6 +241,8 @@ def _parsed(text: str) -> Event:
     """The event in a text, before anything is known of its records: the same in every ledger, and read again and again."""
     try:
         return from_json(json.loads(text))
+    except ArtifactError:
+        raise
     except (ValueError, RecursionError):
         raise ArtifactError("an event is not valid JSON") from None
 

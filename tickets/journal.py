@@ -267,6 +267,8 @@ def _read(path: Path, _inode: int, _modified: int, _size: int) -> Record:
         return Record()
     try:
         check_schema(f"{path}: line 1", json.loads(lines[0]), FORMAT, SCHEMA)
+    except ArtifactError:
+        raise
     except (ValueError, RecursionError):
         raise _unreadable("line 1 is damaged") from None
     chains: dict[int, list[Link]] = {}

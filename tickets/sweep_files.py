@@ -226,11 +226,7 @@ class SweepFolder:
 
     def all_ledgers(self) -> list[Path]:
         """Those of all trials, and of the ticket sets, finished or not."""
-        trials = sorted((self.root / "members").iterdir())
-        sets = self.root / "tickets"
-        own = [path for trial in trials for path in self.ledgers(trial.name)]
-        finished = [path for path in sets.glob("*/ledger.jsonl") if not is_being_written(path.parent)]
-        return own + sorted([*finished, *sets.glob("*.ledger.jsonl")])
+        return ledgers_in(self.root)
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""
@@ -238,6 +234,21 @@ class SweepFolder:
         with replaced(path) as staging:
             staging.write_text(text, encoding="utf-8")
         return path
+
+
+def ledgers_in(root: Path) -> list[Path]:
+    """The ledgers of all trials of the sweep in a folder, and of its ticket sets, finished or not.
+
+    Raises:
+        ArtifactError: a link has the place of a trial.
+    """
+    trials = sorted((root / "members").iterdir())
+    for trial in trials:
+        _refuse_link(trial)
+    sets = root / "tickets"
+    own = [path for trial in trials for path in sorted(trial.glob("ledger*.jsonl"))]
+    finished = [path for path in sets.glob("*/ledger.jsonl") if not is_being_written(path.parent)]
+    return own + sorted([*finished, *sets.glob("*.ledger.jsonl")])
 
 
 def number(value: object) -> float | None:

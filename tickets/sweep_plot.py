@@ -53,7 +53,7 @@ def over_steps(name: str, runs: Sequence[Path], measure: str, spent: str) -> Lin
         measure: ``accuracy`` or ``rmse``.
         spent: certified epsilon at the end, in words.
     """
-    read = [_read_metrics(run / "metrics.jsonl", measure) for run in runs]
+    read = [read_metrics(run / "metrics.jsonl", measure) for run in runs]
     readable = [metrics for metrics in read if metrics is not None]
     if not readable:
         return None
@@ -68,7 +68,7 @@ def over_steps(name: str, runs: Sequence[Path], measure: str, spent: str) -> Lin
     return Line(name, steps, means, [min(row) for row in values], [max(row) for row in values], epsilon, spent)
 
 
-def _read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
+def read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
     """What a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
     metrics = {}
     try:

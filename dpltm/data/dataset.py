@@ -19,7 +19,7 @@ import numpy as np
 from dpltm.data.rows import Rows
 from dpltm.data.subset import WHOLE, Part
 from dpltm.data.synthetic_origin import SyntheticOrigin
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.mechanisms import Unit
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class Dataset:
         unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.data.at_unit``).
         units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of users.
         units_name: what says so: the column of a table, the array of an archive.
-        schema: of a table that was encoded by one, its text.
+        schema: of a table that was encoded by one, its text; and
+        found: the releases that bounds and categories in it were found by.
+        hold_out: the part of a file that became the test split; 0 where nothing was held out.
         synthetic: what the records are post-processing of, if they are synthetic; None of anybody's.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
@@ -106,6 +108,8 @@ class Dataset:
     units_name: str = ""
     schema: str = ""
     synthetic: SyntheticOrigin | None = None
+    found: tuple[Event, ...] = ()
+    hold_out: float = 0.0
 
     def __repr__(self) -> str:
         return (

@@ -28,6 +28,7 @@ from dpltm.data.files import (
     read_test,
     reading,
 )
+from dpltm.data.hold_out import parse_fraction
 from dpltm.data.homes import cache_home, data_home
 from dpltm.data.rating_sets import find_ratings, is_ratings
 from dpltm.data.ratings import STARS, held_out
@@ -75,7 +76,8 @@ def load(
         classes: number of classes, 2 or more.
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
-        test: path of the test split, of the same kind as ``dataset``, where that has none of its own.
+        test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
+            its records that is held out, such as 0.2 (see ``dpltm.data.hold_out``).
         words: public size of the table that words are looked up in, see ``dpltm.data.tokens``; for a file of features, says
             that they are such positions.
         length: how many words of a text are kept.
@@ -107,13 +109,8 @@ def load(
     home = home or data_home()
     known = read_schema(Path(schema)) if isinstance(schema, str) else schema
     if known is not None:
-        for name, value in (
-            ("label", label),
-            ("bounds", bounds),
-            ("classes", classes),
-            ("words", words),
-            ("length", length),
-        ):
+        told = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
+        for name, value in told.items():
             if value is not None:
                 raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
     asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home)
@@ -159,17 +156,18 @@ def _whole(
     given = {"words": words, "length": length}
     layout = Layout(**{name: value for name, value in given.items() if value is not None})
     description, name, train, part = _read(dataset, columns, home, layout)
-    part = _test_split(dataset, train, part, test, columns, layout)
+    hold_out = parse_fraction(test)
+    part = _test_split(dataset, train, part, None if hold_out is not None else test, columns, layout)
     tables = _tables(train, part, words, length, layout)
     schema = columns.schema
     declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
     origin = train.synthetic
     if origin is not None:
         declared = (bounds or origin.bounds, classes or origin.classes)
-    whole = settle(name, train, part, description, declared, tables, separate=test is None)
+    whole = settle(name, train, part, description, declared, tables, separate=test is None, hold_out=hold_out)
     if origin is not None:  # nobody is among them, so that how many there are is public
         whole = replace(whole, synthetic=origin, records_origin="described", classes_origin="described")
-    return whole if schema is None else replace(whole, schema=schema.text)
+    return whole if schema is None else replace(whole, schema=schema.text, found=schema.found)
 
 
 def _rated(

@@ -16,6 +16,26 @@ SEVERAL_ROWS = (
 """Said of every guarantee for single records of a file of the user's own (group privacy)."""
 
 
+NO_TEST = (
+    "accuracy is not measured, since there is no test split: name a file with one by `test`, or let `test` 0.2 hold a fifth"
+    " of the records out by a public hash; nothing is promised for those"
+)
+"""Said of a training on a file of the user's own that has none."""
+
+
+def test_notes(dataset: Dataset) -> list[str]:
+    """What accuracy on the test split rests on; nothing where there is none."""
+    if dataset.test is None:
+        return []
+    if not dataset.hold_out:
+        return ["accuracy is measured on the test split, which is declared separate from the private records"]
+    whom = "persons" if dataset.units_name else "records"
+    return [
+        f"accuracy is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
+        " for those"
+    ]
+
+
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
     """A sentence on records of bytes whose bounds nobody gave; which values they have is not looked at.
 
@@ -86,3 +106,16 @@ def unit_notes(dataset: Dataset) -> list[str]:
             "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
         ]
     return [] if dataset.known else [SEVERAL_ROWS]
+
+
+def rating_notes(dataset: Dataset) -> list[str]:
+    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
+    if not dataset.rated:
+        return []
+    if dataset.unit == "record":
+        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
+    return [
+        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
+        " more",
+        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
+    ]

@@ -7,6 +7,7 @@ be read off private records. Every record is encoded by it alone, so that one re
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import tomllib
 from dataclasses import dataclass
@@ -14,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.data.raw import shown
-from dpltm.errors import DataError, first_line
+from dpltm.errors import ArtifactError, DataError, InputError, first_line
+from dpltm.privacy.event_json import from_json
+from dpltm.privacy.events import ReleaseEvent
+
+PRIVATE = "private"
+"""In place of bounds, or of values: they are to be found under DP."""
 
 KINDS = ("number", "category", "hashed", "date", "label", "ignored")
 
@@ -22,10 +28,10 @@ MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**20
 """Of a column; of a table; of a file. Guards against typing errors and hostile files."""
 
 _FIELDS = {
-    "number": {"bounds", "missing", "log"},
+    "number": {"bounds", "missing", "other", "log"},
     "category": {"values", "missing", "other"},
     "hashed": {"buckets", "missing"},
-    "date": {"bounds", "missing"},
+    "date": {"bounds", "missing", "other"},
     "label": {"classes"},
     "ignored": set[str](),
 }
@@ -43,8 +49,10 @@ class Column:
         values: spellings of each category, or of each class of labels.
         buckets: numbers that words are hashed to.
         missing: whether cells may be empty; then one feature says so.
-        other: whether other categories are allowed; they are none of the features.
+        other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
+            are; they count as empty cells.
         log: whether logarithms of numbers are taken, from the lower bound on.
+        wanted: whether bounds or values are still to be found under DP (``dpltm.private_columns``); then it is one feature.
     """
 
     name: str
@@ -55,12 +63,15 @@ class Column:
     missing: bool = False
     other: bool = False
     log: bool = False
+    wanted: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
         if self.kind in ("label", "ignored"):
             return ()
+        if self.wanted:
+            return (self.name,)
         hole = (f"{self.name} missing",) if self.missing else ()
         if self.kind == "category":
             return (*(f"{self.name}={spellings[0]}" for spellings in self.values), *hole)
@@ -78,6 +89,7 @@ class Schema:
         header: whether the first line of a .csv file has names.
         missing: what stands for an empty cell.
         skip: beginning of lines that are no records; nothing for none.
+        found: releases that bounds and values were found by, as events.
         text: the file, for whoever keeps it.
     """
 
@@ -85,6 +97,7 @@ class Schema:
     header: bool = True
     missing: tuple[str, ...] = ("",)
     skip: str = ""
+    found: tuple[ReleaseEvent, ...] = ()
     text: str = ""
 
     @property
@@ -97,23 +110,41 @@ class Schema:
         """Names of all features, in order."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def wanted(self) -> tuple[Column, ...]:
+        """Columns of which something is still to be found."""
+        return tuple(column for column in self.columns if column.wanted)
 
-def read_schema(path: Path) -> Schema:
+    def check_finished(self) -> None:
+        """Raises DataError if something is still to be found."""
+        if self.wanted:
+            raise DataError(
+                f"`schema`: bounds or values of {shown([column.name for column in self.wanted])} are still private; write"
+                " public ones, or find them with dpltm datasets schema FILE `private` SCHEMA"
+            )
+
+
+def read_schema(path: Path, option: str = "`schema`") -> Schema:
     """A schema in a file.
+
+    Args:
+        path: of the file.
+        option: where it comes from, for messages.
 
     Raises:
         DataError: there is none, or it is not what a schema must be.
     """
+    where = f"{option} {path}"
     if not path.is_file():  # nor a pipe, which would be waited for
-        raise DataError(f"`schema` {path}: no such file; correct the path, or draft one with dpltm datasets schema")
+        raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
     try:
         with path.open("rb") as stream:
             body = stream.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
-            raise DataError(f"`schema` {path}: is larger than {MAX_BYTES >> 20} MB, as no schema is")
-        return parse_schema(body.decode(), f"`schema` {path}")
+            raise DataError(f"{where}: is larger than {MAX_BYTES >> 20} MB, as no schema is")
+        return parse_schema(body.decode(), where)
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"`schema` {path}: cannot be read ({first_line(error)}); correct the path") from None
+        raise DataError(f"{where}: cannot be read ({first_line(error)}); correct the path") from None
 
 
 def parse_schema(text: str, where: str) -> Schema:
@@ -130,7 +161,7 @@ def parse_schema(text: str, where: str) -> Schema:
         body = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"{where}: is no TOML ({first_line(error)}); correct it") from None
-    strange = sorted(set(body) - {"header", "missing", "skip", "column"})
+    strange = sorted(set(body) - {"header", "missing", "skip", "found", "column"})
     if strange or not isinstance(body.get("column"), dict) or not body["column"]:
         what = f"has unknown keys {shown(strange)}" if strange else "has no [column.NAME]"
         raise DataError(f"{where}: {what}; dpltm datasets schema drafts one")
@@ -141,10 +172,22 @@ def parse_schema(text: str, where: str) -> Schema:
     labels = [column.name for column in columns if column.kind == "label"]
     if len(labels) != 1:
         raise DataError(f'{where}: has {len(labels)} columns of kind "label"; give one, with its classes')
-    schema = Schema(columns, header, tuple(missing), skip, text)
+    schema = Schema(columns, header, tuple(missing), skip, _found(body.get("found", []), where), text)
     if not 0 < len(schema.features) <= MAX_FEATURES:
         raise DataError(f"{where}: makes {len(schema.features):,} features; give from 1 to {MAX_FEATURES:,}")
     return schema
+
+
+def _found(lines: object, where: str) -> tuple[ReleaseEvent, ...]:
+    """Events, as the command that found bounds and values wrote them."""
+    try:
+        events = [from_json(json.loads(line)) for line in lines] if _texts(lines) else [None]  # type: ignore[attr-defined]
+    except (ArtifactError, InputError, ValueError, RecursionError):
+        events = [None]
+    releases = tuple(event for event in events if isinstance(event, ReleaseEvent))
+    if len(releases) < len(events):
+        raise DataError(f"{where}: found is not what dpltm datasets schema wrote; put it back, or find it again")
+    return releases
 
 
 def _texts(values: object) -> bool:
@@ -162,7 +205,13 @@ def _column(name: str, given: object, where: str) -> Column:
     flags = {flag: given.get(flag, False) for flag in ("missing", "other", "log")}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise DataError(f"{where}: missing, other and log are true or false")
+    if kind != "category" and flags["other"] and not flags["missing"]:
+        raise DataError(f"{where}: with other = true what is no {kind} counts as empty; say missing = true as well")
     found: dict[str, Any] = {"name": name, "kind": kind, **flags}
+    if (kind in ("number", "date") and given.get("bounds") == PRIVATE) or (
+        kind == "category" and given.get("values") == PRIVATE
+    ):
+        return Column(**found, wanted=True)
     if kind in ("number", "date"):
         found["bounds"] = _bounds(given.get("bounds"), kind, where)
     if kind in ("category", "label"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -58,7 +58,13 @@ class Faults:
 MOST_FAULTS = 6
 
 
-def read_by_schema(path: Path, schema: Schema, units: str | None = None, labelled: bool = True) -> RawSplit:
+Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
+"""What makes numbers of the cells of a column of which something is still to be found: one a record, float64."""
+
+
+def read_by_schema(
+    path: Path, schema: Schema, units: str | None = None, labelled: bool = True, coder: Coder | None = None
+) -> RawSplit:
     """The records of a table, encoded.
 
     Args:
@@ -66,20 +72,23 @@ def read_by_schema(path: Path, schema: Schema, units: str | None = None, labelle
         schema: what it holds.
         units: the column that says whose each record is, whatever the schema says of it; it is no feature.
         labelled: whether labels are read; otherwise their column is left out, where it is there.
+        coder: of columns whose bounds or values are still to be found; None where that is refused.
 
     Returns:
-        Features ``(n, len(schema.features))`` float32 in [0, 1], and classes; ``full`` has all cells as numbers, by which
-        records are known again under another schema.
+        Features ``(n, len(schema.features))`` float32 in [0, 1], or what the coder makes of them, and classes; ``full`` has
+        all cells as numbers, by which records are known again under another schema.
 
     Raises:
         DataError: the file is not what it claims to be, or does not fit the schema.
     """
+    if coder is None:
+        schema.check_finished()
     faults = Faults(str(path))
     try:
         rows = table_rows(path, schema)
         header = next(rows)[1]
         plan = _Plan(path, schema, header, units, labelled)
-        parts = [plan.encode(block, faults) for block in _blocks(rows)]
+        parts = [plan.encode(block, faults, coder) for block in _blocks(rows)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
@@ -175,7 +184,9 @@ class _Plan:
         if units is not None and any(column.name == units and column.features for column in schema.columns):
             raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
-    def encode(self, block: list[Row], faults: Faults) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+    def encode(
+        self, block: list[Row], faults: Faults, coder: Coder | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
         """Features, classes, all cells as numbers, and whose each record is, of some rows."""
         width, whole = len(self.header), []
         for line, cells in block:
@@ -185,11 +196,13 @@ class _Plan:
                 faults.add(f"line {line} has {len(cells)} cells in place of {width}")
         lines, empty = [line for line, _ in whole], frozenset(self.schema.missing)
         table = list(zip(*(cells for _, cells in whole), strict=True)) if whole else [()] * width
-        features = [
-            encoded(column, list(table[self.at[column.name]]), empty, faults, lines)
-            for column in self.columns
-            if column.features
-        ]
+        features = []
+        for column in self.columns:
+            cells = list(table[self.at[column.name]]) if column.features else []
+            if column.wanted and coder is not None:
+                features.append(coder(column, cells, empty)[:, None])
+            elif column.features:
+                features.append(encoded(column, cells, empty, faults, lines))
         label = self.schema.label
         y = np.zeros(len(lines), dtype=np.int64)
         if self.labelled:
@@ -231,7 +244,9 @@ def encoded(column: Column, cells: list[str], empty: frozenset[str], faults: Fau
             found[row, int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % column.buckets] = 1.0
         else:
             value = as_days(cell) if column.kind == "date" else as_number(cell)
-            if value is None or math.isnan(value):
+            if (value is None or math.isnan(value)) and column.other:
+                found[row, hole] = 1.0
+            elif value is None or math.isnan(value):
                 what = "date (YYYY-MM-DD)" if column.kind == "date" else "number"
                 faults.add(f"line {lines[row]}, column {column.name!r}: {cell!r:.40} is no {what}")
             else:

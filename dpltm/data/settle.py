@@ -7,6 +7,7 @@ import math
 import numbers
 import secrets
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpltm.data import checks
 from dpltm.data.catalogue import Description
 from dpltm.data.checks import EMPTY
 from dpltm.data.dataset import BoundsOrigin, Dataset, Origin, Split
+from dpltm.data.hold_out import cut_in_two, held_out
 from dpltm.data.mapped import copied, gathered
 from dpltm.data.raw import RawSplit
 from dpltm.data.rows import Rows, count_shared
@@ -23,6 +25,7 @@ from dpltm.data.subset import WHOLE, Part, parse_subset
 from dpltm.data.tokens import texts_of
 from dpltm.data.units import check_apart, checked_units
 from dpltm.errors import DataError, whole_number
+from dpltm.privacy.events import HASHES
 
 MAX_NAME = 200
 """Characters of the name of a dataset, or of a ticket set."""
@@ -32,7 +35,7 @@ def from_arrays(
     x: np.ndarray,
     y: np.ndarray,
     *,
-    test: tuple[np.ndarray, np.ndarray] | None = None,
+    test: tuple[np.ndarray, np.ndarray] | float | None = None,
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
     records: int | None = None,
@@ -48,7 +51,8 @@ def from_arrays(
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers.
         y: labels, ``(n,)``, from 0 to the number of classes - 1.
-        test: features and labels of the test split, declared separate.
+        test: features and labels of the test split, declared separate; or a part such as 0.2, which a public hash of each
+            record, or person, holds out.
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted.
         records: public number of records, or of persons; counted if None, and noted.
@@ -61,18 +65,19 @@ def from_arrays(
     """
     bounds, classes, records = declared_facts(bounds, classes, records)
     check_name(name)
-    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
-        raise DataError("`test`: not a pair of features and labels")
+    hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
+    pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
+    if test is not None and pair is None and hold_out is None:
+        raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
     whose = None if units is None else checks.as_array(units, "units")
     x, y = copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y"))
     train = RawSplit(x, y, name, "x", "y", units=whose)
     part = None
-    if test is not None:
-        features, labels = (copied(checks.as_array(each, "test")) for each in test)
+    if pair is not None:
+        features, labels = (copied(checks.as_array(each, "test")) for each in pair)
         part = RawSplit(features, labels, name, "x of test", "y of test")
-    return take_part(
-        settle(name, train, part, None, (bounds, classes), (), separate=False), None, records, for_training
-    )
+    whole = settle(name, train, part, None, (bounds, classes), (), separate=False, hold_out=hold_out)
+    return take_part(whole, None, records, for_training)
 
 
 def settle(
@@ -84,6 +89,7 @@ def settle(
     tables: tuple[int, ...],
     *,
     separate: bool,
+    hold_out: Fraction | None = None,
 ) -> Dataset:
     """Splits as they were read, checked, with their public inputs.
 
@@ -94,21 +100,24 @@ def settle(
         declared: bounds and classes.
         tables: that values are positions in.
         separate: whether both splits come from one source, whose publication, if it has one, says that they are separate.
+        hold_out: part of the training records that becomes the test split, where there is none; None for no part.
     """
     bounds, classes = declared
+    if hold_out is not None:
+        train, part = _with_test(train, part, description, hold_out)
     published = description is not None and description.records == len(train.x)
     x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
     settled_bounds, bounds_origin = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
     taken = y != EMPTY
     settled_classes, classes_origin = _classes(classes, description, y[taken], train)
     checks.check_range(y, settled_classes, train)
-    held_out = None if part is None else _checked_test(train, part, settled_classes)
+    test = None if part is None else _checked_test(train, part, settled_classes)
     units = None if train.units is None else checked_units(train, y != EMPTY)
     test_units = None if part is None or part.units is None else checked_units(part)
     if units is not None and test_units is not None and part is not None:
         check_apart(units, test_units, part)
     rows = _rows(train, x, y, units)
-    test_rows = None if held_out is None or part is None else _rows(part, held_out.x, held_out.y, test_units)
+    test_rows = None if test is None or part is None else _rows(part, test.x, test.y, test_units)
     if (
         test_rows is not None and part is not None and not (published and separate)
     ):  # a publication says that its splits are separate
@@ -116,7 +125,7 @@ def settle(
     return Dataset(
         name=name,
         train=Split(x, y),
-        test=held_out,
+        test=test,
         classes=settled_classes,
         bounds=settled_bounds,
         records=len(y),
@@ -131,7 +140,21 @@ def settle(
         bounds_origin=bounds_origin,
         units=None if units is None else _codes(units, y),
         units_name="" if train.units is None else train.units_name,
+        hold_out=float(hold_out or 0),
     )
+
+
+def _with_test(
+    train: RawSplit, part: RawSplit | None, description: Description | None, hold_out: Fraction
+) -> tuple[RawSplit, RawSplit]:
+    """Both splits of a file that is cut in two; refused where there is a test split, or a publication that fixes places."""
+    if part is not None or description is not None:
+        raise DataError(
+            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
+        )
+    y = checks.checked_labels(train)
+    units = None if train.units is None else checked_units(train)
+    return cut_in_two(train, held_out(_rows(train, checks.checked_features(train), y, units), hold_out))
 
 
 def _codes(units: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -55,20 +55,37 @@ def total_privacy(recipe: Recipe, ledgers: Sequence[Events]) -> dict[str, Any]:
     return body
 
 
+def costliest_events(ledgers: Sequence[Events], delta: float, adjacency: Adjacency) -> Events:
+    """The events of these ledgers on the records that they cost most together; a release in two ledgers counts once.
+
+    Args:
+        ledgers: events by ledger.
+        delta: in (0, 1).
+        adjacency: the relation to state where no event fixes one.
+    """
+    return _on_costliest(ledgers, delta, adjacency)[0]
+
+
 def _costliest(ledgers: Sequence[Events], delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """The report of all of these together on the records that they cost most; a release in two ledgers counts once.
+    """The report of all of these together on the records that they cost most."""
+    every, (_, costliest) = merge(ledgers), _on_costliest(ledgers, delta, adjacency)
+    costliest["nominal"] = None
+    costliest["notes"] += overlap_note(every, delta, float(costliest["certified"]["epsilon"]))
+    return costliest
+
+
+def _on_costliest(ledgers: Sequence[Events], delta: float, adjacency: Adjacency) -> tuple[Events, dict[str, Any]]:
+    """The events on the records that they cost most, and their report.
 
     Records that nobody here can tell from others may be any, so their events count everywhere.
     """
     every = merge(ledgers)
-    costliest = report((), delta, adjacency).to_json()
+    costliest: tuple[Events, dict[str, Any]] = (), report((), delta, adjacency).to_json()
     for name in dict.fromkeys(event.dataset.group for event in every):
         own = [event.dataset.all for event in every if event.dataset.group == name]
-        group = [event for event in every if any(event.dataset.may_overlap(ref) for ref in own)]
-        one = _on_same_records(tuple(group), delta, adjacency)
-        costliest = max(costliest, one, key=lambda body: float(body["certified"]["epsilon"]))
-    costliest["nominal"] = None
-    costliest["notes"] += overlap_note(every, delta, float(costliest["certified"]["epsilon"]))
+        group = tuple(event for event in every if any(event.dataset.may_overlap(ref) for ref in own))
+        one = group, _on_same_records(group, delta, adjacency)
+        costliest = max(costliest, one, key=lambda pair: float(pair[1]["certified"]["epsilon"]))
     return costliest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, PersonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +30,45 @@ class InfoRequest(DataOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaRequest:
-    """Draft the public schema of a table, to be filled in.
+class FindOptions:
+    """What finding the private parts of a schema may spend, and what it protects."""
 
-    From names and types of the columns alone: bounds and categories are public inputs, so they may not be read off private
-    records. What `from_public` reads off the values is for records that are declared public, whole.
+    epsilon: float | None = option(
+        None, "With `private`: the ledger's certified epsilon afterwards, such as 0.2.", metavar="E"
+    )
+    delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", metavar="D")
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRequest(FindOptions, PersonOptions):
+    """Draft the public schema of a table, or find under DP what is private in a draft.
+
+    A draft comes from names and types of the columns alone: bounds and categories are public inputs, so they may not be read
+    off private records. What `from_public` reads off the values is for records that are declared public, whole.
+
+    Where nobody knows them, write bounds = "private" or values = "private" in the draft. `private` then finds them by noisy
+    histograms for `epsilon`, and writes a finished schema. Whatever uses that schema has the release in its ledger.
 
     Examples:
         # names and types alone: fill in bounds and categories
         dpltm datasets schema mine.csv --label y --out mine.toml
         # of public records, filled in
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
+        # what is "private" in the draft, found under DP
+        dpltm datasets schema mine.csv --private draft.toml --epsilon 0.2 --records 40000 --ledger mine.jsonl --out mine.toml
     """
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", metavar="FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", metavar="COLUMN")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
     from_public: bool = option(False, "The records are declared public: read kinds, bounds and categories off them.")
+    private: str | None = option(
+        None, "Draft whose private bounds and values are to be found under DP.", metavar="DRAFT.toml"
+    )
+    records: int | None = option(None, "With `private`: public number of records.", metavar="N")
+    subset: str | None = option(None, "With `private`: part of the records, as in train.", metavar="FRACTION|A:B")
+    test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", metavar="FRACTION")
+    ledger: str | None = option(None, "With `private`: ledger file.", metavar="FILE", shown="OUT.ledger.jsonl")
+    dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
     out: str | None = option(None, "File to write, in place of the terminal.", metavar="FILE.toml")

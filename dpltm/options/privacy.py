@@ -135,3 +135,18 @@ class AdoptOptions:
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Compute the figures of a card or a page again, from the events in it, and say what differs.
+
+    Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.
+
+    Examples:
+        dpltm privacy check README.md
+    """
+
+    card: str | None = option(
+        None, "Card or page that dpltm report wrote.", metavar="CARD", argument=True, required=True
+    )

@@ -11,7 +11,8 @@ from dpltm.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
-_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "tuple[str, ...]": tuple}
+"""By annotation; a tuple of texts is several values of one positional argument."""
 
 
 def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
@@ -31,7 +32,8 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
     values, problems = _read(cls, section)
     if problems:
         raise InputError(f"`config` {source}: {problems[0]}")
-    values |= {name: value for name, value in given.items() if value is not None}
+    values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value}
+    values |= {name: value for name, value in given.items() if value is not None and not isinstance(value, list)}
     for name, value in values.items():
         check_choice(known[name], value)
     options = cls(**values)
@@ -122,6 +124,8 @@ def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _typed(item: Field[Any], value: Any) -> Any:
     """A value from TOML as the field's type; lists stand for comma-separated texts."""
     wanted = value_type(item)
+    if wanted is tuple and isinstance(value, list) and all(isinstance(part, str) for part in value):
+        value = tuple(value)
     if wanted is str and isinstance(value, list):
         value = ",".join(str(part) for part in value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

@@ -174,8 +174,24 @@ class AuditOptions:
     )
 
 
+LEAST_SQUARES = "least-squares"
+"""The head that has nothing to tune."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions:
+    """How the network is fitted."""
+
+    head: str = option(
+        "dp-sgd",
+        "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
+        choices=("dp-sgd", LEAST_SQUARES),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(
+    HeadOptions,
     AuditOptions,
     ComputeOptions,
     ProtectionOptions,

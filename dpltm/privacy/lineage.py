@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
-from dpltm.errors import InputError
+from dpltm.data.schema import parse_schema
+from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
@@ -55,8 +56,8 @@ def origin_events(
     """What using these tickets calls for, on whatever records they came from (privacy-model.md 2).
 
     Nothing where they came from public records or from none; the DP releases that they were made by; or that there was no
-    mechanism. That is entered on *their* records, be they those that are used now or not: a mask that goes out tells of the
-    records that it was made from.
+    mechanism. Before that, the releases that bounds and categories in their schema were found by. All of it is entered on
+    *their* records, be they those that are used now or not: a mask that goes out tells of the records that it was made from.
 
     Args:
         tickets: that are used.
@@ -77,11 +78,27 @@ def origin_events(
                 f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {records} shares"
                 f" records with it; {why} another `subset` or `dataset`, or generate with `provenance` private"
             )
-        return ()
+        return schema_releases(tickets, registry)
     if tickets.source is None:
-        return ()
+        return schema_releases(tickets, registry)
     said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
-    return (*tickets.events, said)
+    return (*schema_releases(tickets, registry), *tickets.events, said)
+
+
+def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
+    """What bounds and categories in the schema of tickets were found by; masks tell of them.
+
+    Raises:
+        ArtifactError: the set says that there is a schema, and it cannot be read.
+    """
+    text = tickets.config.get("table_schema")
+    if text is None:
+        return ()
+    try:
+        schema = parse_schema(str(text), f"{tickets.label}: table_schema")
+    except DataError as error:
+        raise ArtifactError(str(error)) from None
+    return tuple(registry.resolve_event(event) for event in schema.found)
 
 
 def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpltm.errors import InputError
-from dpltm.privacy.accountant import approximate
+from dpltm.privacy.accountant import approximate, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.composition import MIN_NOISE
 from dpltm.privacy.events import (
     UNKNOWN,
+    BudgetEvent,
     Event,
     GaussianEvent,
     NonPrivateEvent,
@@ -29,7 +30,7 @@ from dpltm.privacy.events import (
 from dpltm.privacy.mechanisms import Adjacency, Unit
 from dpltm.privacy.parts import mechanisms_of, parts, protect_several, stated_relations, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, unit_of
-from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport
+from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport, json_figure
 
 
 def if_overlapping(events: Iterable[Event], delta: float, accountant: str = "pld") -> float:
@@ -124,6 +125,28 @@ def report(
         sentences.append(SEARCH_NOTE)
     sentences += overlap_note(held, delta, value, accountant)
     return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)))
+
+
+MAX_FIGURES = 20
+"""Up to this many different events, each is also accounted on its own."""
+
+
+def costs_alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
+    """What each event costs by itself; None where it costs nothing of its own, or where they are too many.
+
+    Args:
+        events: of a ledger.
+        delta: in (0, 1).
+        accountant: one that certifies.
+    """
+    mechanisms = [mechanisms_of([event]) for event in events]
+    if len(set(mechanisms)) > MAX_FIGURES:
+        return [None] * len(events)
+    costs = {alone: json_figure(epsilon(alone, delta, accountant)) for alone in set(mechanisms)}
+    return [
+        None if isinstance(event, BudgetEvent) else costs[alone]
+        for event, alone in zip(events, mechanisms, strict=True)
+    ]
 
 
 def compare_central_limit(approximate: float, certified: float) -> str:

@@ -60,7 +60,7 @@ def curves(mechanisms: Iterable[Mechanism]) -> Curves:
         InputError: nothing can be certified.
     """
     mechanisms = tuple(mechanisms)
-    return _curves([profile(mechanisms)], central_limit_mu(mechanisms))
+    return curves_of_profiles([profile(mechanisms)], central_limit_mu(mechanisms))
 
 
 def curves_of_events(events: Iterable[Event]) -> Curves:
@@ -73,11 +73,16 @@ def curves_of_events(events: Iterable[Event]) -> Curves:
     unit = unit_of(mechanisms_of(events))
     limits = [central_limit_mu(mechanisms_of(part), unit=unit) for _, part in parts(events)]
     told = [mu for mu in limits if mu is not None]
-    return _curves(profiles(events), max(told, default=0.0) if len(told) == len(limits) else None)
+    return curves_of_profiles(profiles(events), max(told, default=0.0) if len(told) == len(limits) else None)
 
 
-def _curves(certified: Sequence[Profile], mu: float | None) -> Curves:
-    """The worst of the profiles at each point."""
+def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) -> Curves:
+    """The worst of the profiles at each point: each is of other records, and a neighbour differs in one of them.
+
+    Args:
+        certified: of each part of the records; of none, nothing is learnt.
+        mu: of the central limit theorem, nominal; None where it does not apply.
+    """
     reached = (max(one.epsilon(delta) for one in certified) for delta in np.geomspace(MIN_DELTA, 1, 81)[:-1])
     last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if certified else 1e-3
     epsilons = np.linspace(0.0, last, POINTS)

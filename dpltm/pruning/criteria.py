@@ -16,7 +16,7 @@ MAGNITUDE = Criterion(
 )
 INPUTS = Criterion(
     "inputs",
-    "The same, but for the first layer, which loses whole inputs, or words of a table.",
+    "The same, but for the first layer, which loses whole inputs, columns of a table, or words.",
     "this project",
     "trained weights",
     Deferred("dpltm.pruning.magnitude:by_trained_inputs"),

@@ -17,6 +17,9 @@ Scope = Literal["layer", "global"]
 
 SCOPES: tuple[Scope, ...] = ("layer", "global")
 
+Groups = tuple[tuple[float, ...], ...]
+"""Neighbouring inputs that are dropped together: the variance of each, as far as that is public."""
+
 Schedule = tuple[dict[str, int], ...]
 """Per round, how many weights of each prunable parameter live."""
 
@@ -33,6 +36,7 @@ class PruningRound:
         scope: whether ``live`` holds layer by layer or in sum.
         example: one batch of records; only shape and dtype matter.
         seed: of the tickets.
+        groups: inputs that each column of a table became; none where inputs stand alone.
     """
 
     model: nn.Module
@@ -42,6 +46,7 @@ class PruningRound:
     scope: Scope
     example: Tensor
     seed: int
+    groups: Groups = ()
 
     @property
     def trained(self) -> dict[str, Tensor]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from dpltm.masks import Mask
-from dpltm.pruning.criterion import PruningRound, Scope
+from dpltm.pruning.criterion import Groups, PruningRound, Scope
 from dpltm.pruning.topk import keep_topk
 
 
@@ -30,25 +31,44 @@ def prune_by_magnitude(
 
 
 def prune_by_input(
-    weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer", inputs: int = 1
+    weights: Mapping[str, Tensor],
+    mask: Mask,
+    live: Mapping[str, int],
+    scope: Scope = "layer",
+    inputs: int = 1,
+    groups: Groups = (),
 ) -> Mask:
     """The next mask where the first layer is judged by its inputs, and the others by their weights.
 
     An input counts as much as the L2 norm of its live weights. They go from the least on, one after another, so that
-    at most one is dropped in part.
+    at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
+    that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
+    that the schema allows is equally likely.
 
     Args:
         weights: trained parameters.
         mask, live, scope: see ``prune_by_magnitude``.
         inputs: which dimension of the first parameter of ``live`` the inputs are in.
+        groups: variances of neighbouring inputs that go together; none where each stands alone.
     """
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
     columns = (weights[first].detach() * mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
+    if sum(map(len, groups)) == len(
+        columns
+    ):  # else its inputs are no columns: a network that reads steps, or channels
+        columns = _by_group(columns, groups)
     shape = [1] * weights[first].ndim
     shape[inputs] = -1
     scores[first] = columns.view(shape).expand_as(weights[first])
     return keep_topk(scores, mask, live, scope)
+
+
+def _by_group(columns: Tensor, groups: Groups) -> Tensor:
+    """For each input the root of what the squared norms of its group come to, each times its variance."""
+    split = columns.square().split([len(variances) for variances in groups])
+    sums = [(part * part.new_tensor(variances)).sum().sqrt() for part, variances in zip(split, groups, strict=True)]
+    return torch.cat([total.expand(len(variances)) for total, variances in zip(sums, groups, strict=True)])
 
 
 def by_trained_weights(step: PruningRound) -> Mask:
@@ -64,4 +84,4 @@ def by_initial_weights(step: PruningRound) -> Mask:
 def by_trained_inputs(step: PruningRound) -> Mask:
     """The next mask of ``inputs``: inputs are the columns of a layer's weights, but the rows of a table."""
     table = isinstance(step.model.get_submodule(next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
-    return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1)
+    return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1, step.groups)

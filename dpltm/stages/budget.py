@@ -35,6 +35,10 @@ from dpltm.privacy.report import as_claimed
 from dpltm.stages.front import check_quantities
 from dpltm.stages.progress import Progress
 
+UNPROTECTED = (
+    "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state the"
+    " noise with `noise_multiplier` instead of `epsilon`"
+)
 NO_FEATURES = "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 
@@ -63,10 +67,7 @@ def with_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord, progres
     if nominal or (_is_unprotected(before.events) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before, options.delta)
     elif math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
-        raise BudgetError(
-            "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
-            " state the noise with `noise_multiplier` instead of `epsilon`"
-        )
+        raise BudgetError(UNPROTECTED)
     if options.budget_stop:
         stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
         return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=draft.steps)
@@ -126,12 +127,29 @@ def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, bef
             "`centre`: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
             " it out"
         )
-    alone = replace(draft, sampling_rate=1.0, steps=1)
-    whole = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant)
     sensitivity = SENSITIVITY * (2.0 if draft.adjacency == "replace-one" else 1.0)
-    noise = whole.noise_multiplier / math.sqrt(options.centre)
+    noise = whole_noise(options, draft, before) / math.sqrt(options.centre)
     release = GaussianRelease(noise, sensitivity, adjacency=draft.adjacency, unit=draft.unit)
     return GaussianEvent(before.dataset, release, "mean of features", noise_bits(options))
+
+
+def whole_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord) -> float:
+    """The noise multiplier of one Gaussian release that spends all the budget; or the one that is stated.
+
+    Args:
+        options: of the training.
+        draft: the training, with any noise.
+        before: what is on record for its records, or will be before the release.
+
+    Raises:
+        BudgetError: nothing can be certified.
+    """
+    if options.epsilon is None:
+        return options.noise_multiplier or 0.0
+    if math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
+        raise BudgetError(UNPROTECTED)
+    alone = replace(draft, sampling_rate=1.0, steps=1)
+    return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
 
 
 def evaluation_releases(

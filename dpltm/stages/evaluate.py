@@ -92,7 +92,10 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
 def _check_fits(run: Run, dataset: Dataset) -> None:
     """Raises InputError unless there are test records that the network takes."""
     if dataset.test is None:
-        raise InputError(f"`dataset`: {dataset.name} has no test split; name a file with one by `test`")
+        raise InputError(
+            f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
+            " the training held out, such as `test` 0.2"
+        )
     if dataset.features != run.config["features"]:
         raise InputError(
             f"{run.label}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"

@@ -35,6 +35,8 @@ from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.stages.synthetic_data import check_made_of_records, synthetic_events, synthetic_notes
 
+SCHEMA_NOTE = "bounds and categories of the schema were found under DP; the ledger holds what that cost"
+
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
 
@@ -294,7 +296,10 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
 def feature_events(
     dataset: Dataset, records: DatasetRef, registry: RecordRegistry, private: bool = True
 ) -> tuple[Event, ...]:
-    """What the map in front of the network, and synthetic records, say of themselves in a ledger, and what they cost.
+    """What stands in front of the network says of itself in a ledger, and what it cost, on whatever records.
+
+    That is its map; of a table the schema that it was encoded by, where that was found under DP; and the release that
+    synthetic records come from.
 
     Args:
         dataset: with its map, or with what its records come from.
@@ -305,23 +310,24 @@ def feature_events(
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
     """
-    made = synthetic_events(dataset, registry)
+    found = (registry.resolve_event(event) for event in dataset.found)
+    behind = (*found, *synthetic_events(dataset, registry))
     if dataset.feature_map is None:
-        return made
+        return behind
     feature_map = dataset.feature_map.uncentred
     source = feature_map.source
     if source is None and not private:
-        return made
+        return behind
     if source is None:
-        return (*made, ProvenanceEvent(records, "data-free", feature_map.label))
+        return (*behind, ProvenanceEvent(records, "data-free", feature_map.label))
     if feature_map.network is not None:
-        return (*made, *feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
+        return (*behind, *feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
     if private and registry.resolve(source).surely_overlaps(records):
         raise InputError(
             f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
             " be private here: take another `public`, `subset` or `dataset`"
         )
-    return (*made, ProvenanceEvent(source, "public", feature_map.label))
+    return (*behind, ProvenanceEvent(source, "public", feature_map.label))
 
 
 def is_origin_event(event: Event, dataset: Dataset) -> bool:
@@ -351,23 +357,24 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
     Returns:
         Sentences; none where there is nothing to say.
     """
-    feature_map, made = dataset.feature_map, synthetic_notes(dataset, delta)
+    feature_map = dataset.feature_map
+    said = [*([SCHEMA_NOTE] if dataset.found else []), *synthetic_notes(dataset, delta)]
     if feature_map is None or feature_map.source is None:
-        return made
+        return said
     source = feature_map.source
     if feature_map.network is not None and not source.may_overlap(records):
         return [
-            *made,
+            *said,
             f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
             f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}",
         ]
     if feature_map.network is None and not registry.resolve(source, public=False).content:
         return [
-            *made,
+            *said,
             f"features are normalised by {source}, which is not known here, so whether it shares records with"
             f" {dataset.name} cannot be told; it is taken as public, as declared",
         ]
-    return made
+    return said
 
 
 def network_inputs(

@@ -9,7 +9,7 @@ from typing import Any
 from dpltm import generation
 from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
 from dpltm.data import Dataset
-from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.notes import public_input_notes, test_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.generation import GenerationConfig, Tickets, without_data
 from dpltm.models import ModelSpec
@@ -279,11 +279,12 @@ def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: st
 def _settings(plan: GenerationPlan) -> dict[str, Any]:
     """What the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
+    del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if options.criterion in DP_CRITERIA:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    return settings
+    return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
 
 
 def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
@@ -295,8 +296,8 @@ def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
     notes += _origin_notes(plan)
     if source is not None:
         notes += feature_notes(plan.dataset, source, delta, ledger.registry)
-    if plan.provenance == "dp" and plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    if plan.provenance == "dp":
+        notes += test_notes(plan.dataset)
     events = () if source is None else ledger.touching(source)
     return report(events, delta, "add-remove", notes, held=ledger.events)
 

@@ -17,6 +17,7 @@ from dpltm.privacy.events import ProvenanceKind
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.registry import listed
 from dpltm.stages.checks import check_count, check_epsilon
+from dpltm.stages.columns import input_groups
 
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
@@ -101,7 +102,9 @@ def settle(
         many = f"the {most} records of" if most == dataset.records else "there are records in"
         raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
-    return replace(config, prune=tuple(pruning_rates(spec, config).values()), threads=threads)
+    return replace(
+        config, prune=tuple(pruning_rates(spec, config).values()), threads=threads, groups=input_groups(dataset)
+    )
 
 
 def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:

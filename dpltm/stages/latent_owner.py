@@ -110,6 +110,15 @@ def plan_encoding(
             "`subset`: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"
             " by sending one; encode all records, or those at places of a named dataset"
         )
+    if dataset.hold_out:
+        raise InputError(
+            "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
+        )
+    if dataset.found:
+        raise InputError(
+            "`schema`: its bounds or categories were found from private records, which owners who trust nobody have not"
+            " sent; write public ones"
+        )
     records = ledger.registry.reference(dataset)
     _check_private(scheme, label, records, ledger.registry)
     front = _front_events(scheme, records)

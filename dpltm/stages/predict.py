@@ -25,12 +25,14 @@ class Predictions:
     """Class probabilities, as sensitive as the records that they are for.
 
     Attributes:
-        probabilities: ``(n, classes)`` float32.
+        probabilities: ``(n, classes)`` float32: the softmax of
+        outputs: of the network, ``(n, classes)`` float32.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
         notes: what was assumed.
     """
 
     probabilities: np.ndarray
+    outputs: np.ndarray
     saturated: int
     notes: tuple[str, ...] = ()
 
@@ -64,7 +66,9 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
     elif saturated:
         progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
-    return Predictions(_probabilities(rows, run, source, progress), saturated, tuple(run_bounds_notes(run)))
+    outputs = _outputs(rows, run, source, progress)
+    probabilities = torch.softmax(torch.from_numpy(outputs), 1).numpy()
+    return Predictions(probabilities, outputs, saturated, tuple(run_bounds_notes(run)))
 
 
 def _bounds(run: Run) -> tuple[float, float]:
@@ -90,17 +94,17 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
 
 
-def _probabilities(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
+def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
     parts = []
     with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad():
         for inputs in _inputs(x, run):
-            probabilities = torch.softmax(run.model(inputs), 1)
-            if not bool(probabilities.isfinite().all()):
+            outputs = run.model(inputs)
+            if not bool(outputs.isfinite().all()):
                 raise InputError(
                     f"{run.label}: its network gives no finite numbers, since training diverged; train it with a smaller"
                     " `lr`"
                 )
-            parts.append(probabilities.numpy())
+            parts.append(outputs.numpy())
             step(min(len(parts) * ROWS, len(x)))
     return np.concatenate(parts)
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.data.notes import test_notes
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.evaluation import accuracy, count_correct
 from dpltm.gaussian_mechanism import gaussian_mechanism
@@ -240,8 +241,7 @@ def report_on(plan: PrivateSearchPlan, held: tuple[Event, ...]) -> PrivacyReport
     )
     if not plan.names_ledger:
         notes.append(NO_NAMED_LEDGER)
-    if plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+    notes += test_notes(plan.dataset)
     events = touching(held, plan.records)
     return report(events, options.delta, mechanism.adjacency, notes, options.accountant, mechanism.unit, held)
 

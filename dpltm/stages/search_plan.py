@@ -206,6 +206,7 @@ def _training(
         config=replace(of.config, noise_std=mechanism.noise_std),
         notes=of.notes,
         evaluations=(),
+        second=None,
         centre=None,
         sources=sources_of(of.start, of.dataset),
         ledger=ledger,

@@ -18,7 +18,7 @@ from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -123,7 +123,7 @@ def plan(
     densities = tuple(ticket.mask.density for ticket in _candidates(tickets))
     settled = settle(options, dataset.records, densities, fixed)
     check_not_public(before, records, registry)
-    origins = to_enter((*feature_events(dataset, records, registry), *origin), before)
+    origins = to_enter(merge((feature_events(dataset, records, registry), origin)), before)
     origins = (*origins, *draws_to_enter(tickets.draws, (*before, *origins)))
     event = make_event(settled, records, tickets.id, touching((*before, *origins), records))
     check_never_private(before, origins)

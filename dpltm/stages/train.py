@@ -18,6 +18,7 @@ from dpltm.audit.plant import plant
 from dpltm.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.data import Split
 from dpltm.data.mapped import pieces
+from dpltm.data.notes import NO_TEST, test_notes
 from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
 from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
@@ -37,14 +38,16 @@ from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.ranks import Ranks, in_turn
 from dpltm.run import Run
+from dpltm.stages.columns import columns_read
 from dpltm.stages.front import is_origin_event, network_inputs
+from dpltm.stages.head import head_facts, is_least_squares, newton, releases_note, second_moments, shrunk
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
 from dpltm.stages.train_gradients import noisy_gradients
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
 from dpltm.stages.train_ranks import begin, call
-from dpltm.stages.train_state import Passed, Sources, centre_in, checkpoint_of, go_on
+from dpltm.stages.train_state import CENTRE, SECOND, Passed, Sources, checkpoint_of, go_on, released_in
 from dpltm.training import Descent, NoisyGradients
 
 MEAN_ROWS = 1000
@@ -101,12 +104,19 @@ def train(
     else:
         services.progress.say(f"going on from {held.place}; nothing more is spent")
     if plan.centre is not None:
-        plan = _centred(plan, plan.centre, services, sources, centre_in(held))
+        plan = _centred(plan, plan.centre, services, sources, released_in(held, CENTRE))
+    second = released_in(held, SECOND)
+    if second is None and plan.second is not None:
+        second = second_moments(plan.second, plan.dataset, services, sources.noise)
+    if is_least_squares(plan.options):
+        steps = newton(plan.start, plan.dataset, plan.second, second)
+        descent = Descent(prepare(plan, services, sources), steps)
+    elif plan.centre is not None:
         descent = Descent(prepare(plan, services, sources, ranks))
     passed = Passed() if held is None else go_on(plan, descent, held)
     if ranks is not None:
         begin(ranks, plan, descent, passed.reached(plan.options.stop_at))
-    _descend(plan, descent, services, sources, passed, checkpoints, ranks)
+    _descend(plan, descent, services, sources, passed, checkpoints, ranks, second)
     return Run(
         config_of(plan, descent.gradients.gradients.kernels),
         plan.start.model,
@@ -152,9 +162,11 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
         )
-    elif plan.dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
-    if plan.centre is not None:
+    else:
+        notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
+    if is_least_squares(options):
+        notes.append(releases_note(plan.second))
+    elif plan.centre is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
@@ -178,6 +190,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
 def facts(plan: TrainingPlan) -> dict[str, Any]:
     """The public facts of a training, known before it starts."""
     tickets, event, mechanism = plan.start.tickets, plan.event, plan.event.mechanism
+    columns = columns_read(plan.dataset.schema, plan.start.mask, plan.dataset.feature_map)
     return {
         "ticket_set": None if tickets is None else tickets.label,
         "round": plan.start.round,
@@ -197,6 +210,8 @@ def facts(plan: TrainingPlan) -> dict[str, Any]:
         "centre": None if plan.centre is None else {"noise_multiplier": plan.centre.mechanism.noise_multiplier},
         "augment": plan.options.augment,
         "features": None if plan.dataset.feature_map is None else plan.dataset.feature_map.text,
+        **head_facts(plan.options, plan.second),
+        **({} if columns is None else {"columns": columns}),
     }
 
 
@@ -215,6 +230,7 @@ def config_of(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "expected_batch": plan.config.expected_batch,
+        "test_records": None if plan.dataset.test is None or plan.evaluations else len(plan.dataset.test.y),
         "options": asdict(plan.options),
         "resolved": {**facts(plan), "kernels": dict(kernels)},
     }
@@ -264,6 +280,8 @@ def _centred(
     rows = _means(x, dataset.train)
     std = event.mechanism.noise_std
     centre = release_mean(rows, feature_map.features, dataset.records, std, sources.noise)
+    if is_least_squares(plan.options):
+        centre = shrunk(centre, std, dataset.records)
     return replace(plan, dataset=replace(dataset, feature_map=feature_map.centred_at(centre)))
 
 
@@ -288,6 +306,7 @@ def _descend(
     passed: Passed,
     checkpoints: Checkpoints,
     ranks: Ranks | None,
+    second: torch.Tensor | None,
 ) -> None:
     """Trains in place, from where ``passed`` is. The events are on record already."""
     options, mechanism, steps = plan.options, plan.event.mechanism, plan.event.mechanism.steps
@@ -319,7 +338,7 @@ def _descend(
         def between() -> None:
             nonlocal told
             passed.seconds = time.perf_counter() - began
-            now = partial(checkpoint_of, plan, descent, sources, passed)
+            now = partial(checkpoint_of, plan, descent, sources, passed, second)
             if checkpoints.offer(now, figures=note != told):
                 told = note
             step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")

@@ -13,6 +13,7 @@ from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.accountants import check_certifies
 from dpltm.registry import changed
 from dpltm.stages.checks import check_epsilon, check_noise
+from dpltm.stages.head import NO_TICKET, check_head, is_least_squares
 
 
 def check_request(request: TrainRequest) -> None:
@@ -24,12 +25,15 @@ def check_request(request: TrainRequest) -> None:
         raise InputError(
             "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
         )
+    if request.ticket is not None and is_least_squares(request):
+        raise InputError(NO_TICKET)
     if request.ticket is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
 
 def check_options(options: TrainOptions) -> None:
     """Raises InputError for options out of range, that contradict each other, or that lack their other half."""
+    check_head(options)
     check_filter(options)
     _check_budget(options)
     check_device(options)

@@ -10,7 +10,7 @@ import torch
 
 from dpltm.audit.canaries import check_canaries
 from dpltm.data import Augmentation, Dataset, at_unit, copies_of, held_out_users
-from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.notes import public_input_notes, rating_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.gradients.fused import compiler_at_hand
@@ -47,9 +47,10 @@ from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.sensitivity import nominal_sensitivity, sensitivity
-from dpltm.stages.budget import centre_release, check_unit, evaluation_releases, noise_bits, with_noise
+from dpltm.stages.budget import check_unit, evaluation_releases, noise_bits, with_noise
 from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
+from dpltm.stages.head import for_steps, is_least_squares, releases, settled, step_size
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
@@ -80,6 +81,7 @@ class TrainingPlan:
         evaluations: the evaluations on the records that are paid for, in the order in which they are made; they are in
             ``lineage``.
         centre: the release of the mean that features are centred at, if they are; it is in ``lineage``.
+        second: that of the second moments that steps divide by, if they do; it is in ``lineage``.
         sources: other records that the run depends on: those that its ticket, its draw or its features came from.
         ledger: that all of it is entered in.
         before: the ledger as it was when the plan was made.
@@ -96,6 +98,7 @@ class TrainingPlan:
     notes: tuple[str, ...]
     evaluations: tuple[GuaranteeEvent, ...]
     centre: GaussianEvent | None
+    second: GaussianEvent | None
     sources: tuple[DatasetRef, ...]
     ledger: Ledger
     before: LedgerState
@@ -134,7 +137,7 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
     before = ledger.events
     dataset = protected_units(_in_front(start, dataset), options)
     start = _without_held_out(start, dataset)
-    config, mechanism = _draft(start, dataset, options)
+    config, mechanism = _draft(start, dataset, settled(options, start, dataset))
     records = entered_on(dataset, mechanism.adjacency, ledger.registry)
     lineage, notes = _lineage(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
@@ -182,12 +185,12 @@ def plan(
     check_options(options)
     state, drafted = LedgerState(ledger), draft(start, dataset, options, ledger)
     start, dataset, records, notes = drafted.start, drafted.dataset, drafted.records, list(drafted.notes)
-    centre = centre_release(options, dataset, drafted.mechanism, OnRecord(records, drafted.known))
-    entered = () if centre is None else (centre,)
-    lineage, known = (*drafted.lineage, *entered), (*drafted.known, *entered)
+    made = releases(options, dataset, drafted.mechanism, OnRecord(records, drafted.known))
+    lineage, known = (*drafted.lineage, *made.events), (*drafted.known, *made.events)
     evaluations = evaluation_releases(options, dataset, drafted.mechanism, records)
     check_unit(options, dataset, known, records)
-    mechanism = with_noise(options, drafted.mechanism, OnRecord(records, (*known, *evaluations)), services.progress)
+    others, asked = OnRecord(records, (*known, *evaluations)), for_steps(options, made)
+    mechanism = with_noise(asked, drafted.mechanism, others, services.progress)
     check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
     if mechanism.steps < drafted.mechanism.steps:
         notes.append(
@@ -198,6 +201,7 @@ def plan(
     lr = _step_size(options, start, dataset, config)
     if lr is not None:
         config = replace(config, lr=lr)
+    if lr is not None and not is_least_squares(options):
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     event = TrainingEvent(records, mechanism, config.filtered, start.mask.live, noise_bits(options))
     lineage = (*lineage, *evaluations)
@@ -215,7 +219,8 @@ def plan(
         config=config,
         notes=tuple(notes),
         evaluations=evaluations,
-        centre=centre,
+        centre=made.mean,
+        second=made.second,
         sources=sources_of(start, dataset),
         ledger=ledger,
         before=state,
@@ -283,6 +288,8 @@ def _draft(start: StartingPoint, dataset: Dataset, options: TrainOptions) -> tup
 
 def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, config: TrainingConfig) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
+    if is_least_squares(options):
+        return step_size(config)
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or config.optimizer not in ("sgd", "momentum"):
         return None
@@ -326,13 +333,13 @@ def _lineage(
     the same.
     """
     before, registry = ledger.events, ledger.registry
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *_rating_notes(dataset)]
+    notes = [*public_input_notes(dataset), *unit_notes(dataset), *rating_notes(dataset)]
     features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
     notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
         return to_enter(features, before), notes
     check_same_network(start.tickets, dataset)
-    events = to_enter((*features, *origin_events(start.tickets, dataset, records, registry)), before)
+    events = to_enter(merge((features, origin_events(start.tickets, dataset, records, registry))), before)
     draws = merge((start.tickets.draws, start.drawn))
     for event in draws:
         if not event.dataset.may_overlap(records):
@@ -358,19 +365,6 @@ def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tup
     return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
 
 
-def _rating_notes(dataset: Dataset) -> list[str]:
-    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
-    if not dataset.rated:
-        return []
-    if dataset.unit == "record":
-        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
-    return [
-        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
-        " more",
-        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
-    ]
-
-
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
     """Raises InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
     takers = listed(for_inputs("vectors"))
@@ -393,8 +387,9 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 
 
 def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
-    """The records that the ticket, its draws, synthetic records, and what stands in front of the network came from."""
+    """The records that the ticket, its draws, what stands in front of its network, and its data came from."""
     tickets, feature_map, made = start.tickets, dataset.feature_map, dataset.synthetic
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
+    behind += [event.dataset for event in dataset.found]
     return tuple(ref for ref in (*behind, None if made is None else made.source) if ref is not None)

@@ -22,8 +22,9 @@ from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.training import Descent
 
-CENTRE, AUDIT = "centre", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at; those of canaries begin with the other."""
+CENTRE, SECOND, AUDIT = "centre", "second_moments", "audit/"
+"""Tensors of a checkpoint: the mean that features are centred at, and the second moments that steps divide by; those of
+canaries begin with the last."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ class Passed:
         return goal is not None and last is not None and last >= goal
 
 
-def checkpoint_of(plan: TrainingPlan, descent: Descent, sources: Sources, passed: Passed) -> Checkpoint:
+def checkpoint_of(
+    plan: TrainingPlan, descent: Descent, sources: Sources, passed: Passed, second: torch.Tensor | None = None
+) -> Checkpoint:
     """Where a training is, between two steps.
 
     Args:
@@ -89,6 +92,7 @@ def checkpoint_of(plan: TrainingPlan, descent: Descent, sources: Sources, passed
         descent: its steps.
         sources: its random numbers.
         passed: what is behind it.
+        second: second moments that were released.
     """
     steps, feature_map = plan.event.mechanism.steps, plan.dataset.feature_map
     centre = None if feature_map is None else feature_map.centre
@@ -104,6 +108,8 @@ def checkpoint_of(plan: TrainingPlan, descent: Descent, sources: Sources, passed
     tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
     if plan.centre is not None and centre is not None:
         tensors[CENTRE] = centre.numpy()
+    if second is not None:
+        tensors[SECOND] = second.numpy()
     tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
     return Checkpoint(f"step {descent.step} of {steps}", state, tensors)
 
@@ -121,7 +127,7 @@ def go_on(plan: TrainingPlan, descent: Descent, held: Checkpoint) -> Passed:
     """
     try:
         audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-        tensors = {name: value for name, value in held.tensors.items() if name != CENTRE and name not in audit}
+        tensors = {name: value for name, value in held.tensors.items() if name not in (CENTRE, SECOND, *audit)}
         step = int(held.state["step"])
         if not 0 <= step <= plan.event.mechanism.steps:
             raise ValueError(step)
@@ -132,9 +138,9 @@ def go_on(plan: TrainingPlan, descent: Descent, held: Checkpoint) -> Passed:
         raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 
-def centre_in(held: Checkpoint | None) -> torch.Tensor | None:
-    """The centre that was released before a checkpoint was taken, if it was."""
-    values = None if held is None else held.tensors.get(CENTRE)
+def released_in(held: Checkpoint | None, name: str) -> torch.Tensor | None:
+    """``CENTRE`` or ``SECOND``, where it was released before a checkpoint was taken."""
+    values = None if held is None else held.tensors.get(name)
     return None if values is None else torch.from_numpy(np.array(values))
 
 
@@ -159,6 +165,7 @@ def resumed(plan: TrainingPlan, held: Checkpoint, ledger: Ledger) -> TrainingPla
         event=known[id(plan.event)],
         evaluations=tuple(known[id(event)] for event in plan.evaluations),
         centre=None if plan.centre is None else known[id(plan.centre)],
+        second=None if plan.second is None else known[id(plan.second)],
         records=entered[-1].dataset,
         ledger=ledger,
     )

@@ -25,7 +25,7 @@ from dpltm.privacy.lineage import draws_behind
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.ticket_set import Parent, TicketSet, Winner
+from dpltm.ticket_set import Parent, TicketSet, Winner, schema_of
 from dpltm.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.ticket_transfer import transfer as transfer_tickets
 
@@ -117,7 +117,7 @@ def transfer(plan: TransferPlan) -> TransferredSet:
     tickets = replace(
         source,
         body=made.tickets,
-        config={"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}},
+        config={"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}, **schema_of(source)},
         draws=plan.draws,
         parent=Parent(source.id, source.name, plan.round, f"transfer ({options.mode})"),
         name=options.name or source.name,

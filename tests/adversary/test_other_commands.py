@@ -7,7 +7,8 @@ import pytest
 from adversary import Case, examine
 from adversary_cases import FAMILIES, all_cases
 
-CASES = [case for name in ("tickets", "synthetic", "latent", "dry", "parts", "sweeps") for case in FAMILIES[name]()]
+FAMILY_NAMES = ("tickets", "synthetic", "latent", "dry", "parts", "sweeps", "schemas")
+CASES = [case for name in FAMILY_NAMES for case in FAMILIES[name]()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -20,5 +21,5 @@ def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
 def test_every_command_that_spends_is_there() -> None:
     """Those that can enter a release in a ledger, but for demo, which runs others."""
     assert {command[0] for case in all_cases() for command in case.commands} == {
-        "generate", "select", "train", "latent", "run", "tune", "synthesize",
+        "generate", "select", "train", "latent", "run", "tune", "datasets", "synthesize",
     }  # fmt: skip

@@ -1,5 +1,5 @@
 """``dpltm train`` on neighbouring datasets, over every pair of options that changes what is released, with options that go
-together, and with other kinds of records; ``PrivateLoop``.
+together, and with other kinds of records; ``PrivateLoop``; the estimators.
 
 ``--compile`` is left out: it needs a compiler and a minute, changes the speed of element-wise filters only, and has tests of
 its own against the plain sums (tests/dpltm/gradients/test_fused.py). ``--device cuda`` needs the device.
@@ -12,10 +12,12 @@ import itertools
 import pytest
 
 from adversary import Case, examine
-from adversary_cases import CHOICES, loop_cases, pair_cases, pairwise, train_cases
+from adversary_cases import CHOICES, estimator_cases, loop_cases, pair_cases, pairwise, train_cases
 
 
-@pytest.mark.parametrize("case", [*pair_cases(), *train_cases(), *loop_cases()], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*pair_cases(), *train_cases(), *loop_cases(), *estimator_cases()], ids=lambda case: case.name
+)
 def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
     """What is released is a function of recorded draws and public options, and every draw is what its event says."""
     found = examine(case)

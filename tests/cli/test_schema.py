@@ -1,5 +1,8 @@
 """Tables with words, dates and holes, by whole commands: all three stages, and what a run remembers."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -116,3 +119,98 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(refused):
     assert refused(*train[:3], "digits", *train[4:]) == (
         "--schema: is for tables (.csv, .parquet, .arrow), and digits is none; drop --schema"
     )
+
+
+def test_which_columns_a_network_reads(cli):
+    """By whole commands: those of the rows of tickets show are those of the run, and others change no answer."""
+    data = ("--schema", "s.toml", "--records", "400")
+    cli("generate", "--dataset", "public.csv", *data[:2], *TINY, "--provenance", "public", "--criterion", "inputs",
+        "--prune", "0.6", "--out", "set", "--quiet")  # fmt: skip
+    rows = cli("tickets", "show", "set", "--json").json["tickets"]
+    assert rows[0]["columns"] == ["age", "ward", "seen"]
+    assert "columns read" in cli("tickets", "show", "set").out
+    run = cli(
+        "train", "set@2", "--dataset", "d.csv", *data, "--epsilon", "3", "--steps", "5", "--out", "r", "--json"
+    ).json
+    assert run["columns"] == rows[-1]["columns"]
+    left_out = {"age", "ward", "seen"} - set(run["columns"])
+    assert left_out
+    other = {"age": "18", "ward": "east", "seen": "2020-01-01"}
+    header, *lines = Path("t.csv").read_text().splitlines()
+    names = header.split(",")
+    cells = [zip(names, line.split(","), strict=True) for line in lines]
+    changed = [",".join(other[name] if name in left_out else cell for name, cell in line) for line in cells]
+    Path("u.csv").write_text("\n".join([header, *changed]) + "\n")
+    for name in ("t", "u"):
+        cli("predict", "r", "--input", f"{name}.csv", "--out", f"{name}.out.csv", "--quiet")
+    assert Path("t.out.csv").read_bytes() == Path("u.out.csv").read_bytes()
+    behind = ("--features", "unit", "--epsilon", "3", "--steps", "5", "--out", "s", "--json")
+    assert "columns" not in cli("train", "--dense", "--dataset", "d.csv", *data, *behind).json, (
+        "a map reads all of them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        (lambda text: text.replace(",p7,", ",,"), ("--unit-column", "who"), "d.csv: 'who' says nobody at record "),
+        (lambda text: re.sub(",p[0-9]+,", ",ann,", text), ("--unit-column", "who"),
+         "--unit-column: all records of d are one person's, so nothing can be learned of many"),
+        (lambda text: text.replace("who,", "whose,", 1), (), "d.csv: lacks the columns 'who'; correct the schema"),
+        (lambda text: text.replace("south", "west"), (), "d.csv: does not fit its schema: line "),
+        (lambda text: text.replace(",yes", ",YES"), (), "d.csv: does not fit its schema: line "),
+        (lambda text: text.replace(",2020-0", ",20-0"), (), "d.csv: does not fit its schema: line "),
+    ],
+)  # fmt: skip
+def test_one_line_before_anything_is_spent(refused, change, more, message):
+    Path("d.csv").write_text(change(Path("d.csv").read_text()))
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "r", *more)
+    assert refused(*train).startswith(message)
+    assert not Path("r").exists()
+    assert not Path("r.ledger.jsonl").exists()
+
+
+def test_nobody_is_told_how_much_bounds_clip(cli):
+    """Silence: the words are the same whether all ages are beyond the bounds, or none."""
+    said = []
+    for number, bounds in enumerate(("[18, 90]", "[200, 300]")):
+        Path("s.toml").write_text(SCHEMA.replace("[18, 90]", bounds))
+        train = (
+            "train",
+            "--dense",
+            "--dataset",
+            "d.csv",
+            "--schema",
+            "s.toml",
+            "--records",
+            "400",
+            "--noise-multiplier",
+            "2",
+        )
+        body = cli(
+            *train, "--noise-multiplier", "2", "--model", "mlp:4", "--steps", "3", "--out", f"r{number}", "--json"
+        ).json
+        said.append({key: value for key, value in body.items() if key not in ("run", "seconds")})
+    assert said[0] == said[1]
+
+
+def test_more_rows_a_person_than_count_are_said(cli):
+    data = ("--dataset", "d.csv", "--schema", "s.toml", "--unit-column", "who", "--per-unit", "1", "--delta", "1e-3")
+    body = cli("train", "--dense", *data, "--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--json").json
+    assert (
+        "a person is all records that share a value of the column that says so; at most 1 of each count, those of the lowest"
+        " public hashes where there are more"
+    ) in body["privacy"]["notes"]
+
+
+def test_what_does_not_fit_is_said_before_torch_is_imported():
+    Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "west"))
+    for command in ("train --dense --epsilon 1", "generate --provenance public", "select set --eps1 1"):
+        script = (
+            "import sys; from dpltm.cli.main import run;"
+            f"code = run('{command} --dataset d.csv --schema s.toml --quiet'.split());"
+            "print(code, 'torch' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert done.stdout == "2 False\n", done.stderr
+        assert "does not fit its schema" in done.stderr

@@ -72,3 +72,15 @@ def test_the_quickstart_runs_in_python(place, tmp_path, monkeypatch, capsys):
     )
     assert list(tmp_path.iterdir()) == []
     assert "epsilon" in capsys.readouterr().out
+
+
+def test_the_block_on_scikit_learn_runs(capsys):
+    section = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## scikit-learn\n")[1].split("\n## ")[0]
+    (block,) = (body for kind, body in BLOCK.findall(section) if kind == "python")
+    exec(compile(block, "python.md", "exec"), {})
+    scored, validated, together = capsys.readouterr().out.strip().splitlines()
+    accuracy, certified = scored.split(" ", 1)
+    assert float(accuracy) > 0.8
+    assert re.match(r"Certified\(epsilon=0\.99\d+, delta=1e-05", certified)
+    assert len(validated.strip("[]").split()) == 3
+    assert 0.6 < float(together) <= 3 * 0.6

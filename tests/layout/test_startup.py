@@ -62,7 +62,9 @@ def test_registries_import_nothing_heavy() -> None:
 
 def test_what_computes_no_gradient_imports_no_torch() -> None:
     """The accountant, ledgers and the list of datasets."""
-    modules = ", ".join(f"dpltm.tickets.workbench.{name}" for name in ("accountant", "datasets", "ledgers", "records"))
+    modules = ", ".join(
+        f"dpltm.tickets.workbench.{name}" for name in ("accountant", "check_card", "datasets", "ledgers", "records")
+    )
     script = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

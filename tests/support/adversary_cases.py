@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from adversary import Case, Command
+from dpltm.estimator import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.models import ModelSpec, build
 from dpltm.privacy.events import UNKNOWN_RECORDS
 from dpltm.private_loop import PrivateLoop
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import cross_entropy
 from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
 
@@ -29,6 +32,12 @@ PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 SHORT: Command = ("--steps", "5", "--batch-size", "8")
 NOISE: Command = ("--noise-multiplier", "1")
 TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
+TRAIN_ALL: Command = ("train", "--dense", *TABLE)
+HEAD: Command = (*TRAIN_ALL, "--head", "least-squares", "--features", "unit", "--json", "--out", "r")
+LITTLE: Command = ("--noise-multiplier", "0.2")
+QUIET: Command = ("--noise-multiplier", "0.02")
+"""With so little noise, second moments of so few records are released as well."""
+
 PARTED = (LOUD, TWIN, FLAT)
 """Records whose hashes fall into several parts."""
 
@@ -127,6 +136,12 @@ def train_cases() -> Iterator[Case]:
         to = ("--adjacency", adjacency)
         centre = ("--features", "unit", "--centre", "0.2", *budget)
         yield Case(f"train --centre {adjacency}", ((*TRAIN, *centre, *to),), adjacency=adjacency)
+        head = (*HEAD, *LITTLE, *to)
+        yield Case(f"train --head least-squares {adjacency}", (head,), adjacency=adjacency, odd=(LOUD, FLAT, TWIN))
+        persons = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], *LITTLE, *to)
+        yield Case(
+            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "user", (LOUD, TWIN)
+        )
         yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
         counted = (*TRAIN, *SMALL, *NOISE, *stop, *to)
         yield Case(f"train --stop-at {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED, early=True)
@@ -150,6 +165,13 @@ def train_cases() -> Iterator[Case]:
     fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
     yield Case("train --centre --noise fast", (fast,))
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
+    yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
+    people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
+    yield Case(
+        "train --head least-squares people with second moments", (people,), "people", unit="user", odd=(LOUD, TWIN)
+    )
+    budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
+    yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
     yield Case("train --budget-stop", (some,))
     for name in ("tanh", "tanh as printed", "sigmoid"):
         command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)
@@ -339,6 +361,33 @@ def sweep_cases() -> Iterator[Case]:
     yield Case("tune --private", (private,))
 
 
+DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")
+DRAFT += '[column.y]\nkind = "label"\nclasses = ["0", "1", "2"]\n'
+"""Of the table of neighbours: with so few records an epsilon of hundreds finds something."""
+
+
+def schema_cases() -> Iterator[Case]:
+    """Bounds of columns found under DP, and what is trained by them."""
+    data = ("--records", str(RECORDS))
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *data, "--model", "mlp:4", *SHORT)
+    for relation in RELATIONS:
+        to = ("--adjacency", relation)
+        find = ("datasets", "schema", "d.csv", "--private", "draft.toml", *data, *to, "--epsilon", "300", "--json")
+        find = (*find, "--out", "s.toml")
+        before = (("write", "draft.toml", DRAFT),)
+        odd = (LOUD, WILD, FLAT)
+        yield Case(f"datasets schema {relation}", (find,), "csv", relation, before=before, odd=odd)
+        then = (*train, *SMALL, *NOISE, *to, "--json", "--out", "r")
+        yield Case(f"datasets schema, train {relation}", (find, then), "csv", relation, before=before, odd=odd)
+    whose = DRAFT + '\n[column.who]\nkind = "ignored"\n'
+    find = ("datasets", "schema", "d.csv", "--private", "draft.toml", "--records", "6", "--epsilon", "300", "--json")
+    find = (*find, "--unit-column", "who", "--out", "s.toml")
+    before = (("write", "draft.toml", whose),)
+    yield Case(
+        "datasets schema --unit-column", (find,), "people csv", unit="user", before=before, odd=(LOUD, FLAT, TWIN)
+    )
+
+
 LOOPS: dict[str, dict[str, Any]] = {
     "clip": {"filter": Clip(0.1)},
     "replace-one": {"filter": Clip(0.1), "adjacency": "replace-one"},
@@ -376,6 +425,42 @@ def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
     return {"weights": weights, "report": repr(loop.report()).encode()}
 
 
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "classifier": {"classes": CLASSES},
+    "classifier, bounds a column": {
+        "classes": CLASSES,
+        "bounds": ([0.0] * 6, [255.0, 128.0, 64.0, 255.0, 255.0, 300.0]),
+    },
+    "classifier, replace-one": {"classes": CLASSES, "adjacency": "replace-one", "filter": "tanh"},
+    "classifier, centred": {"classes": CLASSES, "features": "unit", "centre": 0.2, "epsilon": 3.0},
+    "regressor": {"target_bounds": (0.0, 2.0), "bins": 4},
+    "regressor, replace-one": {"target_bounds": (0.0, 2.0), "bins": 2, "adjacency": "replace-one", "epsilon": 3.0},
+}
+
+
+def estimator_cases() -> Iterator[Case]:
+    """The scikit-learn face: a whole fit, what it predicts for others, and what it says of privacy."""
+    for name, settings in ESTIMATORS.items():
+        program = functools.partial(_estimator, settings)
+        odd = (LOUD, FLAT, TWIN)
+        yield Case(f"estimator {name}", adjacency=settings.get("adjacency", "add-remove"), odd=odd, program=program)
+
+
+def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
+    """Fits on ``d.npz``; returns the weights, predictions for other records, and the reports."""
+    with np.load("d.npz") as stored:
+        x, y, x_test = stored["x_train"], stored["y_train"], stored["x_test"]
+    given = {"bounds": (0, 255), "n_records": RECORDS, "delta": 1e-3, "batch_size": 8, "epochs": 2, "clip_norm": 0.1}
+    given |= {"features": "fourier:16,2", "random_state": 0, "name": "d", **settings}
+    given |= {"ledger": functools.partial(open_ledger, Path("l.jsonl"))}  # on disk, as an attacker would find it
+    given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
+    made = TicketRegressor(**given) if "target_bounds" in given else TicketClassifier(**given)
+    made.fit(x, y)
+    weights = b"".join(value.detach().numpy().tobytes() for value in made.run_.model.parameters())
+    released = {"weights": weights, "predictions": made.predict(x_test).tobytes()}
+    return {**released, "report": repr(made.privacy_).encode(), "run": repr(made.run_.privacy).encode()}
+
+
 def part_cases() -> Iterator[Case]:
     """Parts by a public hash of each record: the one in question is in one of them, or in the other, and moves nobody.
 
@@ -398,7 +483,9 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "latent": latent_cases,
     "dry": dry_cases,
     "sweeps": sweep_cases,
+    "schemas": schema_cases,
     "loops": loop_cases,
+    "estimators": estimator_cases,
     "parts": part_cases,
 }
 

@@ -17,7 +17,7 @@ import torch
 
 import adversary_cases as cases
 from adversary import Case
-from dpltm import data, models, sampling, selection, sensitivity, synthetic, training
+from dpltm import data, models, sampling, second_moments, selection, sensitivity, synthetic, training
 from dpltm.data import units
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
@@ -214,6 +214,7 @@ CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2"
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
 OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --unit-column people 6 add-remove")
+SQUARES = next(case for case in cases.train_cases() if case.name == "train --head least-squares with second moments")
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
 PAID_SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune --private")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
@@ -293,6 +294,22 @@ BUGS = (
         "sensitivity",
         _other(synthetic, "_whole_directions", lambda original, x: 2 * original(x)),
         MADE_UP,
+    ),
+    Bug(
+        "second moments of inputs of norm 2",
+        "sensitivity",
+        _other(second_moments, "whole_rows", lambda original, rows: 2 * original(rows)),
+        SQUARES,
+    ),
+    Bug(
+        "second moments with half the noise",
+        "sensitivity",
+        _other(
+            second_moments,
+            "noisy_symmetric",
+            lambda original, second, std, source: original(second, std / 2, source),
+        ),
+        SQUARES,
     ),
     Bug("bits sent with other odds", "mechanism", _other(Channel, "send", _bolder_bits), MESSAGES),
     Bug("no event", "unpaid", _events(lambda _: None), SHARED),

@@ -34,8 +34,8 @@ import dpltm
 import dpltm.cli
 import dpltm.data
 import dpltm.tickets
-from dpltm import evaluation, noise, selection, synthetic, training
-from dpltm.data import Dataset
+from dpltm import evaluation, noise, private_columns, second_moments, selection, synthetic, training
+from dpltm.data import Dataset, unfinished
 from dpltm.features import centre
 from dpltm.gaussian_mechanism import SEED, grid_step
 from dpltm.keyed_source import KeyedSource
@@ -274,7 +274,7 @@ class Recorder:
         self._around(FastSource, "random_bytes", serve_fast)
         for module in (
             training,
-            synthetic,
+            second_moments,
             centre,
             search,
         ):  # each as it is bound, so that a planted one is seen as well
@@ -363,6 +363,14 @@ class Recorder:
 
         self._around(dpltm.data, "load", told)
         self._around(dpltm.data, "at_unit", told)
+
+        def drafted(original: Any, *arguments: Any, **named: Any) -> Any:
+            found = original(*arguments, **named)
+            self.loaded.append(found.dataset.name)
+            self.reference, self._size = reference_of(found.dataset), found.dataset.records
+            return found
+
+        self._around(unfinished, "load_unfinished", drafted)
         self._around(Ledger, "enter", self._enter)
 
     def _enter(self, original: Any, ledger: Ledger, *given: Any) -> None:
@@ -454,6 +462,15 @@ class Recorder:
                 part=True,
             )
 
+        plainly = private_columns.gaussian_mechanism
+
+        def histograms(counts: np.ndarray, std: float, source: Any) -> Any:
+            with self._frame("histograms") as frame:
+                found = plainly(counts, std, source)
+            return self._released("gaussian", frame, counts, found, found, std, grid=grid_step(std))
+
+        self._set(private_columns, "gaussian_mechanism", histograms)
+
         def counted(original: Any, *arguments: Any, **named: Any) -> int:
             self._counted = original(*arguments, **named)
             return self._counted
@@ -494,7 +511,8 @@ class Recorder:
 
         self._around(centre, "release_mean", mean)
         self._around(synthetic, "release_moments", moments)
-        self._around(synthetic, "_noisy", noisy)
+        self._around(second_moments, "release_second_moments", moments)
+        self._around(second_moments, "noisy_whole", noisy)
         self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
         self._around(search, "secret_draws", secret)

@@ -12,9 +12,13 @@ from dpltm.data.rating_sets import at_hand
 from dpltm.data.schema_draft import draft
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
+from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.workbench.records import open_dataset
+
+_FIND = Deferred("dpltm.tickets.workbench.find_schema:find")
+"""What drafts need none of."""
 
 
 def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:
@@ -62,13 +66,18 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """A draft of the schema of a table."""
-    del progress
+    """A draft of the schema of a table; or, of a draft, the finished schema, with what finding it cost."""
     path = Path(request.file or "")
     out = None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
         check_writable(out)
+    if request.private is not None:
+        found: dict[str, Any] = _FIND(request, path, out, progress)
+        return found
+    for name in ("epsilon", "unit_column", "records", "subset", "test", "ledger", "dry_run"):
+        if getattr(request, name) not in (None, False):
+            raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")

@@ -19,7 +19,7 @@ from dpltm.privacy.ledger import beside, merge, missing
 from dpltm.privacy.lineage import entered_on
 from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.privacy_unit import unit_of
-from dpltm.privacy.report import if_overlapping, report
+from dpltm.privacy.report import costs_alone, if_overlapping, report
 from dpltm.privacy.statement import json_figure
 from dpltm.stages.checks import check_delta_alone, check_epsilon
 from dpltm.stages.progress import Progress
@@ -33,9 +33,6 @@ from dpltm.tickets.workbench.records import open_dataset
 ALL_LEDGERS = ", in all ledgers of this user"
 """Where trainings are on record that no single ledger holds."""
 
-MAX_FIGURES = 20
-"""Up to this many different events, each is also accounted on its own."""
-
 
 def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
@@ -44,7 +41,7 @@ def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
     path = Path(options.file or "")
     numbered = _numbered(path, options.dataset)
     events = tuple(event for _, event in numbered)
-    alone = _alone(events, options.delta, certified_by(options.accountant))
+    alone = costs_alone(events, options.delta, certified_by(options.accountant))
     return as_flags({
         "ledger": str(path),
         "events": [
@@ -123,18 +120,6 @@ def _numbered(path: Path, dataset: str | None) -> list[tuple[int, Event]]:
         (line, event)
         for line, event in numbered
         if dataset is None or any(event.dataset.may_overlap(ref) for ref in named)
-    ]
-
-
-def _alone(events: tuple[Event, ...], delta: float, accountant: str) -> list[float | str | None]:
-    """What each event costs by itself; None where it costs nothing of its own, or where they are too many."""
-    mechanisms = [mechanisms_of([event]) for event in events]
-    if len(set(mechanisms)) > MAX_FIGURES:
-        return [None] * len(events)
-    costs = {alone: json_figure(epsilon(alone, delta, accountant)) for alone in set(mechanisms)}
-    return [
-        None if isinstance(event, BudgetEvent) else costs[alone]
-        for event, alone in zip(events, mechanisms, strict=True)
     ]
 
 

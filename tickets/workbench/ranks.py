@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpltm import __version__
-from dpltm.data import Dataset
+from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import RankError
 from dpltm.launcher import Place, check_alone, launched
 from dpltm.options.generate import GenerateRequest
@@ -16,6 +16,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.ranks import Ranks, environment
 from dpltm.stages.generate_settings import check_options
 from dpltm.stages.generate_training import follow as follow_generation
+from dpltm.stages.head import is_least_squares
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_request
@@ -28,12 +29,15 @@ from dpltm.tickets.workbench.train import open_records, open_start
 from dpltm.tickets.workbench.train import train as train_alone
 
 
-def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
+def train(
+    request: TrainRequest, progress: Progress, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any] | None:
     """``dpltm train``, by this process or by all that ``torchrun`` started.
 
     Args:
         request: what ``dpltm train`` was asked for.
         progress: who watches.
+        dataset_cache: datasets that were read already.
 
     Returns:
         What it prints as JSON; None on another rank than 0, which shares the work and has nothing to say.
@@ -43,8 +47,10 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
     """
     place = launched()
     if place is None:
-        return train_alone(request, progress)
+        return train_alone(request, progress, dataset_cache=dataset_cache)
     check_request(request)
+    if is_least_squares(request):
+        check_alone("`head` least-squares")
     if request.dry_run:
         return train_alone(request, progress) if place.rank == 0 else None
     ranks = _joined(place, request, request.device)
@@ -60,11 +66,17 @@ def train(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
     return None
 
 
-def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any] | None:
-    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started; else as :func:`train`."""
+def generate(
+    request: GenerateRequest, progress: Progress, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any] | None:
+    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started.
+
+    Args:
+        request, progress, dataset_cache: as :func:`train`, and so is all else.
+    """
     place = launched()
     if place is None:
-        return generate_alone(request, progress)
+        return generate_alone(request, progress, dataset_cache=dataset_cache)
     check_options(request)
     if request.criterion != "dp-train":
         check_alone(f"`criterion` {request.criterion}: ranks share the training of dp-train; this")

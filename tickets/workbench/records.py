@@ -5,9 +5,26 @@ from __future__ import annotations
 from dpltm.data import Dataset, DatasetCache, at_unit, load
 from dpltm.data.schema import Schema
 from dpltm.errors import InputError
+from dpltm.launcher import launched
 from dpltm.options.data import DataOptions
 from dpltm.options.parsing import parse_pair
 from dpltm.options.train import PER_UNIT
+
+
+def read_first(request: DataOptions) -> DatasetCache | None:
+    """A table with a schema, read and checked: whatever does not fit is said before anything heavy is imported.
+
+    Args:
+        request: names it.
+
+    Returns:
+        What was read; None of other records, and where several processes share the work, each of which reads by itself.
+    """
+    if request.schema is None or request.dataset is None or launched() is not None:
+        return None
+    cache = DatasetCache()
+    open_dataset(request, dataset_cache=cache)
+    return cache
 
 
 def open_dataset(

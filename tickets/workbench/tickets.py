@@ -11,6 +11,7 @@ from dpltm.generation import Ticket
 from dpltm.options.tickets import ExportRequest, ListRequest, ShowRequest, VerifyRequest
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.lineage import draws_behind
+from dpltm.stages.columns import columns_read
 from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets import export
@@ -46,6 +47,10 @@ def show_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
     name, number = split_round(request.set or "")
     tickets = find_set(name)
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
+    for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
+        columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
+        if columns is not None:
+            row["columns"] = columns
     if number is not None:
         body["layers"] = _layers(tickets.ticket(number))
     return body

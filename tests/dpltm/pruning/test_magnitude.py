@@ -127,3 +127,41 @@ def test_inputs_of_a_table_are_its_rows():
     for live, rows in ((6, [2, 2, 2, 0]), (5, [2, 1, 2, 0]), (4, [2, 0, 2, 0]), (1, [0, 0, 1, 0])):
         found = prune_by_input(weights, dense, {"table.weight": live}, inputs=0)
         assert found["table.weight"].sum(1).tolist() == rows
+
+
+def test_columns_of_a_table_live_or_die_together():
+    """Inputs 0 and 1 are one column, 2 stands alone, 3 to 5 are one: scores by hand from norms and variances."""
+    weights = {"fc1.weight": torch.tensor([[3.0, 0.1, 2.0, 1.0, 1.0, 2.0], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]])}
+    groups = ((0.25, 0.25), (1 / 12,), (2 / 9,) * 3)
+    scores = [math.sqrt(0.25 * (9 + 0.01)), math.sqrt(4 / 12), math.sqrt(2 / 9 * (5 + 1 + 4))]
+    assert scores[1] < scores[2] < scores[0]
+    mask = Mask({name: torch.ones_like(value, dtype=torch.bool) for name, value in weights.items()})
+    order = sorted(range(3), key=scores.__getitem__)
+    members, left = [(0, 1), (2,), (3, 4, 5)], 12
+    for column in order[:2]:
+        left -= 2 * len(members[column])
+        before, mask = mask, prune_by_input(weights, mask, {"fc1.weight": left}, groups=groups)
+        assert mask.nested_in(before)
+        dead = [at for at in range(6) if not mask["fc1.weight"][:, at].any()]
+        assert set(members[column]) <= set(dead)
+        assert int(mask["fc1.weight"].sum()) == left
+        assert len(dead) == 6 - left // 2, "whole columns alone"
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 2**31), st.data())
+def test_at_most_one_column_is_left_in_part(sizes, seed, data):
+    generator = torch.Generator().manual_seed(seed)
+    weights = {"w": torch.randn(3, sum(sizes), generator=generator)}
+    groups = tuple((0.1 * (place + 1),) * size for place, size in enumerate(sizes))
+    dense = Mask({"w": torch.ones(3, sum(sizes), dtype=torch.bool)})
+    live = data.draw(st.integers(1, 3 * sum(sizes)))
+    found = prune_by_input(weights, dense, {"w": live}, groups=groups)["w"]
+    parts = [part for part in found.split(list(sizes), dim=1) if part.any() and not part.all()]
+    assert int(found.sum()) == live
+    assert len(parts) <= 1
+
+
+def test_a_network_that_reads_no_columns_goes_by_inputs():
+    weights = {"w": torch.tensor([[3.0, 1.0, 2.0]])}
+    dense = Mask({"w": torch.ones(1, 3, dtype=torch.bool)})
+    assert prune_by_input(weights, dense, {"w": 2}, groups=((0.1, 0.1),))["w"].tolist() == [[True, False, True]]

@@ -1,0 +1,339 @@
+"""What the estimators of scikit-learn's face share: parameters, one training by ``dpltm.train``, and one account of all."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpltm import face
+from dpltm.calls import check_types
+from dpltm.data import Dataset
+from dpltm.errors import DpltmError, InputError, in_python, named
+from dpltm.estimator_account import Account
+from dpltm.estimator_records import Bounds, Columns, dense, private_records, scored_records, separate_records
+from dpltm.masks import Mask
+from dpltm.noise import MIN_EPSILON, SecureSource, two_sided_geometric
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.statement import PrivacyReport
+from dpltm.run import Run
+from dpltm.stages.checks import check_epsilon
+from dpltm.stages.evaluate import plan_evaluation
+from dpltm.ticket_set import TicketSet, Winner
+
+SCORED = "how many records `score` was measured on is treated as public"
+
+GRID = 1024
+"""Steps of a value that a paid score sums."""
+
+FEW_COLUMNS = 32
+"""Up to so many columns, ``features="auto"`` means ``fourier``; above ``unit``, which needs no room for interactions. By the
+public number of columns alone. This, and that step sizes fall to zero, was compared on the digits (64 columns) and breast
+cancer (30) that come with scikit-learn, at epsilon 0.3, 1 and 3."""
+
+_WORDS = {
+    "x": "X",
+    "records": "n_records",
+    "seed": "random_state",
+    "eps1": "select_epsilon",
+    "ticket": "tickets",
+    "target": "tickets",
+}
+"""What parameters are called here, by the names that the stages have for them."""
+
+_PERSONS = "train with `unit_column`, the column that says whose a row is"
+
+_TRAINING = (
+    "filter",
+    "clip_norm",
+    "batch_size",
+    "epochs",
+    "lr",
+    "optimizer",
+    "schedule",
+    "centre",
+    "noise",
+    "adjacency",
+)
+"""Parameters that are options of ``dpltm.train`` under the same name."""
+
+
+_SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+"""What is taken beside arrays and data frames."""
+
+_SHARED = ("ledger", "tickets")
+"""Parameters that clones have in common: one account, and values that nobody changes."""
+
+
+@contextlib.contextmanager
+def in_our_words() -> Iterator[None]:
+    """A block whose refusals name parameters of an estimator."""
+    try:
+        yield
+    except DpltmError as error:
+        error.args = (_ours(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
+        raise
+
+
+def _ours(text: str) -> str:
+    """A sentence of a stage in the words of an estimator."""
+    return named(
+        text.replace(_PERSONS, "protect them with `units` of dpltm.train"), lambda name: f"`{_WORDS.get(name, name)}`"
+    )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TicketEstimator(BaseEstimator):
+    """What both estimators have in common: parameters, one training, and the account of all of them."""
+
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    bounds: Bounds = None
+    n_records: int | None = None
+    tickets: TicketSet | Winner | None = None
+    round: int | None = None
+    select_epsilon: float | None = None
+    model: str | None = None
+    features: str | None = "auto"
+    record_shape: tuple[int, ...] | None = None
+    filter: str = "clip"
+    clip_norm: float = 1.0
+    epochs: float | None = None
+    batch_size: float | None = None
+    lr: float | None = None
+    optimizer: str = "sgd"
+    schedule: str = "linear"
+    centre: float | None = None
+    noise: str = "secure"
+    adjacency: str = "add-remove"
+    ledger: Ledger | Callable[[], Ledger] | None = None
+    random_state: int | np.random.RandomState | None = None
+    name: str = "records"
+
+    # copies share the account; a pickled estimator leaves it behind
+
+    def __sklearn_clone__(self) -> TicketEstimator:
+        given = self.get_params(deep=False).items()
+        twin = type(self)(**{name: value if name in _SHARED else clone(value, safe=False) for name, value in given})
+        return self._share_account(twin)
+
+    def __copy__(self) -> TicketEstimator:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return self._share_account(twin)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TicketEstimator:
+        self._share_account(self)
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def _share_account(self, twin: TicketEstimator) -> TicketEstimator:
+        """The twin with our account, or with the mark of one that was pickled away."""
+        if "_left_behind" in self.__dict__ and "_account" not in self.__dict__:
+            twin._left_behind = self._left_behind
+        else:
+            twin._account = self._open_account()
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if not callable(self.ledger):
+            state["_left_behind"] = self.__dict__.get("_left_behind") or (self._stated_privacy(),)
+        state.pop("_account", None)
+        if "run_" in state:
+            state["run_"] = replace(state["run_"], ledger=None)
+        return state
+
+    def _open_account(self) -> Account:
+        """The account of this estimator and its clones, for the ledger that is named now.
+
+        Raises:
+            InputError: it stayed in another process, or with what was pickled.
+        """
+        account: Account | None = self.__dict__.get("_account")
+        if callable(self.ledger):
+            if account is None or account.opener is not self.ledger:
+                account = self._account = Account(opener=self.ledger)
+            return account
+        check_types(ledger=self.ledger)
+        tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
+        meant = self.ledger if self.ledger is not None else getattr(tickets, "ledger", None)
+        if account is None and meant is None and "_left_behind" in self.__dict__:
+            raise InputError(
+                "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
+                " nowhere that you see; leave `n_jobs` 1, or run threads (joblib.parallel_backend('threading')), or give"
+                " `ledger` as a function that opens a file which processes share:"
+                " functools.partial(dpltm.tickets.ledger_file.open_ledger, path)"
+            )
+        if account is None or (meant is not None and account.held is not meant):
+            account = self._account = Account(Ledger() if meant is None else meant)
+        return account
+
+    # training
+
+    def _fit(self, x: np.ndarray, y: np.ndarray, classes: int | None, *, for_training: bool = True) -> None:
+        """Trains on the records, and keeps the run; everything is entered before it is spent.
+
+        Args:
+            x: ``(n, columns)``.
+            y: classes, ``(n,)``, from 0.
+            classes: how many were declared; None to count them.
+            for_training: whether more than one class has to be there.
+        """
+        account = self._open_account()
+        features = x.shape[1]
+        columns = Columns.of(self.bounds, features, self.record_shape)
+        facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
+        dataset = private_records(columns, x, y, facts)
+        with in_python():
+            own = account.open_fit(dataset, self.adjacency)
+        run = self._train(self._drawn(dataset, own), dataset, own, features)
+        account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
+        self.run_, self._columns = run, columns
+
+    def _drawn(self, dataset: Dataset, ledger: Ledger) -> TicketSet | Winner | None:
+        """The tickets, or the winner of a draw on the records, where one is asked for."""
+        if self.select_epsilon is None:
+            if isinstance(self.tickets, TicketSet) and self.round is None:
+                raise InputError(
+                    "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
+                )
+            return self.tickets
+        if self.tickets is None or self.round is not None:
+            raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
+        options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
+        options |= {"delta": self.delta, "adjacency": self.adjacency}
+        return face.select(self.tickets, dataset, ledger=ledger, **options)
+
+    def _train(self, tickets: TicketSet | Winner | None, dataset: Dataset, ledger: Ledger, columns: int) -> Run:
+        options = {name: getattr(self, name) for name in _TRAINING}
+        options |= {"epsilon": self.epsilon, "noise_multiplier": self.noise_multiplier, "delta": self.delta}
+        if self.noise_multiplier is not None:  # the default budget says nothing beside it
+            options["epsilon"] = None
+        options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if tickets is not None:
+            features = None if self.features == "auto" else self.features
+            if self.model is not None:
+                raise InputError("`model`: the ticket set decides the network; leave `model` out")
+            return face.train(tickets, dataset, round=self.round, ledger=ledger, features=features, **options)
+        features = self.features
+        if features == "auto":
+            features = "fourier" if columns <= FEW_COLUMNS else "unit"
+        if self.round is not None:
+            raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
+        network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
+        return face.train(network, dataset, ledger=ledger, features=features, **options)
+
+    def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
+        """Records, and labels with them, as scikit-learn checks them in ``fit``."""
+        X, y = validate_data(self, X, y, y_numeric=numeric, **_SPARSE)
+        return dense(X), y
+
+    def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
+        """The same in ``score``, of columns as those in ``fit``."""
+        check_is_fitted(self)
+        X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
+        return dense(X), y
+
+    def _told(self, X: Any) -> np.ndarray:
+        """What the network says of records without labels, before softmax, ``(n, classes)`` float64."""
+        check_is_fitted(self)
+        return self._outputs(dense(validate_data(self, X, reset=False, **_SPARSE)))
+
+    def _outputs(self, X: np.ndarray) -> np.ndarray:
+        with in_our_words():
+            return face.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
+
+    # what was learned, and what it cost
+
+    def _released_sums(self, account: Account, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
+        """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
+
+        Guarantees:
+            Each value is rounded to a whole number of ``1 / GRID`` first, so one record more, less or another changes each
+            sum by at most ``GRID`` of those, and two-sided geometric noise of epsilon / (sums GRID) makes each
+            (epsilon / sums)-DP, exactly (docs/privacy-model.md section 5.8).
+        """
+        check_epsilon("score_epsilon", epsilon)
+        each = epsilon / (len(values) * GRID)
+        if each < MIN_EPSILON:
+            raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
+        sums = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64).sum(1)
+        account.pay_score(records, self.adjacency, epsilon)
+        account.notes |= {SCORED: None}
+        return np.array([int(one) + two_sided_geometric(SecureSource(), each) for one in sums]) / GRID
+
+    def _separate(self, X: np.ndarray, codes: np.ndarray, account: Account) -> Dataset:
+        """Held-out records, after checking that no release was made from them; they count as looked at from now on.
+
+        Raises:
+            InputError: one was.
+        """
+        held_out = separate_records(self.run_, self._columns, X, codes)
+        try:
+            with in_python(test="x"):
+                plan_evaluation(self.run_, held_out, account.ledger)
+        except InputError as error:
+            raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
+        account.note_measured(scored_records(held_out))
+        return held_out
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "run_" in self.__dict__
+
+    @property
+    def ticket_(self) -> Mask:
+        """Which weights are live: the mask of the ticket, or one that keeps everything."""
+        check_is_fitted(self)
+        return self.run_.mask
+
+    @property
+    def ledger_(self) -> Ledger:
+        """Where this estimator and its clones enter what they spend."""
+        return self._open_account().ledger
+
+    @property
+    def privacy_(self) -> PrivacyReport:
+        """Certified and nominal, for all fits and paid scores of this estimator and its clones together, and notes.
+
+        The cost of the last fit alone is ``run_.privacy``.
+
+        Raises:
+            NotFittedError: nothing has been spent.
+        """
+        left = self.__dict__.get("_left_behind")
+        stated = left[0] if left and "_account" not in self.__dict__ else self._stated_privacy()
+        if stated is None:
+            raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
+        return stated
+
+    def _stated_privacy(self) -> PrivacyReport | None:
+        return self._open_account().total(self.delta, self.adjacency, "pld")
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """There is none: no attribute, as far as scikit-learn's tools look.
+
+        Raises:
+            AttributeError: always, with the reason.
+        """
+        raise AttributeError(
+            f"{type(self).__name__} has no partial_fit: sampling rates and noise are settled by the number of all records"
+            " before the first step; collect the records, and call fit once"
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True  # noise is never decided by random_state
+        return tags

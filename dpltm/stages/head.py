@@ -1,0 +1,246 @@
+"""``head`` least-squares: one layer behind features, with nothing to tune (docs/privacy-model.md 4.7).
+
+Three kinds of releases, each a Gaussian mechanism with a public share of the budget, and all entered before the first draw:
+the mean of features; the second moments of inputs centred at it, where they can rise above their noise; and cross moments
+of the inputs with clipped residuals, one for each of a few damped Newton steps on the cross-entropy. The first cross moments
+are those of the labels, the class sums. The noise decides damping and step size, so no setting depends on the records.
+
+The constants were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8, and then frozen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpltm.data import Dataset
+from dpltm.data.mapped import pieces
+from dpltm.data.units import ABSENT
+from dpltm.errors import InputError
+from dpltm.features.conventions import NORM
+from dpltm.filters.descriptor import CLIP_NORM
+from dpltm.noise import RandomSource
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
+from dpltm.privacy.events import GaussianEvent
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.parts import OnRecord
+from dpltm.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
+from dpltm.stages.budget import NO_FEATURES, centre_release, noise_bits, whole_noise
+from dpltm.stages.front import check_quantities, network_inputs
+from dpltm.stages.services import Services
+from dpltm.stages.starting_point import StartingPoint
+from dpltm.training import TrainingConfig
+
+STEPS = 16
+"""Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""
+
+MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
+"""Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
+
+REACH = 10.0
+"""Second moments are left out where noise alone has eigenvalues above one in so many of the number of records: features
+would have to be nearly one direction to rise above it."""
+
+MOST_INPUTS = 2_048
+"""And where there are more inputs than this, whose eigenvectors would take longer than all else."""
+
+SPREAD = 0.18
+"""What the noise of all steps adds up to in each weight (standard deviation), before damping."""
+
+ROWS = 1000
+"""Records at a time."""
+
+_SCALE = NORM**2 + 1
+"""Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
+
+NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dense` without SET"
+
+_SETTLED = (
+    *("filter", "clip_norm", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "epochs", "steps", "batch_size", "lr"),
+    *("optimizer", "schedule", "average", "centre", "augment", "audit", "budget_stop", "stop_at", "precision", "compile"),
+)  # fmt: skip
+"""Options that the head settles, or that it has no use for."""
+
+
+def is_least_squares(options: TrainOptions) -> bool:
+    """Whether these options ask for the head."""
+    return options.head == LEAST_SQUARES
+
+
+def check_head(options: TrainOptions) -> None:
+    """Raises InputError for options that do not go with the head that they ask for."""
+    if not is_least_squares(options):
+        return
+    defaults = {item.name: item.default for item in fields(TrainOptions)}
+    for name in _SETTLED:
+        if getattr(options, name) != defaults[name]:
+            raise InputError(
+                f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
+            )
+    if options.noise == "nominal":
+        raise InputError("`noise`: nominal is the tanh paper's; with `head` least-squares take secure or fast")
+
+
+def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
+    """The options of the training that the head comes to: all records in every step; others as they are.
+
+    Args:
+        options: as they were asked for.
+        start: what is trained.
+        dataset: the private records.
+
+    Raises:
+        InputError: what is trained is not one whole layer behind features.
+    """
+    if not is_least_squares(options):
+        return options
+    if start.tickets is not None:
+        raise InputError(NO_TICKET)
+    check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
+    if dataset.feature_map is None:
+        raise InputError(NO_FEATURES.replace("`centre`: needs", "`head`: least-squares needs"))
+    if start.spec.text != "mlp":
+        raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave `model` out")
+    return replace(options, steps=STEPS, batch_size=float(dataset.records))
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What is released before the steps.
+
+    Attributes:
+        mean: the mean of features; None where they are not centred.
+        second: the second moments; None where there are none.
+    """
+
+    mean: GaussianEvent | None = None
+    second: GaussianEvent | None = None
+
+    @property
+    def events(self) -> tuple[GaussianEvent, ...]:
+        """Those that there are, in the order in which they are made."""
+        return tuple(event for event in (self.mean, self.second) if event is not None)
+
+
+def releases(options: TrainOptions, dataset: Dataset, draft: NoisySgd, before: OnRecord) -> Releases:
+    """What is released before the steps of a training; of other heads, the centre alone.
+
+    Args:
+        options: as they were asked for.
+        dataset: with its feature map.
+        draft: the training, with any noise.
+        before: what is on record for its records, or will be before the release.
+
+    Raises:
+        DpltmError: there is no budget to take a part of.
+    """
+    if not is_least_squares(options):
+        return Releases(centre_release(options, dataset, draft, before))
+    whole, twice = whole_noise(options, draft, before), 2.0 if draft.adjacency == "replace-one" else 1.0
+    bits = noise_bits(options)
+
+    def release(share: float, sensitivity: float, what: str) -> GaussianEvent:
+        of = GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, unit=draft.unit)
+        return GaussianEvent(before.dataset, of, what, bits)
+
+    mean = release(MEAN_SHARE, NORM, "mean of features")
+    second = release(SECOND_SHARE, SENSITIVITY, "second moments of centred features")
+    inputs, std = dataset.features + 1, second.mechanism.noise_std
+    # All of it is public: the rule looks at no record.
+    measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
+    return Releases(mean, second if measurable and inputs <= MOST_INPUTS else None)
+
+
+def for_steps(options: TrainOptions, made: Releases) -> TrainOptions:
+    """The options that the noise of the steps is settled by: a stated noise multiplier is that of the whole.
+
+    Guarantees:
+        Gaussian mechanisms of noise multipliers s_i cost what one of s does, with 1/s^2 the sum of all 1/s_i^2. Shares f
+        and g of mean and second moments take f/s^2 and g/s^2, and T steps of multiplier s sqrt(T/(1 - f - g)) the rest.
+    """
+    if not is_least_squares(options) or options.noise_multiplier is None:
+        return options
+    rest = 1 - MEAN_SHARE - (SECOND_SHARE if made.second is not None else 0.0)
+    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
+
+
+def step_size(config: TrainingConfig) -> float:
+    """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
+    root = math.sqrt(config.steps)
+    return SPREAD * config.expected_batch / (max(config.noise_std, root * CLIP_NORM.default / 2) * root)
+
+
+def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor:
+    """A released mean, less where its noise may be most of it (James and Stein 1961, positive part): post-processing.
+
+    Args:
+        centre: ``(features,)``.
+        noise_std: of each coordinate of the sum.
+        records: public number that the sum was divided by.
+    """
+    noise, power = len(centre) * (noise_std / records) ** 2, float(centre.double().square().sum())
+    return centre * max(0.0, 1 - noise / power) if power > 0 else centre
+
+
+def second_moments(event: GaussianEvent, dataset: Dataset, services: Services, noise: RandomSource) -> torch.Tensor:
+    """Makes the release; its event is on record already.
+
+    Args:
+        event: that pays for it.
+        dataset: with its map, centred.
+        services: where features come from.
+        noise: random bits.
+    """
+    return release_second_moments(_inputs(dataset, services), dataset.features + 1, event.mechanism.noise_std, noise)
+
+
+def newton(
+    start: StartingPoint, dataset: Dataset, event: GaussianEvent | None, second: torch.Tensor | None
+) -> NewtonSteps:
+    """The steps for released second moments, or for none.
+
+    Args:
+        start: whose one layer takes them.
+        dataset: its public number of records counts.
+        event: of the release.
+        second: what was released.
+    """
+    noise_std = 0.0 if event is None else event.mechanism.noise_std
+    return NewtonSteps(list(start.model.parameters()), second, noise_std, _SCALE / dataset.records)
+
+
+def head_facts(options: TrainOptions, second: GaussianEvent | None) -> dict[str, Any]:
+    """What is said of the head, where it is not the usual one."""
+    if not is_least_squares(options):
+        return {}
+    told = None if second is None else {"noise_multiplier": second.mechanism.noise_multiplier}
+    return {"head": options.head, "optimizer": "newton", "second_moments": told}
+
+
+def releases_note(second: GaussianEvent | None) -> str:
+    """What the budget went to."""
+    parts = [f"{100 * MEAN_SHARE:g} % for the mean of features"]
+    parts += [] if second is None else [f"{100 * SECOND_SHARE:g} % for their second moments"]
+    left = "" if second is not None else "; second moments would be less than their noise, so they are left out"
+    return f"`head` least-squares spends {', '.join(parts)}, and the rest on {STEPS} Newton steps{left}"
+
+
+def _inputs(dataset: Dataset, services: Services) -> Iterator[torch.Tensor]:
+    """Inputs of the layer, bias included, over their norm; of a person the mean over what they gave, no longer than that."""
+    split, feature_map, done = dataset.train, dataset.feature_map, 0
+    assert feature_map is not None
+    for some in pieces(network_inputs(split, dataset, services), ROWS):
+        rows, labels = torch.from_numpy(np.array(some)).float(), torch.tensor(split.y[done : done + len(some)])
+        done += len(some)
+        if split.slots is not None:
+            there = (labels != ABSENT).float()[..., None]
+            each = feature_map.centred(rows.flatten(0, 1)).view(rows.shape) * there
+            rows = each.sum(1) / there.sum(1).clamp_min(1)
+        else:
+            rows = feature_map.centred(rows)
+        yield torch.cat([rows, torch.ones(len(rows), 1)], dim=1) / math.sqrt(_SCALE)

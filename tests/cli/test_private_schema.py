@@ -1,0 +1,321 @@
+"""Bounds and categories found under DP, by whole commands: what is spent, where it counts, and what nothing tells."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpltm import private_columns
+from dpltm.data import load
+from dpltm.data.schema import parse_schema, read_schema
+from dpltm.errors import InputError
+from dpltm.options.latent import EncodeOptions
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.stages.latent_owner import plan_encoding
+from dpltm.tickets.scheme_files import load_scheme
+
+DRAFT = """
+missing = ["?"]
+
+[column.age]
+kind = "number"
+bounds = "private"
+
+[column.ward]
+kind = "category"
+values = "private"
+
+[column.who]
+kind = "ignored"
+
+[column.seen]
+kind = "date"
+bounds = "private"
+
+[column.ill]
+kind = "label"
+classes = ["no", "yes"]
+"""
+FIND = ("datasets", "schema", "d.csv", "--private", "s.toml", "--records", "600")
+SHORT = ("--model", "mlp:4", "--steps", "5", "--batch-size", "60", "--records", "600")
+
+
+def table(path, count, seed, more=()):
+    """Records of three wards, of which one has few, and rows that are as they are given."""
+    draw, rows = np.random.default_rng(seed), ["age,ward,who,seen,ill"]
+    for _ in range(count):
+        age, ward = int(draw.integers(18, 91)), draw.choice(["north", "south", "attic"], p=[0.6, 0.39, 0.01])
+        ill = draw.random() < 0.1 + 0.7 * (age > 60)
+        day = f"202{draw.integers(5)}-0{draw.integers(1, 10)}-1{draw.integers(10)}"
+        shown = "?" if draw.random() < 0.05 else age
+        rows.append(f"{shown},{ward},p{draw.integers(count // 3)},{day},{'yes' if ill else 'no'}")
+    Path(path).write_text("\n".join([*rows, *more]) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def files(cwd):
+    del cwd
+    Path("s.toml").write_text(DRAFT)
+    table("d.csv", 600, 2)
+
+
+def test_what_is_found_costs_what_it_says(cli, events):
+    body = cli(*FIND, "--epsilon", "2", "--out", "f.toml", "--ledger", "l.jsonl", "--json").json
+    assert body["columns"] == ["age", "ward", "seen"]
+    assert body["ignored"] == []
+    lone, histograms = events("l.jsonl")
+    assert (lone["kind"], lone["delta"], lone["what"]) == (
+        "guarantee", pytest.approx(1e-7), "names of categories of a schema, if one record alone has them",
+    )  # fmt: skip
+    assert (histograms["kind"], histograms["what"]) == ("gaussian", "histograms of 3 columns for a schema")
+    assert histograms["sensitivity"] == pytest.approx(3**0.5)
+    alone = (Guarantee(1e-9, 1e-7), GaussianRelease(histograms["noise_multiplier"]))
+    certified = body["privacy"]["certified"]["epsilon"]
+    assert certified == pytest.approx(epsilon(alone, 1e-5), rel=1e-6)
+    assert 1.99 < certified <= 2
+    found = read_schema(Path("f.toml"))
+    age, ward, who, seen, ill = found.columns
+    assert 16 <= age.bounds[0] < age.bounds[1] <= 128
+    assert ward.values == (("north",), ("south",)), "of the attic there are too few"
+    assert (who.kind, seen.kind, ill.values) == ("ignored", "date", (("no",), ("yes",)))
+    assert found.missing == ("?",)
+    assert body["schema"] == Path("f.toml").read_text().rstrip("\n")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_whoever_uses_it_pays_for_it(cli, events, named):
+    """In the ledger that holds it already, or in another one: once."""
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--ledger", "l.jsonl", "--quiet")
+    ledger = ("--ledger", "l.jsonl") if named else ()
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", *SHORT, "--epsilon", "3", *ledger)
+    body = cli(*train, "--out", "r", "--json").json
+    lone, histograms, training = events("l.jsonl" if named else "r/ledger.jsonl")
+    assert (lone["kind"], histograms["kind"], training["kind"]) == ("guarantee", "gaussian", "training")
+    everything = (
+        Guarantee(1e-9, 1e-7), GaussianRelease(histograms["noise_multiplier"]),
+        NoisySgd(0.1, 5, training["noise_multiplier"]),
+    )  # fmt: skip
+    certified = body["privacy"]["certified"]["epsilon"]
+    assert certified == pytest.approx(epsilon(everything, 1e-5), rel=1e-6)
+    assert certified <= 3
+    assert (
+        "bounds and categories of the schema were found under DP; the ledger holds what that cost"
+        in (body["privacy"]["notes"])
+    )
+    assert body["columns"] == ["age", "ward", "seen"]
+
+
+def test_all_stages_enter_it(cli, events):
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    table("public.csv", 200, 5)
+    tiny = ("--model", "mlp:4", "--rounds", "2", "--iterations", "9", "--batch-size", "20", "--provenance", "public")
+    data = ("--schema", "f.toml")
+    cli("generate", "--dataset", "public.csv", *data, *tiny, "--criterion", "inputs", "--out", "t", "--quiet")
+    kinds = [event["kind"] for event in events("t/ledger.jsonl")]
+    assert kinds == ["guarantee", "gaussian", "provenance"], "the masks go by bounds of private records"
+    drawn = cli("select", "t", "--dataset", "d.csv", *data, "--records", "600", "--eps1", "0.5", "--json").json
+    assert 1 < drawn["privacy"]["certified"]["epsilon"] <= 1.5
+    body = cli("train", "t", "--dataset", "d.csv", *data, *SHORT[2:], "--epsilon", "3", "--out", "r", "--json").json
+    kinds = [event["kind"] for event in events("t/ledger.jsonl")]
+    assert kinds.count("gaussian") == 1
+    # nor are they lost where the masks are used with another schema, or were carried over
+    head, _, rest = Path("f.toml").read_text().partition("found = ")
+    Path("mine.toml").write_text(head + rest.partition("\n]\n")[2])
+    cli("tickets", "transfer", "t@1", "--dataset", "d.csv", "--schema", "mine.toml", "--out", "t2", "--quiet")
+    for name in ("t", "t2"):
+        other = ("--schema", "mine.toml", "--ledger", f"{name}.jsonl", "--out", f"{name}.run", "--quiet")
+        cli("train", f"{name}@1", "--dataset", "d.csv", *SHORT[2:], "--epsilon", "3", *other)
+        assert [event["kind"] for event in events(f"{name}.jsonl")][:2] == ["guarantee", "gaussian"]
+    assert 2.9 < body["privacy"]["certified"]["epsilon"] <= 3
+
+
+def test_one_row_of_each_person(cli, events):
+    body = cli(
+        *FIND[:-2], "--unit-column", "who", "--records", "200", "--epsilon", "4", "--out", "f.toml", "--json"
+    ).json
+    assert body["privacy"]["certified"]["unit"] == "user"
+    for event in events("f.toml.ledger.jsonl"):
+        assert (event["unit"], event["dataset"]["units"]) == ("user", "who")
+    short = ("--steps", "3", "--batch-size", "20", "--epsilon", "6", "--model", "mlp:4", "--records", "200")
+    again = cli(
+        "train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", "--unit-column", "who", *short, "--json"
+    )
+    assert 4 < again.json["privacy"]["certified"]["epsilon"] <= 6
+
+
+def test_replace_one(cli, events):
+    cli(*FIND, "--epsilon", "2", "--adjacency", "replace-one", "--out", "f.toml", "--quiet")
+    lone, histograms = events("f.toml.ledger.jsonl")
+    assert (lone["adjacency"], histograms["adjacency"]) == ("replace-one", "replace-one")
+    assert histograms["sensitivity"] == pytest.approx(6**0.5)
+
+
+def test_held_out_records_are_left_out(cli, refused):
+    """What the schema is found from may not be what accuracy is measured on."""
+    cli(*FIND[:-2], "--epsilon", "1", "--out", "all.toml", "--quiet")
+    cli(*FIND[:-2], "--test", "0.2", "--epsilon", "1", "--out", "f.toml", "--quiet")
+    train = (
+        "train",
+        "--dense",
+        "--dataset",
+        "d.csv",
+        "--test",
+        "0.2",
+        *SHORT[:4],
+        "--batch-size",
+        "40",
+        "--epsilon",
+        "3",
+    )
+    said = refused(*train, "--schema", "all.toml")
+    assert re.match(
+        r"--dataset, --test: (\d+) of the \1 test records of d are records of d, which the ledger protects, so accuracy",
+        said,
+    )
+    body = cli(*train, "--schema", "f.toml", "--out", "r", "--json").json
+    assert 0 < body["accuracy"] <= 1
+    assert (
+        "accuracy is measured on records that a public hash holds out, 0.2 of the file: nothing is promised for those"
+        in body["privacy"]["notes"]
+    )
+    again = cli("evaluate", "r", "--dataset", "d.csv", "--test", "0.2", "--json").json
+    assert again["accuracy"] == body["accuracy"]
+    assert refused("evaluate", "r", "--dataset", "d.csv") == (
+        "--dataset: d has no test split; name a file with one by --test, or the part that the training held out, such as"
+        " --test 0.2"
+    )
+
+
+def test_without_a_test_split_one_is_offered(cli):
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", *SHORT, "--epsilon", "3", "--json")
+    body = cli(*train).json
+    assert body["accuracy"] is None
+    assert (
+        "accuracy is not measured, since there is no test split: name a file with one by --test, or let --test 0.2 hold a"
+        " fifth of the records out by a public hash; nothing is promised for those"
+    ) in body["privacy"]["notes"]
+
+
+HOSTILE = [
+    '"\x1b[31mred",\u202enorth,p0,never,yes',
+    f"{'9' * 400},{'x' * 20_000},p1,9999-99-99,no",
+    "nan,,p2,,no",
+    "-inf,[column.x],p3,1066-10-14,yes",
+]
+
+
+@pytest.mark.parametrize("row", HOSTILE, ids=range(len(HOSTILE)))
+def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row):
+    """The same noise on both neighbours: the same schema, the same words, and no refusal, here or when it is used."""
+
+    def without_noise(values, noise_std, source):
+        del noise_std, source
+        return values.copy()
+
+    monkeypatch.setattr(private_columns, "gaussian_mechanism", without_noise)
+    told = []
+    for name, more in (("one", ()), ("other", (row,))):
+        table("d.csv", 600, 2, more)
+        body = cli(*FIND, "--epsilon", "2", "--out", f"{name}.toml", "--json").json
+        said = json.dumps(body) + Path(f"{name}.toml").read_text()
+        said = re.sub(r'(\\*"(?:id|time)\\*": \\*")[^"\\]+', r"\1", said)
+        told.append(said.replace(f"{name}.toml", "f.toml"))
+    assert told[0] == told[1]
+    assert told[0].isascii()
+    cli("train", "--dense", "--dataset", "d.csv", "--schema", "other.toml", *SHORT, "--epsilon", "4", "--quiet")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "--epsilon is missing: what finding bounds and values may spend, such as 0.2"),
+        (("--epsilon", "0"), "--epsilon: 0 is not a positive number up to 10000"),
+        (("--epsilon", "1", "--delta", "0.5"), "--delta: 0.5 is not between 0 and 1/n = 0.00167 for 600 records"),
+        (("--epsilon", "1", "--label", "ill"), "--label: is for a first draft; leave it out, since s.toml says it"),
+        (("--epsilon", "1", "--test", "t.csv"), "--test t.csv: is the fraction that the training holds out, such as 0.2"),
+        (("--epsilon", "1", "--unit-column", "ward"), "--unit-column ward: is a feature by the schema; give that column"),
+        (("--epsilon", "1", "--unit-column", "none"), "--unit-column none: d.csv has no such column; it has 'age', 'ward'"),
+        (("--epsilon", "1", "--unit-column", "who", "--subset", "0.5"), "--unit-column: takes every record of a person"),
+        (("--epsilon", "1e-9"), "no noise reaches"),
+    ],
+)  # fmt: skip
+def test_refused(refused, more, message):
+    said = refused(*FIND, *more, "--out", "f.toml")
+    assert said.startswith(message) or message == "no noise reaches"
+    assert not Path("f.toml").exists()
+    assert not Path("f.toml.ledger.jsonl").exists()
+
+
+def test_drafts_that_are_refused(cli, refused):
+    assert refused(*FIND, "--epsilon", "1") == (
+        "--out is missing: what is found is written once, and finding it again costs again; name a file"
+    )
+    assert refused("datasets", "schema", "d.csv", "--epsilon", "1") == (
+        "--epsilon: goes with --private, the draft whose private parts are to be found; add it"
+    )
+    assert refused("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1") == (
+        "--schema: bounds or values of 'age', 'ward', 'seen' are still private; write public ones, or find them with dpltm"
+        " datasets schema FILE --private SCHEMA"
+    )
+    out = ("--epsilon", "1", "--out", "f.toml")
+    assert refused(*FIND[:3], "--private", "none.toml", *out) == (
+        "--private none.toml: no such file; correct the path, or draft one with dpltm datasets schema"
+    )
+    dates = DRAFT.replace('bounds = "private"', "bounds = [2020-01-01, 2024-12-31]").replace("number", "date")
+    Path("s.toml").write_text(dates
+                              .replace('values = "private"', 'values = ["north"]'))  # fmt: skip
+    assert refused(*FIND, *out) == (
+        '--private: nothing in this schema is private; write bounds = "private" or values = "private"'
+    )
+    Path("s.toml").write_text(DRAFT.replace('["no", "yes"]', '["no", "maybe"]'))
+    assert refused(*FIND, *out).startswith("d.csv: does not fit its schema: line ")
+    Path("s.toml").write_text(DRAFT)
+    cli(*FIND, *out, "--quiet")
+    assert refused(*FIND, *out).startswith("--out: f.toml exists already")
+    said = refused(*FIND, "--epsilon", "1", "--out", "g.toml", "--ledger", "f.toml.ledger.jsonl", code=1)
+    assert said.startswith("budget: on these records epsilon 0.99")
+    assert not Path("g.toml").exists()
+
+
+def test_a_dry_run_spends_nothing(cli):
+    before = sorted(Path().iterdir())
+    body = cli(*FIND, "--epsilon", "2", "--dry-run", "--json").json
+    assert body["dry_run"] is True
+    assert 1.99 < body["privacy"]["certified"]["epsilon"] <= 2
+    assert sorted(Path().iterdir()) == before
+
+
+def test_releases_that_were_changed_are_refused(cli, refused):
+    cli(*FIND, "--epsilon", "2", "--out", "f.toml", "--quiet")
+    text = Path("f.toml").read_text()
+    assert len(parse_schema(text, "here").found) == 2
+    for old, new in (('"gaussian"', '"gauss"'), ("'{", "'["), ('"sensitivity"', '"size"')):
+        Path("f.toml").write_text(text.replace(old, new))
+        assert refused("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", "--epsilon", "3") == (
+            "--schema f.toml: found is not what dpltm datasets schema wrote; put it back, or find it again"
+        )
+
+
+def test_owners_who_trust_nobody_have_no_such_schema(cli, refused):
+    cli(*FIND, "--epsilon", "2", "--out", "f.toml", "--quiet")
+    dataset = load("d.csv", schema="f.toml")
+    features = dataset.features
+    np.savez("pub.npz", x_train=np.random.default_rng(0).random((60, features)), y_train=np.arange(60) % 2)
+    np.savez("d.npz", x_train=dataset.train.x, y_train=dataset.train.y)
+    scheme = ("latent", "scheme", "--public", "pub.npz", "--bounds", "0,1", "--classes", "2", "--features", "unit")
+    cli(*scheme, "--epsilon", "4", "--out", "s", "--quiet")
+    with pytest.raises(InputError) as caught:
+        plan_encoding(load_scheme(Path("s")), dataset, EncodeOptions(), Ledger())
+    assert str(caught.value) == (
+        "`schema`: its bounds or categories were found from private records, which owners who trust nobody have not sent;"
+        " write public ones"
+    )
+    encode = ("latent", "encode", "s", "--dataset", "d.npz", "--bounds", "0,1", "--out", "m")
+    assert refused(*encode, "--test", "0.2") == (
+        "--test: a fraction picks owners by a hash of what they hold, as --subset would; leave it out"
+    )

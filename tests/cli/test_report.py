@@ -1,0 +1,369 @@
+"""``dpltm report``, ``compare`` and ``privacy check``: what is written, what it says, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+STEPS = ("--steps", "3", "--batch-size", "100", "--epsilon", "1")
+SAID = """
+certified epsilon
+nominal epsilon
+neighbouring relation
+unit of privacy
+accountant
+dp-accounting 0.6.0
+clip norm
+normalisation
+Poisson, rate 0.139082
+cost of tuning
+rounding of sums
+sensitivity of the sum
+provenance of tickets
+a winner drawn from 2 tickets
+3 steps of training
+false alarms
+Shape of the gradient filter
+Accuracy over steps
+Certified epsilon over steps
+Accuracy of tickets against density
+fc1.weight
+"""
+"""What reviewers of published models miss, and what a report is read for."""
+
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+SHAPES = {"path", "circle"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements that are open and closed in order, texts, addresses."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SHAPES
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text += f" {data}"
+
+
+def page_of(path: str) -> Page:
+    """A page that is well-formed, small, needs no network and can be used without eyes."""
+    data = Path(path).read_bytes()
+    assert len(data) < 2**20
+    page = Page(data.decode("utf-8"))
+    assert page.open == []
+    for tag, attributes in page.tags:
+        for name in ("src", "href"):
+            address = attributes.get(name) or ""
+            assert address.startswith(("data:", "#")) or address == "", address
+        assert tag not in ("iframe", "object", "embed", "base", "form")
+        assert not any(name.startswith("on") for name in attributes)
+        assert tag != "img" or attributes["alt"]
+        assert tag != "svg" or attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+        assert tag != "th" or attributes["scope"] in ("row", "col")
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [
+        {"type": "application/json", "id": "dpltm-statement"}
+    ]
+    assert not re.search(r"url\(|@import|https?:", re.sub(r'xmlns="[^"]*"', "", data.decode("utf-8")))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {f"#{one}" for one in ids} >= {one["href"] for tag, one in page.tags if tag == "a"}
+    assert [tag for tag, _ in page.tags if tag in ("h1", "main", "nav", "header", "footer")] == [
+        *("header", "h1", "nav", "main", "footer")
+    ]
+    return page
+
+
+@pytest.fixture
+def trained(cli: Any) -> Any:
+    """Two runs on the same records: ``r`` of a ticket that was drawn, ``d`` of the whole network."""
+    assert cli("select", "pub", *PRIVATE, "--eps1", "0.1", "--quiet").code == 0
+    assert cli("train", "pub", *PRIVATE, *STEPS, "--filter", "tanh", "--out", "r", "--quiet").code == 0
+    assert cli("train", "--dense", "--model", "mlp:8", *PRIVATE, *STEPS, "--out", "d", "--quiet").code == 0
+    return cli
+
+
+def test_a_run(trained: Any) -> None:
+    body = trained("report", "r", "-o", "r.html", "--plot", "r.svg", "--json").json
+    assert set(body) == {"report", "of", "kind", "state", "problems", "bytes", "plot", "privacy"}
+    assert (body["report"], body["kind"], body["state"], body["problems"]) == ("r.html", "run", "finished", [])
+    result = json.loads(Path("r/result.json").read_text())
+    assert body["privacy"]["certified"] == result["privacy"]["certified"]
+    assert body["bytes"] == Path("r.html").stat().st_size
+    text = page_of("r.html").text
+    for said in SAID.strip().splitlines():
+        assert said in text, said
+    assert f"{100 * result['accuracy']:.2f} %" in text
+    assert sum(tag == "img" for tag, _ in page_of("r.html").tags) == 3  # pixels of the first layer, and both masks
+    assert Path("r.svg").read_text().startswith("<?xml")
+    assert "seconds" not in text
+    check = trained("privacy", "check", "r.html", "--json").json
+    assert (check["ok"], check["problems"], check["events"]) == (True, [], 2)
+
+
+def test_a_card_and_what_is_changed_in_it(trained: Any) -> None:
+    assert trained("report", "r", "--card", "-o", "README.md", "--quiet").code == 0
+    body = trained("privacy", "check", "README.md", "--json").json
+    assert set(body) == {"card", "ok", "problems", "events", "privacy", "notes"}
+    assert (body["ok"], body["problems"]) == (True, [])
+    assert any("nothing here is signed" in note for note in body["notes"])
+    text = Path("README.md").read_text()
+    Path("README.md").write_text(text.replace('"noise_multiplier": ', '"noise_multiplier": 1'))
+    done = trained("privacy", "check", "README.md")
+    assert done.code == 1
+    assert "certified.epsilon: " in done.out
+    assert "digest: the statement was changed after it was written" in done.out
+    Path("README.md").write_text(text.replace("| certified epsilon | 0.", "| certified epsilon | 0.0"))
+    done = trained("privacy", "check", "README.md", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["problems"][0].startswith("line ")
+    Path("README.md").write_text(f"{text}\nMine.\n")
+    assert (
+        "1 lines were added around what dpltm wrote; nothing was compared there"
+        in trained("privacy", "check", "README.md").out
+    )
+
+
+def test_a_set_and_a_private_one_without_pictures(cli: Any) -> None:
+    assert cli("report", "pub", "--quiet").code == 0
+    page = page_of("pub.html")
+    assert "No privacy is spent" in page.text
+    assert "Accuracy of tickets against density" in page.text
+    assert any(tag == "img" for tag, _ in page.tags)
+    assert cli("report", "pri", "--json").json["privacy"]["certified"]["epsilon"] == "inf"
+    page = page_of("pri.html")
+    assert "Nothing is certified" in page.text
+    assert "withheld" in page.text
+    assert "Pictures are left out" in page.text
+    assert not any(tag == "img" for tag, _ in page.tags)
+    assert cli("report", "pub", "--card", "--json").json["report"] == "pub.card.md"
+    assert cli("privacy", "check", "pub.card.md", "--json").json["ok"]
+
+
+RECIPE = """
+[recipe]
+title = "<b>{{ 7 * 7 }}</b>"
+seeds = 2
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+model = "mlp:4"
+batch-size = 50
+steps = 2
+noise-multiplier = 1.0
+[[arm]]
+name = "<script>alert(1)</script>"
+[[arm]]
+name = "b"
+train.steps = 3
+"""
+
+
+def test_a_sweep(cli: Any) -> None:
+    Path("s.toml").write_text(RECIPE)
+    assert cli("run", "--config", "s.toml", "--out", "s.sweep", "--jobs", "1", "--quiet").code == 0
+    total = json.loads(Path("s.sweep/results.json").read_text())["privacy"]["certified"]
+    body = cli("report", "s.sweep", "-o", "s.html", "--json").json
+    assert (body["kind"], body["state"], body["problems"]) == ("sweep", "finished", [])
+    assert body["privacy"]["certified"] == total
+    page = page_of("s.html")
+    assert "<script>alert(1)</script>" in page.text  # as a text: page_of has seen that it is no element
+    assert "4 of 4 trainings in 2 rows" in page.text
+    assert cli("report", "s.sweep", "--card", "-o", "s.md", "--quiet").code == 0
+    assert cli("privacy", "check", "s.md", "--json").json["ok"]
+    rows = cli("compare", "s.sweep", "--json").json["rows"]
+    assert sorted(row["run"].rpartition("-")[0] for row in rows) == [
+        "b-s0",
+        "b-s1",
+        "script-alert-1-script-s0",
+        "script-alert-1-script-s1",
+    ]
+    Path("s.sweep/results.json").unlink()
+    shutil.rmtree(next(Path("s.sweep/members").glob("b-s1*")) / "run")
+    (next(Path("s.sweep/members").glob("b-s1*")) / "result.json").unlink()
+    body = cli("report", "s.sweep", "-o", "t.html", "--json").json
+    assert body["state"] == "unfinished"
+    assert [problem.split(": ")[-1] for problem in body["problems"]] == [
+        "is not finished", "the table shows each training that has ended",
+    ]  # fmt: skip
+    assert "3 of 4 trainings" in page_of("t.html").text
+
+
+def test_names_from_files_are_texts(cli: Any) -> None:
+    """The name of a dataset comes from its file, and goes into every part of a report."""
+    digits = load_digits()
+    name = "<script>alert(1)<b> {{ 7 * 7 }} | `x`"
+    np.savez(f"{name}.npz", x_train=digits.images[:300].astype(np.uint8), y_train=digits.target[:300])
+    made = (
+        "--dense",
+        "--model",
+        "mlp:4",
+        "--dataset",
+        f"{name}.npz",
+        "--bounds",
+        "0,16",
+        "--classes",
+        "10",
+        "--records",
+        "300",
+    )
+    assert (
+        cli(
+            "train", *made, "--steps", "2", "--noise-multiplier", "2", "--batch-size", "50", "--out", "h", "--quiet"
+        ).code
+        == 0
+    )
+    assert cli("report", "h", "-o", "h.html", "--quiet").code == 0
+    page = page_of("h.html")
+    assert name in page.text
+    assert " 49 " not in page.text
+    assert cli("report", "h", "--card", "-o", "h.md", "--quiet").code == 0
+    assert "<script" not in Path("h.md").read_text().partition("```json")[0].partition("<!--")[2]
+    assert cli("privacy", "check", "h.md", "--json").json["ok"]
+
+
+def test_a_run_that_is_not_there_yet(trained: Any) -> None:
+    Path(".x.checkpoint").mkdir()
+    assert trained("report", "x", "-o", "y.html", "--json").json["privacy"]["certified"]["epsilon"] == "inf"
+    shutil.copy("d/ledger.jsonl", "x.ledger.jsonl")
+    body = trained("report", "x", "-o", "x.html", "--json").json
+    assert (body["state"], body["problems"]) == (
+        "unfinished", ["x was interrupted, and has no result; the same command goes on with it"],
+    )  # fmt: skip
+    certified = json.loads(Path("d/result.json").read_text())["privacy"]["certified"]
+    assert body["privacy"]["certified"]["epsilon"] == certified["epsilon"]  # what its ledger holds is spent
+    assert "Not complete" in page_of("x.html").text
+    done = trained("compare", "r", "d", "x", "--json").json
+    assert [row["state"] for row in done["rows"]] == ["finished", "finished", "unfinished"]
+
+
+DAMAGE = {
+    "result.json": ("{", "r/result.json: not valid JSON"),
+    "metrics.jsonl": ("{", "r/metrics.jsonl: is missing or damaged"),
+    "model.safetensors": ("", "r/model.safetensors: "),
+    "ledger.jsonl": (None, "r/ledger.jsonl: holds no training with the settings of the run: its cost is not known"),
+    "config.json": ("{}", "r/config.json: not a document of format 'dpltm-run'"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
+    content, said = DAMAGE[name]
+    path = Path("r") / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    done = trained("report", "r", "-o", "x.html", "--json")
+    assert done.code == 1
+    body = json.loads(done.out)
+    assert body["state"] == "damaged"
+    unknown = name in ("config.json", "ledger.jsonl")
+    assert (body["privacy"]["certified"]["epsilon"] == "inf") == unknown  # never as if nothing had been spent
+    assert any(problem.startswith(said) for problem in body["problems"]), body["problems"]
+    assert "Not complete" in page_of("x.html").text
+    done = trained("compare", "d", "r", "--json")
+    assert done.code == 1
+    assert [row["state"] for row in json.loads(done.out)["rows"]] == ["finished", "damaged"]
+
+
+def test_a_result_that_its_ledger_does_not_give_is_named(trained: Any) -> None:
+    body = json.loads(Path("d/result.json").read_text())
+    body["privacy"]["certified"]["epsilon"] = 0.1
+    Path("d/result.json").write_text(json.dumps(body))
+    done = trained("report", "d", "-o", "d.html", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["problems"][0].startswith(
+        "result.json says certified epsilon 0.1, but the ledger gives 0.99"
+    )
+
+
+def test_a_comparison(trained: Any) -> None:
+    body = trained("compare", "r", "d", "--csv", "c.csv", "--md", "c.md", "--plot", "c.png", "--json").json
+    assert set(body) == {"rows", "together", "notes", "csv", "md", "plot"}
+    assert [(row["run"], row["trained"]) for row in body["rows"]] == [
+        ("r", body["rows"][0]["trained"]),
+        ("d", "dense"),
+    ]
+    assert [row["test_records"] for row in body["rows"]] == [359, 359]
+    for row in body["rows"]:
+        stored = json.loads(Path(row["run"], "result.json").read_text())
+        assert row["accuracy"] == stored["accuracy"]
+        assert row["certified"] == stored["privacy"]["certified"]["epsilon"]
+        assert row["low"] < row["accuracy"] < row["high"]
+    assert body["together"]["runs"] == 2
+    assert body["together"]["epsilon"] > max(row["certified"] for row in body["rows"])
+    with Path("c.csv").open(newline="") as stream:
+        assert [float(row["certified"]) for row in csv.DictReader(stream)] == [
+            row["certified"] for row in body["rows"]
+        ]
+    lines = Path("c.md").read_text().splitlines()
+    assert lines[0].startswith("| run | accuracy | 95 % interval | certified epsilon | nominal |")
+    assert lines[3].startswith("| d | ")
+    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
+    shown = trained("compare", "r", "d").out
+    assert "all 2 released together: certified epsilon = " in shown
+
+
+def test_bad_input(trained: Any, refused: Any) -> None:
+    assert refused("report", "nothing") == (
+        "nothing: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made"
+    )
+    assert refused("report", "r", "-o", "r") == "--out: r exists already; choose another name or remove it first"
+    assert refused("report", "r", "-o", "") == "--out: an empty name; name a file to write"
+    assert refused("report", "r", "-o", "x.png", "--plot", "x.png") == "--out, --plot: name two different files"
+    assert refused("report", "r", "--plot", "x.txt") == "x.txt: not a picture; let its name end in .png, .svg, .pdf"
+    assert refused("report", "pri", "--plot", "x.png") == "--plot: pri has no curve to draw"
+    Path("l").mkdir()
+    Path("l/config.json").write_text('{"format": "dpltm-run", "schema": 1, "scheme": "x"}')
+    assert refused("report", "l") == (
+        "l: made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
+    )
+    assert refused("compare", "r") == "RUN: name at least two runs, or a sweep with several"
+    assert refused("compare", "r", "r") == "RUN: r is named twice; name each run once"
+    assert refused("compare", "r", "pub") == "pub: no run there; name a folder made by dpltm train or dpltm run"
+    assert (
+        refused("compare", "r", "d", "--csv", "x.csv", "--md", "x.csv") == "--csv, --md, --plot: name different files"
+    )
+    assert refused("privacy", "check", "pub") == (
+        "pub: a folder; name the card or page that dpltm report wrote, such as pub/README.md"
+    )
+    assert refused("privacy", "check", "pub/README.md") == (
+        "pub/README.md: holds no statement of dpltm; name a card or a page that dpltm report wrote"
+    )
+    assert refused("privacy", "check", "r/model.safetensors") == (
+        "r/model.safetensors: not a text; name a card or a page that dpltm report wrote"
+    )
+    made = ("--dense", "--model", "mlp:8", "--dataset", "digits", "--subset", "0.2:0.4", *STEPS)
+    assert trained("train", *made, "--out", "o", "--quiet").code == 0
+    assert refused("compare", "d", "o") == (
+        "RUN: nothing can be compared: o: another part of the data: digits[0.2:0.4], not digits[0.5:1.0]; name runs on the"
+        " same records"
+    )

@@ -1,0 +1,107 @@
+"""Comparisons: which runs stand beside each other, and why others do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from scipy.stats import binomtest
+
+from dpltm.errors import InputError
+from dpltm.privacy.events import UNKNOWN, DatasetRef, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.report import report
+from dpltm.reports.comparison import Candidate, compare, unlike
+
+REF = DatasetRef("d", "1" * 32, "k", 0, 5 * 10**8, "values")
+CONFIG: dict[str, Any] = {
+    "model": "mlp:4",
+    "classes": 10,
+    "test_records": 100,
+    "resolved": {"density": 0.5, "round": 2, "live": 7},
+}
+
+
+def run(label: str, ref: DatasetRef = REF, *, steps: int = 5, accuracy: float = 0.9, **config: Any) -> Candidate:
+    events = (TrainingEvent(ref, NoisySgd(0.1, steps, 2.0), "clip", 7, time=label),)
+    privacy = report(events, 1e-5, "add-remove").to_json()
+    return Candidate(label, "finished", (), CONFIG | config, {"accuracy": accuracy}, 99, ref, events, privacy)
+
+
+def test_runs_on_the_same_records() -> None:
+    one, two = run("one"), run("two", steps=9, accuracy=0.8, resolved={"density": 1.0})
+    body = compare([one, two])
+    assert [row["compared"] for row in body["rows"]] == [True, True]
+    assert [row["trained"] for row in body["rows"]] == ["ticket, round 2", "dense"]
+    expected = binomtest(90, 100).proportion_ci(0.95, method="wilson")
+    assert [body["rows"][0][key] for key in ("low", "high")] == pytest.approx([expected.low, expected.high])
+    together = total_epsilon((*one.events, *two.events), 1e-5)
+    assert body["together"] == {"runs": 2, "epsilon": together, "delta": 1e-5}
+    assert together > max(row["certified"] for row in body["rows"])
+
+
+OTHERS = {
+    "other data: e[0.0:0.5], not d[0.0:0.5]": run("x", replace(REF, name="e", id="2" * 32, content="k:2")),
+    "another part of the data: d[0.5:1.0], not d[0.0:0.5]": run("x", replace(REF, start=5 * 10**8, stop=10**9)),
+    "other test records: 90, not 100": run("x", test_records=90),
+    "other classes: 3, not 10": run("x", classes=3),
+    "another measure": replace(run("x"), result={"rmse": 1.0}),
+    "accuracy on training records, with noise, beside that on the test split": run("x", options={"eval_private": 0.1}),
+}
+
+
+@pytest.mark.parametrize(("why", "other"), OTHERS.items(), ids=list(OTHERS))
+def test_others_are_shown_with_the_reason(why: str, other: Candidate) -> None:
+    assert unlike(run("one"), other) == why
+    body = compare([run("one"), run("two"), other])
+    assert [row["compared"] for row in body["rows"]] == [True, True, False]
+    assert body["notes"][0] == f"x: not compared: {why}"
+    assert body["together"]["runs"] == 2
+    with pytest.raises(InputError) as refused:
+        compare([run("one"), other])
+    assert str(refused.value) == f"RUN: nothing can be compared: x: {why}; name runs on the same records"
+
+
+def test_where_records_cannot_be_told_apart_names_count() -> None:
+    here, there = (replace(REF, id=each * 32, content=UNKNOWN) for each in "12")
+    assert unlike(run("one", here), run("two", there)) is None
+    assert unlike(run("one", here), run("two", replace(there, name="e"))) == "other data: e[0.0:0.5], not d[0.0:0.5]"
+    said = "records are taken for the same by their name: this machine cannot tell them apart"
+    assert said in compare([run("one", here), run("two", there)])["notes"]
+    assert said not in compare([run("one"), run("two")])["notes"]
+
+
+def test_runs_that_go_on_or_are_broken_are_rows() -> None:
+    going = Candidate("going", "unfinished", ("going is still going: another process is at work on it",))
+    broken = Candidate("broken", "damaged", ("broken/config.json: not valid JSON",))
+    body = compare([run("one"), going, broken])
+    assert [(row["state"], row["compared"]) for row in body["rows"]] == [
+        ("finished", True),
+        ("unfinished", False),
+        ("damaged", False),
+    ]
+    assert body["notes"][:2] == [
+        "going: not compared: going is still going: another process is at work on it",
+        "broken: not compared: broken/config.json: not valid JSON",
+    ]
+    assert body["together"] is None
+    with pytest.raises(InputError, match=r"^RUN: nothing can be compared: broken/config.json: not valid JSON$"):
+        compare([broken, broken])
+
+
+def test_terms_that_differ_are_said() -> None:
+    one, two = run("one"), run("two")
+    other = replace(two, privacy=report(two.events, 1e-6, "add-remove").to_json())
+    said = "certified epsilons are stated at different delta, relations or units: read each with its own"
+    assert said in compare([one, other])["notes"]
+    assert said not in compare([one, two])["notes"]
+
+
+def test_without_a_number_of_test_records_there_is_no_interval() -> None:
+    body = compare([run("one", test_records=None), run("two", test_records=None)])
+    assert [row["low"] for row in body["rows"]] == [None, None]
+    assert any(
+        note.startswith("no interval where the number of test records is not on record") for note in body["notes"]
+    )

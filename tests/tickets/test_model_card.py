@@ -1,0 +1,194 @@
+"""Cards: what dpltm wrote is compared line by line, and nobody finds an edit that passes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.reports.statement import Subject, Terms, differences, statement
+from dpltm.tickets.files import digest_of
+from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, for_page, read_statement, signed
+
+HOSTILE = "<script>alert(1)</script> | [x](http://e.org) `y` --- # z"
+SGD = NoisySgd(0.1, 20, 2.0, 0.5, 0.4)
+SETTINGS = {"sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0, "noise_std": 1.0, "sensitivity": 0.5, "live": 100,
+            "filter": "clip(C=0.5)", "nominal_sensitivity": 0.4, "noise_bits": "secure", "density": 0.25}  # fmt: skip
+
+
+def body_of(name: str = "run", dataset: str = "d") -> dict[str, Any]:
+    event = TrainingEvent(DatasetRef(dataset, "1" * 32, "k"), SGD, "clip(C=0.5)", 100, time="1")
+    subject = Subject("run", name, {**SETTINGS, "dataset": dataset}, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
+    return signed(statement(subject, (event,), Terms()))
+
+
+@pytest.fixture(scope="module")
+def card() -> str:
+    return card_text(body_of())
+
+
+def problems(text: str) -> list[str]:
+    body = read_statement("c.md", text)
+    return [*differences(body), *edits(body, text)]
+
+
+def test_a_card_is_as_it_was_written(card: str) -> None:
+    body = read_statement("c.md", card)
+    assert body == body_of()
+    assert problems(card) == []
+
+
+def test_every_digit_that_is_changed_is_found(card: str) -> None:
+    """Of the text, of the metadata and of the statement."""
+    places = [match.start() for match in re.finditer(r"\d", card)]
+    assert len(places) > 300
+    for place in places[::7]:
+        edited = card[:place] + ("1" if card[place] != "1" else "2") + card[place + 1 :]
+        with contextlib.suppress(ArtifactError):  # a number that cannot be read, such as a schema that is not known
+            assert problems(edited) != [], edited[max(0, place - 60) : place + 20]
+
+
+def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
+    for path, to in (
+        (("certified", "epsilon"), 0.01),
+        (("settings", "noise_multiplier"), 9.0),
+        (("events", 0, "steps"), 2),
+    ):
+        body: Any = body_of()
+        place = body
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = to
+        edited = card_text({**body, "digest": digest_of(body)})
+        assert edits(read_statement("c.md", edited), edited) == []
+        assert problems(edited) != []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("**Certified: (", "**Certified: (0.", "line 20: '**Certified: (0."),
+        ("## What this means", "", "line 24: '', where the statement gives '## What this means'"),
+        (f"\n{END}", f"\nepsilon 0.1\n{END}", "'epsilon 0.1', where the statement gives '(no line)'"),
+        (BEGIN, "", "the marks around what dpltm wrote are not there once each, in their order"),
+        (END, f"{END}\n{BEGIN}\n{END}", "the marks around what dpltm wrote are not there once each, in their order"),
+        ('  unit: "record"', '  unit: "user"', "metadata: 'unit: \"user\"' is not, or not only, what the statement gives"),
+        ('  unit: "record"\n', "", "metadata: 'unit: \"record\"' is not, or not only, what the statement gives"),
+        ("library_name", "dpltm_privacy: {delta: 0.1}\nlibrary_name", "metadata: 'dpltm_privacy: {delta"),
+        ('  unit: "record"', '  unit: "record"\n  unit: "record"', "metadata: 'unit: \"record\"' is not, or not only, what"),
+        ("---\nlibrary", "library", "metadata: is gone; a card begins with a line ---"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_named(card: str, old: str, new: str, said: str) -> None:
+    assert old in card
+    found = problems(card.replace(old, new, 1))
+    assert any(said in line for line in found), found
+
+
+def test_people_may_write_around_it(card: str) -> None:
+    mine = card.replace("library_name: dpltm", "license: apache-2.0\nlibrary_name: dpltm\nlanguage:\n  - en", 1)
+    mine = mine.replace(BEGIN, f"My words, epsilon 3.\n\n{BEGIN}", 1) + "\n## Intended use\n\nNone.\n"
+    assert problems(mine) == []
+
+
+def test_hostile_names_are_shown_as_they_are() -> None:
+    text = card_text(body_of(HOSTILE, HOSTILE))
+    written = text[: text.index(FENCE)]
+    assert "<script" not in text[text.index(BEGIN) : text.index(FENCE)]
+    assert r"&lt;script&gt;alert(1)&lt;/script&gt; \| \[x\](http://e.org) \`y\` --- \# z" in written
+    assert problems(text) == []
+    row = next(line for line in written.splitlines() if line.startswith("| 1 |"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 4
+
+
+def test_nothing_in_a_statement_ends_the_element_of_a_page() -> None:
+    body = body_of("</script><!-- & -->")
+    text = for_page(body)
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == body
+    assert (
+        read_statement("r.html", f'<html><script type="application/json" id="dpltm-statement">\n{text}\n</script>')
+        == body
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# a card", "c.md: holds no statement of dpltm; name a card or a page that dpltm report wrote"),
+        (f"{FENCE}\n{{}}\n```\n{FENCE}\n{{}}\n```",
+         "c.md: holds 2 statements of dpltm; name a card or a page that dpltm report wrote"),
+        (f"{FENCE}\n{{\n```", "c.md: not valid JSON"),
+        (f'{FENCE}\n{{"a": 1, "a": 2}}\n```', "c.md: not valid JSON"),
+        (f"{FENCE}\n{{}}\n```", "c.md: not a document of format 'dpltm-statement'"),
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2}}\n```',
+         "c.md: schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 1}}\n```', "c.md: the statement: field digest is missing"),
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 1, "digest": ""}}\n```',
+         "c.md: the statement: unknown or missing field 'accountant'"),
+    ],
+)  # fmt: skip
+def test_what_is_no_card_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ArtifactError) as refused:
+        read_statement("c.md", text)
+    assert str(refused.value) == said
+
+
+def test_values_that_cannot_be_shown_are_named() -> None:
+    body = body_of()
+    body["settings"]["steps"] = "many"
+    body["digest"] = digest_of(body)
+    with pytest.raises(ArtifactError, match=r"^the statement holds values that cannot be shown; it is damaged$"):
+        card_text(body)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in a JSON document, objects and lists as well."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, one in inner for found in leaves(one, (*path, key)))]
+
+
+PATHS = [path for path in leaves(body_of()) if path not in ((), ("digest",))]
+HOSTILE_VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "inf",
+    "<b>|`",
+    "x" * 2000,
+    "\n```\n",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+]
+
+
+@given(st.sampled_from(PATHS), st.sampled_from(HOSTILE_VALUES))
+def test_no_value_of_a_statement_ends_in_a_traceback(path: tuple[Any, ...], value: Any) -> None:
+    """Whatever stands in a card is refused in one line, or read."""
+    body: Any = json.loads(json.dumps(body_of()))
+    place = body
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    body["digest"] = digest_of(body)
+    text = f"{FENCE}\n{json.dumps(body)}\n```"
+    with contextlib.suppress(ArtifactError):
+        read = read_statement("c.md", text)
+        assert edits(read, text) != []  # the words around it are gone
+        differences(read)
+        card_text(read)

@@ -1,0 +1,224 @@
+"""A statement as a card: Markdown for the Hugging Face hub, with the statement itself inside, for programs.
+
+All of a card but what people add to it is written from the statement, so it can be written again and compared.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.figures import figure
+from dpltm.reports import fields
+from dpltm.reports.fields import Field
+from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
+from dpltm.tickets.files import check_schema, digest_of, parse_json
+
+BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
+"""What stands between them is dpltm's; people write before and after."""
+
+FENCE = "```json dpltm-statement"
+SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.*?)\n?</script>', re.DOTALL)
+"""Where a card, and a page, hold the statement."""
+
+MOST = 4 * 2**20
+"""Bytes of a card or a page; no report of dpltm has as many."""
+
+PRIVACY_KEY = "dpltm_privacy:"
+"""Of the metadata that is compared."""
+
+
+def signed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A statement with the digest over it, which shows careless edits. It is no signature."""
+    return {**body, "digest": digest_of(body)}
+
+
+def card_text(body: Mapping[str, Any]) -> str:
+    """The whole card of a signed statement, metadata first."""
+    return "\n".join(["---", *metadata(body), "---", "", BEGIN, *section(body), END, ""])
+
+
+def metadata(body: Mapping[str, Any]) -> list[str]:
+    """Lines of YAML: every text in them is written as JSON, which YAML reads the same."""
+    certified, nominal, got = body["certified"], body["nominal"], body["outcome"]
+    said = {
+        "certified_epsilon": certified["epsilon"],
+        "nominal_epsilon": None if nominal is None else nominal["epsilon"],
+        **{key: certified[key] for key in ("delta", "accountant", "adjacency", "unit", "sampling")},
+        "dataset": body["settings"].get("dataset"),
+        "accuracy": got.get("accuracy"),
+        "density": body["settings"].get("density"),
+    }
+    return [
+        "library_name: dpltm",
+        "tags: [differential-privacy, lottery-ticket-hypothesis, sparsity]",
+        PRIVACY_KEY,
+        *(f"  {name}: {json.dumps(value)}" for name, value in said.items()),
+    ]
+
+
+def section(body: Mapping[str, Any]) -> list[str]:
+    """The lines between the two marks.
+
+    Raises:
+        ArtifactError: a value in the statement that cannot be shown.
+    """
+    try:
+        return list(_section(body))
+    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
+        raise ArtifactError("the statement holds values that cannot be shown; it is damaged") from None
+
+
+def _section(body: Mapping[str, Any]) -> Iterator[str]:
+    what = {"run": "a trained network", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
+    yield from (f"# {_safe(body['name'])}: {what[body['kind']]}, by dpltm", "", f"**{_safe(fields.headline(body))}**")
+    if body["nominal"] is not None:
+        nominal = body["nominal"]
+        yield from (
+            "",
+            f"Nominal epsilon {figure(nominal['epsilon'])}, claimed by {_safe(nominal['source'])}; not proven.",
+        )
+    yield from ("", "## What this means", "", *(f"- {_safe(line)}" for line in fields.meaning(body)))
+    if odds := fields.odds_rows(body):
+        head = ("false alarms", "records found, at most", "a yes is right, prior 50 %", "a yes is right, prior 10 %")
+        yield from ("", *_table(head, odds))
+    for title, rows in (
+        ("The guarantee", fields.guarantee_fields(body)), ("How it was made private", fields.mechanism_fields(body)),
+        ("The records", fields.record_fields(body)), ("The network", fields.network_fields(body)),
+        ("What came of it", fields.outcome_fields(body)),
+    ):  # fmt: skip
+        yield from _fields(title, rows)
+    if ledger := fields.ledger_rows(body):
+        yield from ("", "## The ledger", "", *_table(("event", "records", "what was done"), ledger))
+    if body["notes"]:
+        yield from ("", "## Notes", "", *(f"- {_safe(note)}" for note in body["notes"]))
+    if body["versions"]:
+        yield from (
+            "",
+            "## Made with",
+            "",
+            ", ".join(f"{_safe(name)} {_safe(number)}" for name, number in body["versions"].items()),
+        )
+    yield from (
+        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the events below. It shows"
+        " edits, and no more: nothing here is signed, and the events are taken at their word.",
+        "", FENCE, json.dumps(body, indent=1, allow_nan=False), "```",
+    )  # fmt: skip
+
+
+def _fields(title: str, rows: Iterable[Field]) -> Iterator[str]:
+    lines = [(row.name, row.value, row.meaning) for row in rows]
+    if lines:
+        yield from ("", f"## {title}", "", *_table(("field", "value", "what it means"), lines))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(map(_safe, row)) + " |"
+
+
+def _safe(text: object) -> str:
+    """A text that Markdown shows as it is: no markup of its own, no link, on one line."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
+
+
+def for_page(body: Mapping[str, Any]) -> str:
+    """A signed statement for a script element of a page: nothing in it ends the element."""
+    text = json.dumps(body, allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def read_statement(where: str, text: str) -> dict[str, Any]:
+    """The statement in a card or a page.
+
+    Args:
+        where: the file, for messages.
+        text: its content.
+
+    Raises:
+        ArtifactError: it holds none, several, or one that is damaged.
+    """
+    found = SCRIPT.findall(text) if "<html" in text[:1000] else _fenced(text)
+    if len(found) != 1:
+        many = "no statement" if not found else f"{len(found)} statements"
+        raise ArtifactError(f"{where}: holds {many} of dpltm; name a card or a page that dpltm report wrote")
+    body: Any = parse_json(where, found[0])
+    check_schema(where, body, FORMAT, SCHEMA)
+    try:
+        if not isinstance(body.get("digest"), str):
+            raise ArtifactError("the statement: field digest is missing")
+        check_shape({key: value for key, value in body.items() if key != "digest"})
+    except ArtifactError as error:
+        raise ArtifactError(f"{where}: {error}") from None
+    return dict(body)
+
+
+def _fenced(text: str) -> list[str]:
+    """What stands between the fences of statements."""
+    found, lines = [], text.splitlines()
+    for place, line in enumerate(lines):
+        if line == FENCE:
+            rest = lines[place + 1 :]
+            found.append("\n".join(rest[: rest.index("```")] if "```" in rest else rest))
+    return found
+
+
+def edits(body: Mapping[str, Any], text: str) -> list[str]:
+    """Where a card says something else than the statement in it; empty if nowhere.
+
+    Args:
+        body: the statement that the card holds.
+        text: the card.
+    """
+    lines = text.splitlines()
+    found = []
+    if body["digest"] != digest_of(body):
+        found.append("digest: the statement was changed after it was written")
+    if lines.count(BEGIN) != 1 or lines.count(END) != 1 or lines.index(BEGIN) > lines.index(END):
+        return [*found, "the marks around what dpltm wrote are not there once each, in their order"]
+    start = lines.index(BEGIN)
+    found += _unlike(start + 1, lines[start + 1 : lines.index(END)], "\n".join(section(body)).splitlines())
+    return found + _metadata_edits(lines, body)
+
+
+def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
+    """Lines that differ, the first three of them in words."""
+    wrong = [at for at in range(max(len(there), len(written))) if there[at : at + 1] != written[at : at + 1]]
+    shown = [
+        f"line {first + at + 1}: {_at(there, at)!r:.100}, where the statement gives {_at(written, at)!r:.100}"
+        for at in wrong[:3]
+    ]
+    return shown + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
+
+
+def _at(lines: Sequence[str], place: int) -> str:
+    return lines[place].strip() if place < len(lines) else "(no line)"
+
+
+def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
+    """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change."""
+    if not lines or lines[0] != "---" or "---" not in lines[1:]:
+        return ["metadata: is gone; a card begins with a line ---"]
+    head = list(lines[1 : lines.index("---", 1)])
+    there = [line for at, line in enumerate(head) if "dpltm_privacy" in line or _parent(head, at) == "dpltm_privacy"]
+    wanted = metadata(body)
+    wanted = wanted[wanted.index(PRIVACY_KEY) :]
+    wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]
+    return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
+
+
+def _parent(head: Sequence[str], place: int) -> str:
+    """The top-level key that an indented line stands under; nothing for a line that is not indented."""
+    if head[place][:1] not in (" ", "\t"):
+        return ""
+    above = [line for line in head[:place] if line[:1] not in (" ", "\t", "-", "")]
+    return above[-1].partition(":")[0].strip("'\" ") if above else ""

@@ -1,0 +1,135 @@
+"""What there is of a sweep, for a report: its table, and what all of it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import ArtifactError, DpltmError, first_line
+from dpltm.experiments.account import costliest_events
+from dpltm.experiments.markdown import cells, columns
+from dpltm.privacy.events import Event
+from dpltm.privacy.figures import figure
+from dpltm.reports.fields import percent
+from dpltm.reports.statement import Subject, Terms
+from dpltm.reports.subjects import count, number, section, text
+from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, ledgers_in
+
+
+@dataclass(frozen=True)
+class FoundSweep:
+    """A sweep, as far as it is there.
+
+    Attributes:
+        subject: what its statement is about.
+        events: on the records that it cost most.
+        terms: of the guarantee.
+        rows: head and rows of its table, as texts.
+        points: of its rows, for a chart.
+        measure: ``accuracy`` or ``rmse``.
+        problems: what is missing or wrong.
+        state: ``finished``, ``unfinished`` or ``damaged``.
+    """
+
+    subject: Subject
+    events: tuple[Event, ...]
+    terms: Terms
+    rows: tuple[Sequence[str], Sequence[Sequence[str]]]
+    points: Sequence[Mapping[str, Any]]
+    measure: str
+    problems: Sequence[str]
+    state: str
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a folder is of a recipe."""
+    return (path / "recipe.json").is_file() and (path / "members").is_dir()
+
+
+def find_sweep(path: Path) -> FoundSweep:
+    """The sweep in a folder; nothing is written there.
+
+    Raises:
+        ArtifactError: a ledger is damaged: nobody could say what all of it cost.
+    """
+    title = text(read_json(path / "recipe.json", FORMAT, SCHEMA).get("title")) or path.name
+    members, problems = _members(path)
+    ledgers = [open_ledger(one, links=False, remember=False).events for one in ledgers_in(path)]
+    certified = [section(section(one, "privacy"), "certified") for _, one in members]
+    deltas = [delta for one in certified if (delta := number(one.get("delta"))) is not None and 0 < delta < 1]
+    replace_one = any(one.get("adjacency") == "replace-one" for one in certified)
+    terms = Terms(min(deltas, default=1e-5), adjacency="replace-one" if replace_one else "add-remove")
+    rows, points, measure, state = _table(path, members, problems)
+    settings = {"title": title, "arms": len({name for name, _ in members}), "finished": len(members),
+                "members": len(list((path / "members").iterdir()))}  # fmt: skip
+    subject = Subject("sweep", path.resolve().name, settings)
+    events = costliest_events(ledgers, terms.delta, terms.adjacency)
+    return FoundSweep(
+        subject,
+        events,
+        terms,
+        rows,
+        points,
+        measure,
+        problems,
+        "damaged" if problems and state == "finished" else state,
+    )
+
+
+def _members(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
+    """Arm and training of each that is finished, and what is wrong with others."""
+    found, problems = [], []
+    for folder in sorted((path / "members").iterdir()):
+        if not (folder / "result.json").exists():
+            problems.append(f"{folder.name}: is not finished")
+            continue
+        try:
+            body = read_json(folder / "result.json", RESULT_FORMAT, RESULT_SCHEMA)
+        except ArtifactError as error:
+            problems.append(first_line(error))
+            continue
+        found.append((text(body.get("arm")) or folder.name, section(body, "train")))
+    return found, problems
+
+
+def _table(
+    path: Path, members: Sequence[tuple[str, Mapping[str, Any]]], problems: list[str]
+) -> tuple[Any, Any, str, str]:
+    """Head and rows, points, measure, and state: from ``results.json``, or from the trainings that have ended."""
+    try:
+        body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
+        rows = [cells(row, body) for row in body["arms"]]
+        points = [_point(row) for row in body["arms"]]
+        complete = count(body["finished"]) == count(body["members"])
+        return (columns(body), rows), points, str(body["measure"]), "finished" if complete else "unfinished"
+    except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
+        problems.append(
+            f"{path / 'results.json'}: is missing or damaged: the table shows each training that has ended"
+        )
+    plain = [
+        (
+            name,
+            "-" if (accuracy := number(one.get("accuracy"))) is None else percent(accuracy),
+            figure(_epsilon(one)),
+        )
+        for name, one in members
+    ]
+    return (("arm", "accuracy", "certified epsilon"), plain), [], "accuracy", "unfinished"
+
+
+def _point(row: Mapping[str, Any]) -> dict[str, Any]:
+    mean, half, privacy = row["mean"], row["interval"], row["privacy"]
+    known = mean is not None and half is not None
+    return {
+        "label": str(row["name"]), "value": mean, "epsilon": None if privacy is None else privacy["certified"]["epsilon"],
+        "low": mean - half if known else None, "high": mean + half if known else None,
+    }  # fmt: skip
+
+
+def _epsilon(one: Mapping[str, Any]) -> float | str:
+    value = section(section(one, "privacy"), "certified").get("epsilon")
+    return value if value == "inf" or number(value) is not None else "-"  # type: ignore[return-value]

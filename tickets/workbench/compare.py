@@ -1,0 +1,96 @@
+"""``dpltm compare``: runs in folders, beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpltm.errors import DpltmError, InputError, as_flags
+from dpltm.options.report import CompareRequest
+from dpltm.privacy.report import report
+from dpltm.reports.comparison import Candidate, compare
+from dpltm.reports.subjects import terms_of_run
+from dpltm.stages.progress import Progress
+from dpltm.tickets.comparison_files import markdown, table_csv
+from dpltm.tickets.curve_files import check_plot
+from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.found import FoundRun, find_run
+from dpltm.tickets.report_charts import against_epsilon, write_charts
+from dpltm.tickets.sweep_report import is_sweep
+
+
+def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm compare``; the files that were asked for are written.
+
+    Raises:
+        InputError: fewer than two runs, or none that can be compared.
+        ArtifactError: a file is there already, or cannot be written.
+    """
+    paths = _folders(request.runs or ())  # with what the table calls each
+    if len(paths) < 2:
+        raise InputError("RUN: name at least two runs, or a sweep with several")
+    given = {"csv": request.csv, "md": request.md, "plot": request.plot}
+    targets = {name: Path(path) for name, path in given.items() if path is not None}
+    if len(set(targets.values())) < len(targets):
+        raise InputError("`csv`, `md`, `plot`: name different files")
+    for path in targets.values():
+        check_free(path)
+        check_writable(path)
+    if request.plot is not None:
+        check_plot(Path(request.plot))
+    with progress.progress("reading runs", len(paths)) as step:
+        candidates = []
+        for path, label in paths.items():
+            candidates.append(_candidate(find_run(path), label))
+            step(len(candidates))
+    body = as_flags(compare(candidates))
+    drawn = _charts(body["rows"]) if request.plot is not None else []
+    if request.plot is not None and not drawn:
+        raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
+    for name, text in (("csv", table_csv(body["rows"])), ("md", markdown(body))):
+        if name in targets:
+            with new_file(targets[name]) as staging:
+                staging.write_text(text, encoding="utf-8")
+    if request.plot is not None:
+        write_charts(Path(request.plot), drawn, "Runs")
+    return {**body, **given}
+
+
+def _folders(names: Sequence[str]) -> dict[Path, str]:
+    """Folders of runs, with what to call them: a sweep stands for all of its."""
+    labels: dict[Path, str] = {}
+    for name in names:
+        path = Path(name)
+        inside = sorted((path / "members").iterdir()) if is_sweep(path) else []
+        for folder, label in [(one / "run", one.name) for one in inside] or [(path, name)]:
+            if folder in labels:
+                raise InputError(f"RUN: {folder} is named twice; name each run once")
+            labels[folder] = label
+    return labels
+
+
+def _candidate(found: FoundRun, label: str) -> Candidate:
+    privacy = None
+    if found.events or (found.config and found.state == "finished"):
+        terms, config = terms_of_run(found.config or {}), found.config or {}
+        try:
+            told = report(
+                found.events, terms.delta, terms.adjacency, (), terms.accountant, terms.unit if config else None
+            )
+            privacy = told.to_json()
+        except DpltmError:  # releases of which no rule says what they cost together
+            privacy = None
+    return Candidate(
+        label, found.state, found.problems, found.config or {}, found.result or {},
+        None if found.run is None else found.run.spec.parameters, found.records, found.events, privacy,
+    )  # fmt: skip
+
+
+def _charts(rows: Sequence[dict[str, Any]]) -> list[Any]:
+    measure = "rmse" if any(row["rmse"] is not None for row in rows) else "accuracy"
+    points = [
+        {"label": row["run"], "value": row[measure], "epsilon": row["certified"], "low": row["low"], "high": row["high"]}
+        for row in rows if row["compared"]
+    ]  # fmt: skip
+    return against_epsilon(points, measure)
