@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
-_ELSEWHERE = {
-    "TicketClassifier": "dpltm.estimator",
-    "TicketRegressor": "dpltm.estimator",
-    "synthesize": "dpltm.face_records",
-}
+_ESTIMATORS, _MADE = ("TicketClassifier", "TicketRegressor"), ("synthesize",)
 
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
-    if name not in (*_PUBLIC, *_ELSEWHERE):
+    if name not in (*_PUBLIC, *_ESTIMATORS, *_MADE):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_ELSEWHERE.get(name, "dpltm.face")), name)
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module("dpltm.estimator"), name)
+    if name in _MADE:
+        return getattr(importlib.import_module("dpltm.face_records"), name)
+    return getattr(importlib.import_module("dpltm.face"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, *_ELSEWHERE])
+    return sorted([*globals(), *_PUBLIC, *_ESTIMATORS, *_MADE])
