@@ -123,6 +123,8 @@ class Web:
             if error.code in (404, 410):
                 return False
             raise _unreachable(address, f"HTTP {error.code}") from None
+        except DpltmError:  # which is a ValueError too
+            raise
         except urllib.error.URLError as error:
             raise _unreachable(address, str(getattr(error.reason, "strerror", None) or error.reason)) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
