@@ -57,6 +57,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is ``fourier`` up to 32 columns, and
             ``unit`` above; None for nothing.
         record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
+        head: how the network is fitted: ``dp-sgd``, or ``least-squares`` for one layer behind features with nothing to tune.
         filter, clip_norm: gradient filter, and the norm that it clips to.
         epochs, batch_size: expected passes over the records, 15 by default, and expected batch size.
         lr, optimizer, schedule: of the steps, whose size falls to zero by default; otherwise as for ``dpltm.train``.
@@ -169,7 +170,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     Args:
         epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
-        filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
+        head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
         ledger, random_state, name: as there.
         target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
         bins: equal parts of that range.

@@ -52,6 +52,7 @@ _WORDS = {
 _PERSONS = "train with `unit_column`, the column that says whose a row is"
 
 _TRAINING = (
+    "head",
     "filter",
     "clip_norm",
     "batch_size",
@@ -105,6 +106,7 @@ class TicketEstimator(BaseEstimator):
     model: str | None = None
     features: str | None = "auto"
     record_shape: tuple[int, ...] | None = None
+    head: str = "dp-sgd"
     filter: str = "clip"
     clip_norm: float = 1.0
     epochs: float | None = None
@@ -220,6 +222,8 @@ class TicketEstimator(BaseEstimator):
         options |= {"epsilon": self.epsilon, "noise_multiplier": self.noise_multiplier, "delta": self.delta}
         if self.noise_multiplier is not None:  # the default budget says nothing beside it
             options["epsilon"] = None
+        if self.head != "dp-sgd" and self.schedule == "linear":  # nor does the default schedule, of a head that takes none
+            options["schedule"] = "constant"
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if tickets is not None:
             features = None if self.features == "auto" else self.features

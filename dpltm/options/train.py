@@ -180,7 +180,7 @@ LEAST_SQUARES = "least-squares"
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions:
-    """How the network is fitted."""
+    """Head: how the network is fitted."""
 
     head: str = option(
         "dp-sgd",

@@ -59,6 +59,17 @@ def refused(text: str) -> Iterator[None]:
 # learning
 
 
+def test_a_head_that_has_nothing_to_tune_is_fitted_without_settings():
+    """On records that one column tells apart, with hardly any noise; its releases are Gaussian, and all on record."""
+    x, y = table(count=400)
+    given = {"head": "least-squares", "features": "unit", "epochs": None, "noise_multiplier": 0.05, "n_records": 400}
+    fitted = classifier(**given).fit(x, y)
+    assert fitted.score(*table(1)) > 0.75  # chance is 0.5
+    assert [type(event).__name__ for event in fitted.ledger_.events][-1] == "TrainingEvent"
+    with refused("`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out"):
+        classifier(**given | {"epochs": 2}).fit(x, y)
+
+
 def test_it_learns_digits_and_says_what_that_cost():
     digits = load_digits()
     x, y = digits.data[:1200], digits.target[:1200]
