@@ -222,7 +222,9 @@ class TicketEstimator(BaseEstimator):
         options |= {"epsilon": self.epsilon, "noise_multiplier": self.noise_multiplier, "delta": self.delta}
         if self.noise_multiplier is not None:  # the default budget says nothing beside it
             options["epsilon"] = None
-        if self.head != "dp-sgd" and self.schedule == "linear":  # nor does the default schedule, of a head that takes none
+        if (
+            self.head != "dp-sgd" and self.schedule == "linear"
+        ):  # nor does the default schedule, of a head that takes none
             options["schedule"] = "constant"
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if tickets is not None:
