@@ -88,7 +88,7 @@ def step() -> None:
     axes[2].scatter(*cloud.T, s=4, color=GREY)
     for start, end, color in (((0, 0), total, BLUE), ((0, 0), total - clipped[4], RED)):
         axes[2].annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.6})
-    axes[2].set_title("the sum with and without one record,\nand the noise that hides which it was", size=9)
+    axes[2].set_title("the sum with one record (blue) and without (red),\nand the noise that hides which it was", size=9)
     axes[2].set_xlim(-1, 7.5)
     axes[2].set_ylim(-2.5, 5)
     for each in axes:
@@ -115,7 +115,7 @@ def guess() -> None:
     left.legend(loc="upper left", frameon=False)
     alarms = np.linspace(1e-4, 1 - 1e-4, 400)
     for mu, style in ((0, "-"), (0.5, "--"), (1, "-."), (3, ":")):
-        label = "no better than guessing" if mu == 0 else f"shifted by {mu:g} deviations"
+        label = "no better than guessing" if mu == 0 else f"shifted by {mu:g} standard deviations"
         right.plot(alarms, norm.cdf(norm.isf(alarms) - mu), style, color="#333333", label=label)
     right.set_xlabel("false alarms")
     right.set_ylabel("misses")
