@@ -83,7 +83,7 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger, line by line."""
     for row in body["events"]:
         alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
-        rich.print(f"line {row['line']}  {row['time']}  {row['dataset']}{alone}", style="bold")
+        rich.print(f"line {row['line']}  {_minute(row['time'])}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
     for row in body["datasets"]:
         rich.print(
@@ -115,9 +115,14 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     table = Table(*columns, title=body["ledger"], title_justify="left")
     for row in body["budgets"]:
         figures = (f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), str(row["elsewhere"]))
-        table.add_row(row["dataset"], row["unit"], *figures, row["set"])
+        table.add_row(row["dataset"], row["unit"], *figures, _minute(row["set"]))
     rich.print(table)
     rich.print("spent is what all ledgers hold on these records; elsewhere: releases in other ledgers", style="dim")
+
+
+def _minute(time: str) -> str:
+    """The minute of an event, which is all that it holds: what stands in place of fractions of a second tells events apart."""
+    return time[:16].replace("T", " ") + " UTC"
 
 
 def show_kept(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -143,7 +143,7 @@ class Normal:
 
     def __call__(self, text: str) -> str:
         text = text.replace(self._folder, "<folder>")
-        text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>", text)
+        text = re.sub(r"\b\d{4}-\d\d-\d\d(T[\d:.]+Z| \d\d:\d\d UTC)", "<time>", text)
         text = re.sub(r"\b20\d\d-\d\d-\d\d\b", "<date>", text)
         text = re.sub(rf'(dpltm"?:? "?){re.escape(dpltm.__version__)}\b', r"\1<version>", text)
         text = re.sub(r'("(?:seconds|minutes)": )[\d.e+-]+', r"\1<duration>", text)
