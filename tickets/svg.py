@@ -13,6 +13,9 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 20, 12, 46
 
 TICKS = 5
 
+LETTER, BESIDE = 7.0, 32
+"""Width of a letter of a tick, at most on average, and of what stands left of the ticks: the name of the axis, and a gap."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -60,18 +63,20 @@ class Chart:
     def svg(self) -> str:
         """The chart as an SVG element; every text in it is escaped."""
         series = [(number, one, self._finite(one)) for number, one in enumerate(self.series)]
-        across = _Axis(
-            self.x_range or _ends(x for _, _, points in series for x, _, _ in points), LEFT, WIDTH - RIGHT, self.log
-        )
         heights = [value for _, _, points in series for _, y, bar in points for value in (y, *bar)]
         up = _Axis(self.y_range or _ends(heights), HEIGHT - BOTTOM, TOP)
+        longest = max((len(_number(value, self.percent)) for value in up.ticks()), default=0)
+        left = max(LEFT, math.ceil(BESIDE + LETTER * longest))
+        across = _Axis(
+            self.x_range or _ends(x for _, _, points in series for x, _, _ in points), left, WIDTH - RIGHT, self.log
+        )
         parts = [
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}"'
             ' xmlns="http://www.w3.org/2000/svg">',
             *(self._across_tick(across, value) for value in across.ticks()),
-            *(self._up_tick(up, value) for value in up.ticks()),
-            f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
-            _label(self.x, f'x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 6}"'),
+            *(self._up_tick(up, value, left) for value in up.ticks()),
+            f'<path class="axis" d="M{left} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
+            _label(self.x, f'x="{(left + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 6}"'),
             _label(self.y, f'transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2:g}) rotate(-90)"'),
             *(_drawn(number, one, points, across, up) for number, one, points in series),
             "</svg>",
@@ -92,11 +97,11 @@ class Chart:
             f'<text x="{at:.1f}" y="{bottom + 16}" text-anchor="middle">{_number(value, self.percent_x)}</text>'
         )
 
-    def _up_tick(self, axis: _Axis, value: float) -> str:
+    def _up_tick(self, axis: _Axis, value: float, left: int) -> str:
         at = axis.at(value)
         return (
-            f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>'
-            f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{_number(value, self.percent)}</text>'
+            f'<path class="grid" d="M{left} {at:.1f}H{WIDTH - RIGHT}"/>'
+            f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{_number(value, self.percent)}</text>'
         )
 
 

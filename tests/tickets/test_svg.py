@@ -37,6 +37,19 @@ def test_ticks_are_round_and_shares_are_in_percent() -> None:
     assert texts == ["1", "2", "5", "10", "20", "50", "100", "0 %", "20 %", "40 %", "60 %", "80 %", "100 %", "x", "y"]
 
 
+def test_ticks_do_not_reach_the_name_of_their_axis() -> None:
+    """The ticks end 6 before the axis; the name of 12.5 units is centred at 13, so a letter of 7 needs room from 20 on."""
+    root = drawn(Chart("t", "x", "accuracy", [Series("a", [(0, 0.85), (1, 0.95)])], percent=True))
+    ticks = [one for one in root.iter(f"{NAMES}text") if one.get("text-anchor") == "end"]
+    assert "86 %" in [one.text for one in ticks]
+    root = drawn(Chart("t", "x", "accuracy", [Series("a", [(0, 0.85), (1, 0.97)])], percent=True))
+    ticks = [one for one in root.iter(f"{NAMES}text") if one.get("text-anchor") == "end"]
+    assert "87.5 %" in [one.text for one in ticks]
+    assert min(float(one.get("x", "")) - 7 * len(one.text or "") for one in ticks) >= 20
+    axis = next(one for one in root.iter(f"{NAMES}path") if one.get("class") == "axis")
+    assert axis.get("d", "").startswith(f"M{float(ticks[0].get('x', '')) + 6:g} ")
+
+
 def test_names_are_escaped() -> None:
     hostile = '</svg><script>alert("1")</script>'
     root = drawn(Chart(hostile, hostile, hostile, [Series(hostile, [(0, 1)])]))
