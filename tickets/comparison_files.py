@@ -38,11 +38,18 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         said,
         measured,
         "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
-        *("-" if row[key] is None else figure(row[key]) for key in ("certified", "nominal")),
+        *(_epsilon(row, key) for key in ("certified", "nominal")),
         "-" if row["density"] is None else percent(row["density"]),
         *("-" if row[key] is None else f"{row[key]:,}" for key in ("live", "parameters")),
         *(row[key] or "-" for key in ("trained", "filter")),
     )
+
+
+def _epsilon(row: Mapping[str, Any], key: str) -> str:
+    """An epsilon, with relation and unit where they are not those of the other rows."""
+    if row[key] is None:
+        return "-"
+    return figure(row[key]) + (f" ({row['other_terms']})" if row["other_terms"] else "")
 
 
 def terms(body: Mapping[str, Any]) -> str:

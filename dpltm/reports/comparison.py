@@ -65,7 +65,15 @@ def compare(candidates: Sequence[Candidate]) -> dict[str, Any]:
     if not ended and not any(one.state == "unfinished" for one in candidates):
         raise InputError(f"RUN: nothing can be compared: {candidates[0].problems[0]}")
     rows = [_row(one, why.get(one.label)) for one in candidates]
+    usual = next((_relation(row) for row in rows if row["compared"] and row["certified"] is not None), None)
+    for row in rows:
+        other = row["certified"] is not None and usual is not None and _relation(row) != usual
+        row["other_terms"] = f"{row['adjacency']}, unit {row['unit']}" if other else None
     return {"rows": rows, "together": _together(alike), "notes": _notes(candidates, rows, alike)}
+
+
+def _relation(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    return row["adjacency"], row["unit"]
 
 
 def unlike(one: Candidate, other: Candidate) -> str | None:
@@ -158,6 +166,7 @@ def _notes(
     }
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
+    notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
     if any(one.records is not None and one.records.content == UNKNOWN for one in alike):
         notes.append("records are taken for the same by their name: this machine cannot tell them apart")
     if any(row["low"] is not None for row in rows):

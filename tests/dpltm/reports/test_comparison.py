@@ -14,6 +14,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.report import report
 from dpltm.reports.comparison import Candidate, compare, unlike
+from dpltm.tickets.comparison_files import cells
 
 REF = DatasetRef("d", "1" * 32, "k", 0, 5 * 10**8, "values")
 CONFIG: dict[str, Any] = {
@@ -97,6 +98,15 @@ def test_terms_that_differ_are_said() -> None:
     said = "certified epsilons are stated at different delta, relations or units: read each with its own"
     assert said in compare([one, other])["notes"]
     assert said not in compare([one, two])["notes"]
+
+
+def test_another_relation_or_unit_is_named_in_its_row() -> None:
+    one, two, three = run("one"), run("two"), run("three")
+    user = TrainingEvent(REF, NoisySgd(0.1, 5, 2.0, unit="user"), "clip", 7, time="three")
+    body = compare([one, two, replace(three, privacy=report([user], 1e-5, "add-remove").to_json())])
+    assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
+    assert "three: its epsilons are for add-remove, unit user" in body["notes"]
+    assert [" (add-remove, unit user)" in cells(row)[3] for row in body["rows"]] == [False, False, True]
 
 
 def test_without_a_number_of_test_records_there_is_no_interval() -> None:
