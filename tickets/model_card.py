@@ -208,12 +208,27 @@ def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
     """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change."""
     if not lines or lines[0] != "---" or "---" not in lines[1:]:
         return ["metadata: is gone; a card begins with a line ---"]
-    head = list(lines[1 : lines.index("---", 1)])
+    head = [_unescaped(line) for line in lines[1 : lines.index("---", 1)]]
     there = [line for at, line in enumerate(head) if "dpltm_privacy" in line or _parent(head, at) == "dpltm_privacy"]
     wanted = metadata(body)
     wanted = wanted[wanted.index(PRIVACY_KEY) :]
     wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]
+    if not wrong and _unescaped("\n".join(lines[1 : lines.index("---", 1)])).count("dpltm_privacy") != 1:
+        return [f"metadata: {PRIVACY_KEY!r} is there again, over several lines"]
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
+
+
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(\s*\n\s*))")
+
+
+def _unescaped(text: str) -> str:
+    """Text with what YAML escapes inside double quotes written out, so that no key hides behind another writing."""
+
+    def one(found: re.Match[str]) -> str:
+        code = int(next(filter(None, found.groups()[:3])), 16) if found[4] is None else 0
+        return "" if found[4] is not None else chr(code) if code < 0x110000 else "?"
+
+    return _ESCAPE.sub(one, text)
 
 
 def _parent(head: Sequence[str], place: int) -> str:

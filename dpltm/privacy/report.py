@@ -121,10 +121,22 @@ def report(
         sentences.append(f"other records have releases under another relation; the figure is that of {relation} ones")
     if not certifies and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, certified.epsilon))
-    if stated:
-        sentences.append(SEARCH_NOTE)
+    sentences += [SEARCH_NOTE] if stated else []
     sentences += overlap_note(held, delta, value, accountant)
     return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)))
+
+
+def called_for(events: Iterable[Event], delta: float, unit: Unit, method: str) -> list[str]:
+    """Notes that events call for by themselves, whatever else a report on them says.
+
+    Args:
+        events: of a statement.
+        delta, unit: of its figure.
+        method: accountant that certifies.
+    """
+    events = tuple(events)
+    closing = [SEARCH_NOTE] if stated_relations(events) else []
+    return [*_event_notes(events), *_unit_notes(events, unit, delta, method), *closing]
 
 
 MAX_FIGURES = 20

@@ -42,6 +42,32 @@ UNIT = {
 }
 
 
+PROVENANCE = {
+    "data-free": "They depend on no records: they cost nothing.",
+    "public": "They were made from records declared public: they cost nothing.",
+    "dp": "They were made by a private mechanism, which stands in the ledger.",
+    "private": "They were made from private records with no mechanism: nothing can be certified.",
+}
+UNKNOWN_PROVENANCE = "Where they come from is not on record here."
+
+HARDLY = 10.0
+"""From this epsilon up a guarantee says little: e^10 is about 22,000."""
+
+
+def provenance_of(said: Mapping[str, Any]) -> str:
+    """Where tickets come from, in a sentence: from the kind alone, whatever else a file says."""
+    return PROVENANCE.get(said.get("provenance") or "", UNKNOWN_PROVENANCE)
+
+
+def people(body: Mapping[str, Any]) -> str:
+    """What a record is called where whole users are protected."""
+    return "persons" if body["certified"]["unit"] == "user" else "records"
+
+
+FOR_SCHEMA = " for a schema"
+"""What the words of a release end with that found the bounds or categories of columns."""
+
+
 def percent(share: float, digits: int = 2) -> str:
     """A share as people read it, such as 91.92 %."""
     return f"{100 * share:.{digits}f} %"
@@ -67,19 +93,28 @@ def headline(body: Mapping[str, Any]) -> str:
 
 def meaning(body: Mapping[str, Any]) -> list[str]:
     """What the guarantee means for an attacker, in sentences."""
-    whose = "one record was" if body["certified"]["unit"] == "record" else "the records of one user were"
-    if body["certified"]["adjacency"] == "replace-one":
-        whose = f"which of two {body['certified']['unit']}s was"
+    certified = body["certified"]
+    if certified["adjacency"] == "replace-one":
+        asks, thinks = (
+            ("which of two records was used", "that the one of two records was used, and not the other")
+            if certified["unit"] == "record"
+            else ("which of two users was among them", "that the one of two users was among them, and not the other")
+        )
+    else:
+        whose = "one record was" if certified["unit"] == "record" else "the records of one user were"
+        asks, thinks = f"whether {whose} used", f"that {whose} used"
     if body["odds"] is None:
-        return [f"No bound holds for an attacker who asks whether {whose} used: he may always be right."]
+        return [f"No bound holds for an attacker who asks {asks}: he may always be right."]
     sentences = []
     for row in body["odds"]["right"]:
         prior, share = row["prior"], row["at_most"]
         sentences.append(
-            f"An attacker who thinks beforehand, with chance {percent(prior, 0)}, that {whose} used, and then sees"
-            f" everything that was released, is right in at most {percent_up(share)} of cases. Guessing alone gives"
+            f"An attacker who holds it {percent(prior, 0)} likely beforehand {thinks}, and then sees everything that was"
+            f" released, is right in at most {percent_up(share)} of cases. Guessing alone gives"
             f" {percent(max(prior, 1 - prior), 0)}."
         )
+    if certified["epsilon"] != "inf" and certified["epsilon"] >= HARDLY:
+        sentences.append(f"An epsilon of {figure(certified['epsilon'])} is hardly a guarantee.")
     sentences.append(
         "These are bounds for the strongest attacker, who knows all other records, the code and every intermediate network."
     )
@@ -107,9 +142,12 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     if nominal is not None:
         claim = f"Claimed by {nominal['source']} and not proven. Shown beside the certified one, never instead of it."
         yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
+    whole = "number of persons" if certified["unit"] == "user" else "number of records"
     yield Field(
-        "delta", f"{certified['delta']:g}", "The chance with which epsilon may fail; it should be far below 1/n."
-    )
+        "delta", f"{certified['delta']:g}",
+        "What is added beside e^epsilon in the bound on the chance of every set of outcomes. It should be far below 1/n,"
+        f" where n is the {whole}.",
+    )  # fmt: skip
     yield Field("unit of privacy", certified["unit"], UNIT[certified["unit"]])
     yield Field("neighbouring relation", certified["adjacency"], ADJACENCY[certified["adjacency"]].format(**certified))
     with_versions = ", ".join(f"{name} {number}" for name, number in body["computed_with"].items())
@@ -145,22 +183,41 @@ def _tuning(body: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+_BITS = {
+    "secure": "those of a cryptographic generator.",
+    "fast": "statistical, not cryptographic: predictable in principle.",
+}
+
+
 def mechanism_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     """How a training was made private."""
     said = body["settings"]
     if said.get("sampling_rate") is None:
         return
-    yield Field(
-        "sampling", f"Poisson, rate {said['sampling_rate']:.6g}",
-        f"Each {body['certified']['unit']} enters each step by a coin of its own. The size of a batch is private.",
-    )  # fmt: skip
+    one = "person" if body["certified"]["unit"] == "user" else "record"
+    if said["sampling_rate"] == 1:
+        yield Field(
+            "sampling", f"none: all {one}s, each step", "Nothing is gained by sampling: every step sees everybody."
+        )
+    else:
+        yield Field(
+            "sampling", f"Poisson, rate {said['sampling_rate']:.6g}",
+            f"Each {one} enters each step by a coin of its own. The size of a batch is private.",
+        )  # fmt: skip
+    if said.get("per_unit") is not None:
+        yield Field(
+            "records of a person", f"{said['per_unit']:,} at most", "Of each person; further ones are left out."
+        )
     taken = body["outcome"].get("steps_taken")
     early = f"{taken:,} were taken, all are paid for." if isinstance(taken, int) and taken != said["steps"] else ""
     yield Field("noisy steps", f"{said['steps']:,}", early)
-    yield Field("gradient filter", str(said["filter"]), "What each gradient goes through before the sum.")
-    yield Field(
-        "clip norm", _plain(said.get("clip_norm")), "Norm that a gradient is clipped to, where the filter clips."
-    )
+    grouped = said.get("groups") is not None
+    what = "the mean gradient of each group of records" if grouped else "each gradient"
+    yield Field("gradient filter", str(said["filter"]), f"What {what} goes through before the sum.")
+    if (norm := said.get("clip_norm")) is not None:
+        yield Field("clip norm", f"{norm:g}", f"Norm that {what} is clipped to.")
+    else:
+        yield Field("clip norm", "none", "This filter clips nothing; the sensitivity below is that of its range.")
     claimed = said.get("nominal_sensitivity")
     source = "" if claimed is None else f" The filter's source claims {claimed:.4g}."
     yield Field(
@@ -173,18 +230,21 @@ def mechanism_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     yield Field(
         "noise", f"Gaussian, standard deviation {said['noise_std']:.6g}",
         "Added to the sum on every live coordinate, rounded to a grid after it was added. Its bits are "
-        + ("statistical, not cryptographic: predictable in principle." if said.get("noise_bits") == "fast" else
-           "those of a cryptographic generator."),
+        + _BITS.get(said.get("noise_bits") or "", "of a generator that is not on record."),
     )  # fmt: skip
-    if (batch := said.get("expected_batch")) is not None:
+    if (divisor := said.get("divisor")) is not None:
+        by = "number of groups of a step" if grouped else "expected batch size"
         yield Field(
-            "normalisation", f"by {batch:g}",
-            "The noisy sum is divided by the expected batch size, a public number, and never by the size that was drawn.",
+            "normalisation", f"by {divisor:g}",
+            f"The noisy sum is divided by the {by}, a public number, and never by the size that was drawn.",
         )  # fmt: skip
+    rounded = (
+        "Sums are taken in float64." if said.get("sums") == "float64" else
+        "Sums are taken in float64, or in float32 chunks whose rounding is part of the bound."
+    )  # fmt: skip
     yield Field(
-        "rounding of sums", str(said.get("sums") or "covered by the bound"),
-        "Norms are rounded outward. Sums are taken in float64, or in float32 chunks whose rounding is part of the bound"
-        " (privacy model, section 4.4).",
+        "rounding of sums", str(said.get("sums") or "not on record"),
+        f"Norms are rounded outward. {rounded} (Privacy model, section 4.4.)",
     )  # fmt: skip
 
 
@@ -195,16 +255,14 @@ def record_fields(body: Mapping[str, Any]) -> Iterator[Field]:
         yield Field("records", str(said["records"]), "")
     if said.get("public_records") is not None:
         yield Field(
-            "number of records", f"{said['public_records']:,}", "The public number that rates are computed from."
+            f"number of {people(body)}",
+            f"{said['public_records']:,}",
+            "The public number that rates are computed from.",
         )
     if said.get("low") is not None:
-        origin = said.get("bounds_origin")
-        yield Field(
-            "bounds of features", f"{said['low']:g} to {said['high']:g}",
-            "Public; values outside saturate." + (f" Where they come from: {origin}." if origin else ""),
-        )  # fmt: skip
-    if said.get("provenance") is not None:
-        yield Field("provenance of tickets", str(said["provenance"]), str(said.get("provenance_meaning") or ""))
+        yield Field("bounds of features", f"{said['low']:g} to {said['high']:g}", _bounds(body))
+    if said.get("ticket_set") is not None or said.get("provenance") is not None:
+        yield Field("provenance of tickets", str(said.get("provenance") or "not on record"), provenance_of(said))
     if said.get("feature_map") is not None:
         yield Field("features", str(said["feature_map"]), "Stand in front of the network.")
     if body["outcome"].get("test_records") is not None:
@@ -212,6 +270,19 @@ def record_fields(body: Mapping[str, Any]) -> Iterator[Field]:
             "test records", f"{body['outcome']['test_records']:,}",
             "Declared separate from the private records. Nothing is promised for them.",
         )  # fmt: skip
+
+
+def _bounds(body: Mapping[str, Any]) -> str:
+    """Where the bounds of features come from: of a schema that was found in private records, its release."""
+    found = [
+        str(number) for number, event in enumerate(body["events"], start=1)
+        if str(event.get("what", "")).endswith(FOR_SCHEMA)
+    ]  # fmt: skip
+    if found:
+        numbers = f"{'events' if len(found) > 1 else 'event'} {', '.join(found)}"
+        return f"Of columns found under differential privacy ({numbers} of the ledger). Values outside saturate."
+    origin = body["settings"].get("bounds_origin")
+    return "Public; values outside saturate." + (f" Where they come from: {origin}." if origin else "")
 
 
 def network_fields(body: Mapping[str, Any]) -> Iterator[Field]:

@@ -1,7 +1,7 @@
 """A statement: what was done to which records, what that guarantees, and what came of it, as one JSON object.
 
 It is what cards carry and reports show (docs/formats.md, *Statements*). The guarantee follows from the events in it, so
-whoever has it can compute it again (:func:`differences`), without the records and without torch.
+whoever has it can compute it again (``dpltm.reports.checking``), without the records and without torch.
 """
 
 from __future__ import annotations
@@ -12,32 +12,24 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError, in_flags
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.event_json import from_json, to_json
-from dpltm.privacy.events import Event, TrainingEvent
+from dpltm.privacy.events import Event
 from dpltm.privacy.mechanisms import Adjacency, Unit
 from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport, json_figure
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
 from dpltm.reports.attacker import odds
-from dpltm.reports.intervals import interval
 
 FORMAT, SCHEMA = "dpltm-statement", 1
-
-SAME, NEAR = 1e-6, 1e-3
-"""By how much a figure computed again may differ, in parts of itself: another processor; another version of a library."""
 
 LIBRARIES = ("dpltm", "dp-accounting")
 """Those that figures are computed with."""
 
 MAX_EVENTS = 2000
 """Of a statement; more are too many to read."""
-
-SHARED = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity")
-"""Settings of a training that the mechanism of its event holds as well."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +60,7 @@ class Subject:
         outcome: what came of it, likewise.
         notes: sentences, beside those that the events call for.
         versions: of the libraries that made it.
+        state: ``finished``, ``unfinished`` or ``damaged``.
     """
 
     kind: str
@@ -76,6 +69,7 @@ class Subject:
     outcome: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    state: str = "finished"
 
 
 def statement(subject: Subject, events: Sequence[Event], terms: Terms, held: Iterable[Event] = ()) -> dict[str, Any]:
@@ -101,9 +95,13 @@ def statement(subject: Subject, events: Sequence[Event], terms: Terms, held: Ite
         "schema": SCHEMA,
         "kind": subject.kind,
         "name": subject.name,
+        "state": subject.state,
         **said.to_json(),
+        "notes": list(
+            dict.fromkeys(in_flags(note) for note in said.notes)
+        ),  # those of a training are in flags already
         "accountant": terms.accountant,
-        "odds": _odds(pieces_curves([part for _, part in pieces], said.certified.unit)),
+        "odds": odds_of(pieces_curves([part for _, part in pieces], said.certified.unit)),
         "events": [to_json(event) for event in events],
         "parts": [{"records": str(ref), "events": [place[id(each)] for each in part]} for ref, part in pieces],
         "settings": dict(subject.settings),
@@ -121,7 +119,8 @@ def pieces_curves(pieces: Sequence[Sequence[Event]], unit: Unit) -> Curves | Non
         return None
 
 
-def _odds(curves: Curves | None) -> dict[str, Any] | None:
+def odds_of(curves: Curves | None) -> dict[str, Any] | None:
+    """The best attacker against certified curves, as JSON; None where there are none."""
     return None if curves is None else odds(curves).to_json()
 
 
@@ -159,95 +158,13 @@ def pieces_of(body: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[Ev
     return [tuple(events[place] for place in part) for part in pieces]
 
 
-def differences(body: Mapping[str, Any]) -> list[str]:
-    """What in a statement does not follow from its own events; nothing where all of it does.
-
-    Args:
-        body: a statement whose shape was checked (:func:`check_shape`).
-
-    Raises:
-        ArtifactError: events that cannot be read, or whose parts make no sense.
-    """
-    events = events_of(body)
-    pieces = pieces_of(body, events)
-    certified = body["certified"]
-    try:
-        again = [
-            report(part, certified["delta"], certified["adjacency"], (), body["accountant"], certified["unit"])
-            for part in pieces or [()]
-        ]
-    except InputError as error:
-        raise ArtifactError(f"its events have no figure: {error}") from None
-    tolerance = SAME if body["computed_with"] == {name: version(name) for name in LIBRARIES} else NEAR
-    found = _compared("certified", certified, _costliest(again).to_json()["certified"], tolerance)
-    claims = [one.nominal for one in again if one.nominal is not None]
-    nominal = None if not claims else max(claims, key=lambda claim: claim.epsilon)
-    expected = None if nominal is None else {**nominal.__dict__, "epsilon": json_figure(nominal.epsilon)}
-    found += _compared("nominal", body["nominal"], expected, tolerance)
-    found += _compared("odds", body["odds"], _odds(pieces_curves(pieces, certified["unit"])), tolerance)
-    outcome = body["outcome"]
-    for name, value in (interval(outcome.get("accuracy"), outcome.get("test_records")) or {}).items():
-        found += _compared(f"outcome.{name}", outcome.get(name), value, SAME)
-    return found + _unlike_event(body, events)
-
-
-def _costliest(reports: Sequence[PrivacyReport]) -> PrivacyReport:
-    return max(reports, key=lambda one: one.certified.epsilon)
-
-
-def _unlike_event(body: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Settings of a training that no event in the statement has."""
-    settings = body["settings"]
-    rows = [_of_training(event) for event in events if isinstance(event, TrainingEvent)]
-    if body["kind"] != "run" or not rows:
-        return []
-    unlike = [
-        [name for name in row if name in settings and not _alike(settings[name], row[name], SAME)] for row in rows
-    ]
-    place = min(range(len(rows)), key=lambda at: len(unlike[at]))  # the training that fits best
-    return [
-        f"settings.{name}: {_text(settings[name])}, but its event says {_text(rows[place][name])}"
-        for name in unlike[place]
-    ]
-
-
-def _of_training(event: TrainingEvent) -> dict[str, Any]:
-    mechanism = event.mechanism
-    own = {"filter": event.filter, "live": event.live, "noise_bits": event.noise, "noise_std": mechanism.noise_std}
-    return {name: getattr(mechanism, name) for name in SHARED} | own
-
-
-def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:
-    """Where two values of JSON differ, each with its place."""
-    if isinstance(stated, Mapping) and isinstance(again, Mapping) and stated.keys() == again.keys():
-        return [line for key in again for line in _compared(f"{name}.{key}", stated[key], again[key], tolerance)]
-    if isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
-        pairs = enumerate(zip(stated, again, strict=True), start=1)
-        return [line for at, (one, two) in pairs for line in _compared(f"{name}.{at}", one, two, tolerance)]
-    if _alike(stated, again, tolerance):
-        return []
-    return [f"{name}: {_text(stated)}, but its events give {_text(again)}"]
-
-
-def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
-    return (
-        math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
-        if numbers
-        else type(one) is type(other) and one == other
-    )
-
-
-def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else "nothing" if value is None else f"{value!s:.80}"
-
-
 _SCALAR = (str, int, float, bool, type(None))
 _CERTIFIED = {"epsilon": (int, float, str), "delta": (int, float), "accountant": str, "adjacency": str, "unit": str,
               "sampling": str}  # fmt: skip
 _NOMINAL = {"epsilon": (int, float, str), "delta": (int, float), "source": str}
 _SHAPE: dict[str, Any] = {
-    "format": str, "schema": int, "kind": str, "name": str, "certified": dict, "nominal": (dict, type(None)), "notes": list,
+    "format": str, "schema": int, "kind": str, "name": str, "state": str, "certified": dict,
+    "nominal": (dict, type(None)), "notes": list,
     "accountant": str, "odds": (dict, type(None)), "events": list, "parts": list, "settings": dict, "outcome": dict,
     "computed_with": dict, "versions": dict,
 }  # fmt: skip
@@ -275,6 +192,8 @@ def check_shape(body: Mapping[str, Any]) -> None:
             raise ArtifactError(f"delta: {delta!r:.40} is not between 0 and 1")
     if body["kind"] not in ("run", "tickets", "sweep"):
         raise ArtifactError(f"kind: {body['kind']!r:.40} is not one of run, tickets, sweep")
+    if body["state"] not in ("finished", "unfinished", "damaged"):
+        raise ArtifactError(f"state: {body['state']!r:.40} is not one of finished, unfinished, damaged")
     if not 0 <= len(body["events"]) <= MAX_EVENTS:
         raise ArtifactError(f"events: {len(body['events']):,}, more than the {MAX_EVENTS:,} of a statement")
     for part in body["parts"]:

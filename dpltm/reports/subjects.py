@@ -9,21 +9,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import InputError
+from dpltm.options.train import PER_UNIT
 from dpltm.privacy.event_json import ref_from_text
-from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent
 from dpltm.privacy.mechanisms import Adjacency, Unprotected
+from dpltm.reports.fields import PROVENANCE
 from dpltm.reports.intervals import interval
-from dpltm.reports.statement import SHARED, Subject, Terms
+from dpltm.reports.statement import Subject, Terms
+from dpltm.reports.trainings import matching, rows_of
 
 if TYPE_CHECKING:
     from dpltm.ticket_set import TicketSet
 
-PROVENANCE = {
-    "data-free": "They depend on no records: they cost nothing.",
-    "public": "They were made from records declared public: they cost nothing.",
-    "dp": "They were made by a private mechanism, which stands in the ledger.",
-    "private": "They were made from private records with no mechanism: nothing can be certified.",
-}
+WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
+"""How sums over a batch may have been taken."""
+
+_WIDE = ("float64", "sparse-float64")
+"""Kernels of linear layers that take every sum in float64."""
 
 _FACTS = ("steps", "sampling_rate", "noise_multiplier", "noise_std", "sensitivity", "live", "density", "round", "lr")
 _WORDS = ("filter", "optimizer", "schedule", "average", "augment")
@@ -88,6 +90,7 @@ def run_subject(
     """
     options, facts = section(config, "options"), section(config, "resolved")
     rate, batch = number(facts.get("sampling_rate")), number(config.get("expected_batch"))
+    groups = count(facts.get("groups"))
     bounds = config.get("bounds")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
@@ -102,16 +105,20 @@ def run_subject(
         "high": high,
         "bounds_origin": text(config.get("bounds_origin")),
         "expected_batch": batch,
+        "groups": groups,
+        "divisor": number(config.get("divisor", batch if groups is None else groups)),  # not in older runs
+        "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("unit") == "user" else None,
         "public_records": None if not rate or batch is None else round(batch / rate),
         **{key: number(facts.get(key)) for key in _FACTS},
         **{key: text(facts.get(key)) for key in _WORDS},
-        "clip_norm": number(options.get("clip_norm")),
         "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
         "tuned_on": _searched_on(options.get("tuned_on")),
-        "sums": _sums(options) if facts else None,
-        **_of_event(facts, events),
-        **_of_tickets(text(config.get("ticket_set_id")), held),
+        "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
+        "tries": number(facts.get("mean_tries")),
+        "tried": count(facts.get("settings")),
+        **(matching(facts, events) or {}),
+        **_of_tickets(config, (*held, *events)),
     }
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
 
@@ -128,13 +135,13 @@ def of_unknown_cost(what: str) -> Event:
 def holds_training(config: Mapping[str, Any], events: Sequence[Event]) -> bool:
     """Whether the training that a run tells of is among the events of its ledger."""
     facts = section(config, "resolved")
-    return bool(facts) and bool(_of_event(facts, events))
+    return bool(facts) and matching(facts, events) is not None
 
 
 def records_of(config: Mapping[str, Any], events: Sequence[Event]) -> str | None:
     """The records that were trained on, as people name them."""
     name = text(section(config, "records").get("name"))
-    refs = [event.dataset for event in events if isinstance(event, TrainingEvent)]
+    refs = [event.dataset for event in events if rows_of(event)]
     return str(refs[-1]) if refs else name
 
 
@@ -169,7 +176,6 @@ def set_subject(tickets: TicketSet) -> Subject:
         "rounds": len(tickets.body.tickets) - 1,
         "feature_map": None if tickets.feature_map is None else tickets.feature_map.text,
         "provenance": tickets.provenance,
-        "provenance_meaning": PROVENANCE[tickets.provenance],
         "ticket_set": tickets.id,
         **{key: number(config.get(key)) for key in ("iterations", "batch_size", "lr", "rewind")},
     }
@@ -184,25 +190,22 @@ def events_of_set(tickets: TicketSet) -> tuple[Event, ...]:
     return (*((said,) if tickets.provenance == "private" else ()), *tickets.events)
 
 
-def _of_event(facts: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
-    """What the event of the training knows beyond its settings."""
-    for event in reversed(events):
-        if isinstance(event, TrainingEvent) and all(
-            getattr(event.mechanism, name) == facts.get(name) for name in SHARED if name in facts
-        ):
-            return {"nominal_sensitivity": event.mechanism.nominal_sensitivity, "noise_bits": event.noise}
-    return {}
+def _of_tickets(config: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
+    """The ticket set that a run started from, and where its masks come from; None where that is not on record.
 
-
-def _of_tickets(ticket_set: str | None, events: Sequence[Event]) -> dict[str, Any]:
+    An event that calls them private outweighs what the configuration says.
+    """
+    ticket_set = text(config.get("ticket_set_id"))
     if ticket_set is None:
         return {}
     kinds = [
         event.provenance for event in events if isinstance(event, ProvenanceEvent) and event.ticket_set == ticket_set
     ]
-    kind = kinds[-1] if kinds else None
-    said = {} if kind is None else {"provenance": kind, "provenance_meaning": PROVENANCE[kind]}
-    return {"ticket_set": ticket_set, **said}
+    written = config.get("provenance")
+    if written in PROVENANCE:
+        kinds.append(written)
+    kind = "private" if "private" in kinds else next(iter(kinds), None)
+    return {"ticket_set": ticket_set, "provenance": kind}
 
 
 def _searched_on(value: object) -> str | None:
@@ -214,10 +217,13 @@ def _searched_on(value: object) -> str | None:
         return None
 
 
-def _sums(options: Mapping[str, Any]) -> str:
-    """How sums over a batch were taken (privacy-model.md section 4.4)."""
+def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:
+    """How sums over a batch were taken (privacy-model.md sections 4.4 and 4.6)."""
     wide = options.get("filter") in ("tanh", "tanh-clip", "sigmoid") or options.get("device") == "cuda"
-    return "float64" if wide else "float64, or float32 in chunks of at most 100 records"
+    kernels = list(section(facts, "kernels").values())
+    linear = bool(kernels) and model is not None and model.split(":")[0] == "mlp"  # it has linear layers alone
+    wide = wide or facts.get("groups") is not None or (linear and all(one in _WIDE for one in kernels))
+    return WIDE_SUMS if wide else CHUNKED_SUMS
 
 
 def _notes(result: Mapping[str, Any]) -> tuple[str, ...]:

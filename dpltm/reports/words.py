@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpltm.privacy.figures import figure
-from dpltm.reports.fields import percent
+from dpltm.reports.fields import HARDLY, people, percent, provenance_of
 
 TICKETS = "A lottery ticket is a small part of a network, found by training, pruning and going back to the start."
 LEDGER = "Whatever touched private records stands in the ledger, and the figure covers all of it."
@@ -21,16 +21,30 @@ def in_plain_words(body: Mapping[str, Any]) -> list[str]:
 def _run(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
     if said.get("steps") is None:
         return ["A training under differential privacy, of which not everything is known here."]
+    who = people(body)
     part = "" if said.get("density") in (None, 1.0) else f", of whose weights {percent(said['density'])} are live,"
     network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
+    took = f"all {who}" if said.get("sampling_rate") == 1 else f"a random part of the {who}"
+    each = "each group of them" if said.get("groups") is not None else "each of them"
     lines = [
         f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step"
-        " took a random part of the records, limited what each of them could contribute, and added random noise to the sum."
+        f" took {took}, limited what {each} could contribute, and added random noise to the sum."
     ]
+    if said.get("per_unit") is not None:
+        lines.append(f"A person may have several records; {said['per_unit']:,} of each person were used at most.")
     if said.get("ticket_set") is not None:
-        source = f" {said['provenance_meaning']}" if said.get("provenance_meaning") else ""
-        lines.append(f"It started from a ticket, round {said.get('round')} of a set. {TICKETS}{source}")
+        lines.append(f"It started from a ticket, round {said.get('round')} of a set. {TICKETS} {provenance_of(said)}")
     kinds = [event["kind"] for event in body["events"]]
+    if "search" in kinds and said.get("tries") is not None:
+        lines.append(
+            f"It is the best of a secret number of trainings, {said['tries']:.3g} in the mean, each at one of"
+            f" {said.get('tried')} settings drawn at random. The figure pays for all of them."
+        )
+    released = dict.fromkeys(
+        str(event["what"]) for event in body["events"] if event["kind"] in ("gaussian", "laplace")
+    )
+    if released:
+        lines.append(f"Released with noise of their own, and counted as well: {', '.join(released)}.")
     if "selection" in kinds:
         lines.append(
             "Which ticket it was, was drawn at random, the better ones with a larger chance: that is private as well."
@@ -43,7 +57,7 @@ def _tickets(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
     made = "no records at all" if said.get("records") is None else f"the records {said['records']}"
     return [
         f"A set of {said['rounds']} lottery tickets of a network ({said['model']}), made from {made} by {said['criterion']}"
-        f" pruning. {TICKETS} {said['provenance_meaning']}"
+        f" pruning. {TICKETS} {provenance_of(said)}"
     ]
 
 
@@ -61,4 +75,7 @@ def _cost(body: Mapping[str, Any]) -> str:
         return "Something was made from private records without protection, so nothing can be certified for them."
     if certified["epsilon"] == 0:
         return "No private record was touched, so it may be released without a thought for privacy."
-    return f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. {LEDGER}"
+    little = " So large an epsilon is hardly a guarantee." if certified["epsilon"] >= HARDLY else ""
+    return (
+        f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. {LEDGER}{little}"
+    )

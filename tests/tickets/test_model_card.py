@@ -14,19 +14,22 @@ from hypothesis import strategies as st
 from dpltm.errors import ArtifactError
 from dpltm.privacy.events import DatasetRef, TrainingEvent
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.reports.statement import Subject, Terms, differences, statement
+from dpltm.reports.checking import differences
+from dpltm.reports.statement import Subject, Terms, statement
 from dpltm.tickets.files import digest_of
 from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, for_page, read_statement, signed
 
 HOSTILE = "<script>alert(1)</script> | [x](http://e.org) `y` --- # z"
 SGD = NoisySgd(0.1, 20, 2.0, 0.5, 0.4)
 SETTINGS = {"sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0, "noise_std": 1.0, "sensitivity": 0.5, "live": 100,
-            "filter": "clip(C=0.5)", "nominal_sensitivity": 0.4, "noise_bits": "secure", "density": 0.25}  # fmt: skip
+            "filter": "clip(C=0.5)", "nominal_sensitivity": 0.4, "noise_bits": "secure", "density": 0.25,
+            "clip_norm": 0.5}  # fmt: skip
 
 
 def body_of(name: str = "run", dataset: str = "d") -> dict[str, Any]:
     event = TrainingEvent(DatasetRef(dataset, "1" * 32, "k"), SGD, "clip(C=0.5)", 100, time="1")
-    subject = Subject("run", name, {**SETTINGS, "dataset": dataset}, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
+    settings = {**SETTINGS, "dataset": dataset, "records": dataset}
+    subject = Subject("run", name, settings, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
     return signed(statement(subject, (event,), Terms()))
 
 
@@ -84,6 +87,9 @@ def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
         ('  unit: "record"\n', "", "metadata: 'unit: \"record\"' is not, or not only, what the statement gives"),
         ("library_name", "dpltm_privacy: {delta: 0.1}\nlibrary_name", "metadata: 'dpltm_privacy: {delta"),
         ('  unit: "record"', '  unit: "record"\n  unit: "record"', "metadata: 'unit: \"record\"' is not, or not only, what"),
+        ("library_name", '"dpltm\\u005fprivacy": {delta: 0.1}\nlibrary_name', "metadata: '\"dpltm_privacy\": {delta"),
+        ("library_name", '? "dpltm\\\n  \\x5fprivacy"\n: {delta: 0.1}\nlibrary_name',
+         "metadata: 'dpltm_privacy:' is there again, over several lines"),
         ("---\nlibrary", "library", "metadata: is gone; a card begins with a line ---"),
     ],
 )  # fmt: skip

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.privacy import CheckOptions
-from dpltm.reports.statement import differences
+from dpltm.reports.checking import differences, kept_apart
+from dpltm.reports.statement import events_of
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
 
+COMPARED = (
+    "compared with the events: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, filter, clip"
+    " norm, live coordinates, records, batch and divisor, parts as far as ids tell, notes that are due"
+)
+FIGURES = (
+    "compared with the events: both epsilons, the attacker's figures, provenance, parts as far as ids tell, notes that are"
+    " due; no settings of a training"
+)
+WORD = (
+    "the writer's word: the events themselves, accuracy, audit, budget asked for, names of datasets, bounds, how sums were"
+    " rounded, tuning on other records, where tickets come from if no event says, the network, figures inside notes, further"
+    " notes"
+)
 UNSIGNED = (
     "nothing here is signed: whoever writes other events, and all figures that follow from them, is not found out; compare"
     " the events with the ledger of whoever trained"
@@ -56,8 +71,14 @@ def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
         found = [*differences(body), *found]
     except ArtifactError as error:
         found = [str(error), *found]
-    if len(body["parts"]) > 1 or len({event["dataset"]["name"] for event in body["events"]}) > 1:
+    apart = None
+    with contextlib.suppress(ArtifactError):  # which is among the problems
+        apart = kept_apart(body, events_of(body))
+    if apart is not None:
+        notes.append(apart)
+    elif len({event["dataset"]["name"] for event in body["events"]}) > 1:
         notes.append(ALONE)
+    notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
     return {
         "card": str(path),
         "ok": not found,

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from scipy.stats import binomtest
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.events import DatasetRef, NonPrivateEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.mechanisms import NoisySgd, Selection, Unprotected
+from dpltm.privacy.events import (
+    DatasetRef,
+    GaussianEvent,
+    NonPrivateEvent,
+    ProvenanceEvent,
+    SearchEvent,
+    SelectionEvent,
+    TrainingEvent,
+)
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, PrivateSearch, Selection, Unprotected
 from dpltm.privacy.report import report
 from dpltm.reports import statement as module
-from dpltm.reports.statement import Subject, Terms, check_shape, differences, statement
+from dpltm.reports.checking import differences, kept_apart
+from dpltm.reports.fields import PROVENANCE, guarantee_fields, meaning, mechanism_fields, record_fields
+from dpltm.reports.statement import Subject, Terms, check_shape, events_of, statement
+from dpltm.reports.words import in_plain_words
 
 REF = DatasetRef("d", "1" * 32, "k")
 LEFT, RIGHT = (DatasetRef("d", "1" * 32, "k", *ends, "values") for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -31,10 +43,17 @@ SETTINGS = {
     "live": 100,
     "nominal_sensitivity": None,
     "noise_bits": "secure",
+    "clip_norm": 0.5,
+    "dataset": "d",
+    "records": "d",
+    "expected_batch": 10.0,
+    "public_records": 100,
+    "groups": None,
+    "divisor": 10.0,
 }
 INTERVAL = binomtest(90, 100).proportion_ci(0.95, method="wilson")
 OUTCOME = {"accuracy": 0.9, "test_records": 100, "low": INTERVAL.low, "high": INTERVAL.high}
-RUN, PLAIN = Subject("run", "r", SETTINGS, OUTCOME), Subject("run", "r")
+RUN, PLAIN = Subject("run", "r", SETTINGS, OUTCOME), Subject("tickets", "r")
 CASES = {
     "a draw and a training": (DRAW, TRAINING),
     "nothing": (),
@@ -117,6 +136,117 @@ def test_what_does_not_follow_is_named(path: tuple[Any, ...], to: Any, said: str
     assert any(line.startswith(said) for line in differences(changed(body, *path, to=to)))
 
 
+def without(body: dict[str, Any], key: str) -> dict[str, Any]:
+    return {**body, "settings": {name: value for name, value in body["settings"].items() if name != key}}
+
+
+@pytest.mark.parametrize("key", ["sampling_rate", "steps", "noise_multiplier", "noise_std", "sensitivity", "filter", "live",
+                                 "nominal_sensitivity", "noise_bits", "clip_norm", "dataset", "records"])  # fmt: skip
+def test_no_setting_of_the_event_may_be_missing(key: str) -> None:
+    found = differences(without(made(DRAW, TRAINING, subject=RUN), key))
+    assert [line.partition(", but its event says ")[0] for line in found] == [f"settings.{key}: missing"]
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "said"),
+    [
+        (("settings", "records"), "e", "settings.records: e, but its event says d"),
+        (("settings", "dataset"), "e", "settings.dataset: e, but its event says d"),
+        (("settings", "clip_norm"), 0.1, "settings.clip_norm: 0.1, but its event says 0.5"),
+        (("settings", "noise_bits"), "fast", "settings.noise_bits: fast, but its event says secure"),
+        (("settings", "expected_batch"), 90.0, "settings.expected_batch: 90, but the rate 0.1 of 100 records gives 10"),
+        (("settings", "public_records"), 900, "settings.expected_batch: 10, but the rate 0.1 of 900 records gives 90"),
+        (("settings", "public_records"), None,
+         "settings.expected_batch: 10, but the rate 0.1 of nothing records gives nothing"),
+        (("settings", "groups"), 5, "settings.divisor: 10, but groups and expected batch give 5"),
+        (("settings", "divisor"), None, "settings.divisor: nothing, but groups and expected batch give 10"),
+        (("kind",), "tickets", "kind: tickets, but its settings are those of a run"),
+        (("notes",), [], "notes: its events call for one that is missing: hyperparameter search, seed picking and early"
+         " stopping on private scores are not covered unless they are paid for"),
+        (("outcome", "test_records"), None, "outcome.low: 0.825634, but its events give nothing"),
+        (("state",), "damaged", "state: damaged: what it tells of is not complete, so its settings cannot be compared"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_its_event_is_named(path: tuple[Any, ...], to: Any, said: str) -> None:
+    body = changed(made(DRAW, TRAINING, subject=RUN), *path, to=to)
+    assert said in differences(body)
+
+
+def test_a_run_without_its_training_is_named() -> None:
+    body = made(DRAW, subject=replace(RUN, settings={"steps": 20}))
+    assert "events: none is that of a training, and the statement is of one" in differences(body)
+
+
+def test_noise_that_is_not_on_record_is_not_called_secure() -> None:
+    shown = [field.meaning for field in mechanism_fields(without(made(TRAINING, subject=RUN), "noise_bits"))]
+    assert not any("cryptographic generator" in meaning for meaning in shown)
+    assert any("of a generator that is not on record" in meaning for meaning in shown)
+
+
+def test_events_of_the_same_records_are_not_split() -> None:
+    """By id and range alone; halves stand side by side, and what the machine knows beyond that is its word."""
+    body = made(DRAW, TRAINING, subject=RUN)
+    split = [{"records": "d", "events": [0]}, {"records": "d", "events": [1]}]
+    found = differences({**body, "parts": split})
+    assert "parts: events 1, 2 touched the same records by their ids, and no part holds them all" in found
+    assert kept_apart(body, events_of(body)) is None
+    halves = made(*CASES["parts that stand side by side"])
+    assert differences(halves) == []
+    other = [replace(TRAINING, dataset=DatasetRef("d", each * 32, "k"), time=each) for each in "12"]
+    apart, alone = made(*other), made(TRAINING)
+    assert apart["certified"] == alone["certified"]  # this machine was told that they are others
+    together = report([replace(TRAINING, time=each) for each in "12"], 1e-5, "add-remove").certified.epsilon
+    said = kept_apart(apart, events_of(apart))
+    assert said is not None
+    assert said.endswith(f"were datasets of other ids the same records: epsilon {together:.4g}")
+
+
+PRIVATE_SET = ProvenanceEvent(REF, "private", "t", time="1")
+
+
+@pytest.mark.parametrize(
+    ("said", "to"),
+    [
+        ("settings.provenance: data-free, but its event says private", "data-free"),
+        ("settings.provenance: nothing, but its event says private", None),
+        ("settings.provenance: fine is not one of data-free, public, dp, private", "fine"),
+    ],
+)
+def test_provenance_is_that_of_the_event(said: str, to: str | None) -> None:
+    subject = replace(
+        RUN, settings={**SETTINGS, "ticket_set": "t", "provenance": "private", "provenance_meaning": "Fine."}
+    )
+    body = made(PRIVATE_SET, TRAINING, subject=subject)
+    assert differences(body) == []
+    shown = {field.name: field.meaning for field in record_fields(body)}
+    assert shown["provenance of tickets"] == PROVENANCE["private"]  # whatever the file says that it means
+    assert differences(changed(body, "settings", "provenance", to=to)) == [said]
+
+
+def test_notes_that_events_call_for_may_not_be_missing() -> None:
+    fast = replace(TRAINING, noise="fast")
+    body = made(fast, subject=replace(RUN, settings={**SETTINGS, "noise_bits": "fast"}))
+    assert differences(body) == []
+    (note,) = [note for note in body["notes"] if "fast" in note]
+    kept = [other for other in body["notes"] if other != note]
+    assert differences({**body, "notes": kept}) == [f"notes: its events call for one that is missing: {note:.120}"]
+    said = replace(RUN, settings={**SETTINGS, "noise_bits": "fast"}, notes=(note,))  # as the result of a run has it
+    assert made(fast, subject=said)["notes"] == body["notes"]
+
+
+def test_a_search_is_compared_with_one_of_its_trainings() -> None:
+    search = PrivateSearch((replace(SGD, steps=10), SGD), 5.0, 0.3)
+    event = SearchEvent(REF, search, "clip(C=0.5) or clip(C=1)", 100, time="1")
+    subject = replace(RUN, settings={**SETTINGS, "tries": 2.0, "tried": 4})
+    body = made(event, subject=subject)
+    assert differences(body) == []
+    assert any("best of a secret number of trainings, 2 in the mean" in line for line in in_plain_words(body))
+    found = differences(changed(body, "settings", "steps", to=30))
+    assert found == ["settings.steps: 30, but its event says 10"]
+    found = differences(changed(body, "settings", "clip_norm", to=1.0))
+    assert found == ["settings.clip_norm: 1, but its event says 0.5"]
+
+
 def test_events_that_count_for_nothing_are_refused() -> None:
     body = made(DRAW, TRAINING)
     with pytest.raises(ArtifactError, match=r"^parts: event 2 is in none of them, so it would count for nothing$"):
@@ -161,3 +291,48 @@ def test_too_many_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_EVENTS", 1)
     with pytest.raises(InputError, match=r"^r: 2 events, more than the 1 of a statement$"):
         statement(RUN, (DRAW, TRAINING), Terms())
+
+
+def test_the_attacker_of_two_hypotheses() -> None:
+    body = made(TRAINING)
+    body["certified"]["adjacency"] = "replace-one"
+    assert meaning(body)[0].startswith(
+        "An attacker who holds it 50 % likely beforehand that the one of two records was used, and not the other, and then"
+    )
+
+
+def test_persons_are_called_persons() -> None:
+    event = replace(TRAINING, mechanism=replace(SGD, unit="user"))
+    body = made(event, subject=replace(RUN, settings={**SETTINGS, "per_unit": 8}))
+    assert any("took a random part of the persons" in line for line in in_plain_words(body))
+    assert any("8 of each person were used at most" in line for line in in_plain_words(body))
+    fields = {field.name: field for field in (*mechanism_fields(body), *record_fields(body), *guarantee_fields(body))}
+    assert fields["records of a person"].value == "8 at most"
+    assert fields["number of persons"].value == "100"
+    assert fields["sampling"].meaning.startswith("Each person enters each step")
+    assert fields["delta"].meaning.endswith("where n is the number of persons.")
+
+
+def test_steps_on_all_records_and_what_is_released_beside_them() -> None:
+    whole = replace(TRAINING, mechanism=replace(SGD, sampling_rate=1.0))
+    release = GaussianEvent(REF, GaussianRelease(9.0), "mean of features", time="1")
+    settings = {**SETTINGS, "sampling_rate": 1.0, "expected_batch": 100.0, "divisor": 100.0}
+    body = made(release, whole, subject=replace(RUN, settings=settings))
+    assert differences(body) == []
+    fields = {field.name: field.value for field in mechanism_fields(body)}
+    assert fields["sampling"] == "none: all records, each step"
+    words = " ".join(in_plain_words(body))
+    assert "Each step took all records," in words
+    assert "counted as well: mean of features." in words
+
+
+def test_bounds_that_were_found_are_not_called_public() -> None:
+    found = GaussianEvent(REF, GaussianRelease(9.0), "histograms of 2 columns for a schema", time="1")
+    settings = {**SETTINGS, "low": 0.0, "high": 1.0, "bounds_origin": "declared"}
+    shown = {
+        field.name: field.meaning
+        for field in record_fields(made(found, TRAINING, subject=replace(RUN, settings=settings)))
+    }
+    assert shown["bounds of features"].startswith(
+        "Of columns found under differential privacy (event 1 of the ledger)."
+    )
