@@ -12,7 +12,8 @@ class ReportRequest:
     """One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.
 
     The page is a single file of HTML that needs no network. With `card` it is a model card in Markdown instead, which dpltm
-    privacy check computes again.
+    privacy check computes again. Of a run that is unfinished or damaged there is a page, which says what is missing, and no
+    card. The exit code is 1 if something is damaged, and 0 if it only has not ended.
 
     Examples:
         dpltm report digits.run -o report.html

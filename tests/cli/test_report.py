@@ -161,7 +161,8 @@ def test_a_set_and_a_private_one_without_pictures(cli: Any) -> None:
     page = page_of("pri.html")
     assert "Nothing is certified" in page.text
     assert "withheld" in page.text
-    assert "Pictures are left out" in page.text
+    assert "Pictures and densities of layers are left out" in page.text
+    assert "fc1.weight" not in page.text
     assert not any(tag == "img" for tag, _ in page.tags)
     assert cli("report", "pub", "--card", "--json").json["report"] == "pub.card.md"
     assert cli("privacy", "check", "pub.card.md", "--json").json["ok"]
@@ -292,6 +293,96 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     done = trained("compare", "d", "r", "--json")
     assert done.code == 1
     assert [row["state"] for row in json.loads(done.out)["rows"]] == ["finished", "damaged"]
+
+
+def test_a_private_search(trained: Any) -> None:
+    searched = ("--model", "mlp:8", "--lr", "0.5,1", "--clip-norm", "0.5,1", "--batch-size", "100", "--epochs", "0.5")
+    made = ("tune", "--private", *PRIVATE, "--epsilon", "4", *searched, "--tries", "2", "--out", "s", "--quiet")
+    assert trained(*made).code == 0
+    told = json.loads(Path("s/result.json").read_text())
+    body = trained("report", "s", "--card", "-o", "s.md", "--json").json
+    assert (body["state"], body["problems"]) == ("finished", [])
+    assert body["privacy"]["certified"] == told["privacy"]["certified"]
+    card = Path("s.md").read_text()
+    assert f"| clip norm | {told['clip_norm']:g} |" in card
+    assert r"| records | digits\[0.5:1.0\] |" in card
+    assert "| cost of tuning | paid for |" in card
+    assert trained("privacy", "check", "s.md", "--json").json["problems"] == []
+    assert trained("report", "s", "-o", "s.html", "--quiet").code == 0
+    assert (
+        "It is the best of a secret number of trainings, 2 in the mean, each at one of 4 settings"
+        in page_of("s.html").text
+    )
+    rows = trained("compare", "d", "s", "--json").json["rows"]
+    assert [row["compared"] for row in rows] == [True, True]
+
+
+def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> None:
+    """Wherever the ticket set lies: the ledger and the configuration of the run say where it comes from."""
+    assert trained("train", "pri@1", *PRIVATE, *STEPS, "--out", "p", "--quiet").code == 0
+    assert trained("train", "pub@1", *PRIVATE, *STEPS, "--ledger", "l.jsonl", "--out", "q", "--quiet").code == 0
+    assert '"provenance"' not in Path("q/ledger.jsonl").read_text()
+    for name in ("pri", "pub"):
+        shutil.move(name, f"{name}.away")
+    for run, said in (("p", "were made from private records with no mechanism"), ("q", None)):
+        page = _page_after(trained, run, f"{run}.x.html")
+        assert any(tag == "img" for tag, _ in page.tags) == (said is None)
+        assert ("fc1.weight" in page.text) == (said is None)
+        assert said is None or said in page.text
+        assert said or "They were made from records declared public" in page.text
+    config = json.loads(Path("q/config.json").read_text())
+    assert config.pop("provenance") == "public"
+    Path("q/config.json").write_text(json.dumps(config))
+    page = _page_after(trained, "q", "q.y.html")
+    assert "these masks come from tickets of which no provenance is on record" in page.text
+    assert not any(tag == "img" for tag, _ in page.tags)
+
+
+def _page_after(cli: Any, run: str, out: str) -> Page:
+    assert cli("report", run, "-o", out, "--quiet").code == 0
+    return page_of(out)
+
+
+def test_what_is_not_complete_has_no_card(trained: Any, refused: Any) -> None:
+    shutil.copy("d/ledger.jsonl", "x.ledger.jsonl")
+    Path(".x.checkpoint").mkdir()
+    assert refused("report", "x", "--card") == (
+        "--card: x is unfinished: x was interrupted, and has no result; the same command goes on with it; leave --card out"
+        " for a page that says what is missing"
+    )
+    Path("r/result.json").write_text("{")
+    assert refused("report", "r", "--card", "-o", "r.md") == (
+        "--card: r is damaged: r/result.json: not valid JSON; leave --card out for a page that says what is missing"
+    )
+    assert not Path("r.md").exists()
+    for run, state in (("x", "unfinished"), ("r", "damaged")):
+        trained("report", run, "-o", f"{run}.html")
+        done = trained("privacy", "check", f"{run}.html", "--json")
+        assert done.code == 1
+        assert json.loads(done.out)["problems"] == [
+            f"state: {state}: what it tells of is not complete, so its settings cannot be compared"
+        ]
+
+
+def test_groups_are_what_sums_are_divided_by(cli: Any) -> None:
+    made = ("--dense", "--model", "mlp:8", *PRIVATE, *STEPS, "--microbatch", "4", "--out", "g", "--quiet")
+    assert cli("train", *made).code == 0
+    assert json.loads(Path("g/config.json").read_text())["divisor"] == 25  # of 100 records, 4 a group
+    assert cli("report", "g", "--card", "-o", "g.md", "--quiet").code == 0
+    card = Path("g.md").read_text()
+    assert "| normalisation | by 25 | The noisy sum is divided by the number of groups of a step," in card
+    assert "What the mean gradient of each group of records goes through before the sum." in card
+    assert cli("privacy", "check", "g.md", "--json").json["problems"] == []
+
+
+def test_a_filter_that_clips_nothing_and_a_large_epsilon(cli: Any) -> None:
+    filtered = ("--filter", "tanh", "--no-pre-clip", "--steps", "3", "--batch-size", "100", "--epsilon", "12")
+    assert cli("train", "--dense", "--model", "mlp:8", *PRIVATE, *filtered, "--out", "t", "--quiet").code == 0
+    assert cli("report", "t", "--card", "-o", "t.md", "--quiet").code == 0
+    card = Path("t.md").read_text()
+    assert "| clip norm | none | This filter clips nothing;" in card
+    assert "- An epsilon of 12 is hardly a guarantee." in card or "- An epsilon of 11.9" in card
+    assert "| rounding of sums | float64 | Norms are rounded outward. Sums are taken in float64. (" in card
 
 
 def test_a_result_that_its_ledger_does_not_give_is_named(trained: Any) -> None:

@@ -86,6 +86,10 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
             raise InputError("`out`, `plot`: name two different files")
     progress.say(f"reading {target}")
     made = reported(request.target or "", progress)
+    if request.card and made.state != "finished":
+        raise InputError(
+            f"`card`: {target} is {made.state}: {made.problems[0]}; leave `card` out for a page that says what is missing"
+        )
     page = None if request.card else page_of(made)
     drawn = _charts(made) if request.plot else []
     if request.plot and not drawn:
@@ -144,9 +148,8 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     config, result, problems = found.config or {}, found.result or {}, list(found.problems)
     terms = terms_of_run(config)
     if found.state == "unfinished":
-        subject = Subject(
-            "run", found.path.name, notes=("the run has not ended; what its events cost is spent already",)
-        )
+        notes = ("the run has not ended; what its events cost is spent already",)
+        subject = Subject("run", found.path.name, notes=notes, state="unfinished")
         return Reported(
             signed(statement(subject, found.events, terms)), found.events, terms, (), problems, found.state
         )
@@ -160,7 +163,8 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     body = statement(subject, found.events, terms, found.held)
     problems += _unlike_result(body, result)
     state = "damaged" if problems else found.state
-    return Reported(signed(body), found.events, terms, list(_run_sections(found, bool(attacked))), problems, state)
+    sections = list(_run_sections(found, body["settings"].get("provenance"), bool(attacked)))
+    return Reported(signed({**body, "state": state}), found.events, terms, sections, problems, state)
 
 
 def _unlike_result(body: dict[str, Any], result: Any) -> list[str]:
@@ -191,16 +195,25 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run_sections(found: FoundRun, audited: bool) -> Iterator[Section]:
-    options = section(found.config or {}, "options")
-    yield Section("Shape of the filter", charts=charts.filter_shape(options))
+def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
+    """What a run shows beside its statement.
+
+    Args:
+        found: the run.
+        provenance: of its ticket set, as far as its ledger and configuration know it.
+        audited: whether made-up records attacked it.
+    """
+    config = found.config or {}
+    yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
     if found.metrics:
         yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
     tickets = _tickets_of(found)
     if tickets is not None:
-        yield _ticket_section(tickets, (found.config or {}).get("round"))
-    if found.run is not None:
-        provenance = None if tickets is None else tickets.provenance
+        yield _ticket_section(tickets, config.get("round"))
+        provenance = "private" if "private" in (provenance, tickets.provenance) else tickets.provenance
+    if found.run is not None and config.get("ticket_set_id") is None:
+        yield _mask_section(found.run.mask, _image_of(found), "data-free")  # the whole network
+    elif found.run is not None:
         yield _mask_section(found.run.mask, _image_of(found), provenance)
     if not audited:
         yield Section(
@@ -252,7 +265,7 @@ def _of_set(tickets: TicketSet) -> Reported:
 
 def _of_sweep(path: Path) -> Reported:
     found = find_sweep(path)
-    body = statement(found.subject, found.events, found.terms)
+    body = statement(replace(found.subject, state=found.state), found.events, found.terms)
     rows = Section(
         "The rows",
         tables=[Table("All rows of the recipe", *found.rows)],
@@ -277,15 +290,16 @@ def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
 
 
 def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | None, what: str = "") -> Section:
-    """Densities, and pictures of the weights' masks."""
+    """Densities, and pictures of the weights' masks; neither where records may be behind them without a mechanism."""
+    if provenance in (None, "private"):
+        whence = (
+            "were made from private records with no mechanism, and may reveal them" if provenance == "private" else
+            "come from tickets of which no provenance is on record, and may reveal private records"
+        )  # fmt: skip
+        return Section("Masks", words=[f"Pictures and densities of layers are left out: these masks {whence}."])
     values = {name: value.numpy() for name, value in mask.items()}
     rows = [(name, shape, f"{live:,}", fields.percent(share)) for name, shape, live, share in densities(values)]
     table = Table(f"Live coordinates{what}", ("parameter", "shape", "live", "density"), rows)
-    if provenance == "private":
-        why = (
-            "Pictures are left out: these masks were made from private records with no mechanism, and may reveal them."
-        )
-        return Section("Masks", words=[why], tables=[table])
     weights = {name: value for name, value in values.items() if value.ndim >= 2}
     first = next(iter(weights.values()), None)
     seen: list[Picture | None] = [None if first is None else first_layer(first, image)]
