@@ -36,7 +36,7 @@ from torch import nn
 
 import dpltm
 import planted
-from dpltm import PrivateLoop, training
+from dpltm import PrivateLoop, second_moments, training
 from dpltm.audit.canaries import Canaries, Observations
 from dpltm.audit.findings import examine
 from dpltm.audit.local import local_bound
@@ -449,6 +449,17 @@ def moments(seed: int) -> Found:
     return told_apart(release, certified(GaussianRelease(2.0, SENSITIVITY)), 10_000)
 
 
+def second_moments_of_a_head(seed: int) -> Found:
+    """Second moments of one input, or none, along what that input adds."""
+    noise = FastSource(seed)
+
+    def release(there: bool, _: int) -> float:
+        rows = torch.tensor([[1.0, 0.0]])[:there]
+        return float(second_moments.release_second_moments([rows], 2, 2.0, noise)[0, 0])
+
+    return told_apart(release, certified(GaussianRelease(2.0)), 10_000)
+
+
 def score_of_search(seed: int) -> Found:
     """The noisy count of right answers that a try of a private search is judged by."""
     noise = FastSource(seed)
@@ -525,6 +536,8 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "centre of records that are not clipped": ("pairs: the centre", centre_of_records),
     "every record of a person in the centre": ("pairs: the centre", centre_of_persons),
     "moments of records of norm 2": ("pairs: the moments", moments),
+    "second moments of inputs of norm 2": ("pairs: the second moments", second_moments_of_a_head),
+    "second moments with half the noise": ("pairs: the second moments", second_moments_of_a_head),
     "score of less noise": ("pairs: the score", score_of_search),
     "winner drawn at twice the epsilon": ("all neighbours of a draw", enumerated),
     "half the sensitivity of a score": ("all neighbours of a draw", enumerated),
