@@ -232,7 +232,7 @@ def total(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> np.ndarray:
-    """What the steps of a loop give, ``(steps, weights)``, as noisy sums."""
+    """What the steps of a loop give, ``(steps, weights)``, as noisy sums. Weights move, as a loop demands; sums do not depend on them."""
     model = nn.Linear(x.shape[1], weights // x.shape[1], bias=False)
     sources = {"sampling": FastSource(2 * source), "noise": FastSource(2 * source + 1)}
     loop = PrivateLoop(model, total, x, np.zeros(len(x), np.int64), delta=DELTA, **settings, **sources)
@@ -241,6 +241,8 @@ def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> 
         step.backward()
         assert model.weight.grad is not None
         sums.append(settings["batch_size"] * model.weight.grad.flatten().numpy())
+        with torch.no_grad():
+            model.weight.add_(1e-3)
     return np.array(sums)
 
 
@@ -296,7 +298,7 @@ WIDE = 0.01
 def turned_groups(seed: int) -> Found:
     """One group of records that agree, and one more that points the other way, and is long: its mean turns round.
 
-    No weight moves, so every step of a loop is a release of the same sum.
+    Gradients do not depend on weights, so every step of a loop is a release of the same sum.
     """
     settings: dict[str, Any] = {
         "batch_size": float(AGREEING),
@@ -457,7 +459,7 @@ def second_moments_of_a_head(seed: int) -> Found:
         rows = torch.tensor([[1.0, 0.0]])[:there]
         return float(second_moments.release_second_moments([rows], 2, 2.0, noise)[0, 0])
 
-    return told_apart(release, certified(GaussianRelease(2.0)), 10_000)
+    return told_apart(release, certified(GaussianRelease(2.0)), 40_000)
 
 
 def score_of_search(seed: int) -> Found:
