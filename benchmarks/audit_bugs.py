@@ -232,7 +232,7 @@ def total(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> np.ndarray:
-    """What the steps of a loop give, ``(steps, weights)``, as noisy sums. Weights move, as a loop demands; sums do not depend on them."""
+    """What the steps of a loop give, ``(steps, weights)``, as noisy sums. They do not depend on weights, which move."""
     model = nn.Linear(x.shape[1], weights // x.shape[1], bias=False)
     sources = {"sampling": FastSource(2 * source), "noise": FastSource(2 * source + 1)}
     loop = PrivateLoop(model, total, x, np.zeros(len(x), np.int64), delta=DELTA, **settings, **sources)
