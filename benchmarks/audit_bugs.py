@@ -36,7 +36,7 @@ from torch import nn
 
 import dpltm
 import planted
-from dpltm import PrivateLoop, training
+from dpltm import PrivateLoop, second_moments, training
 from dpltm.audit.canaries import Canaries, Observations
 from dpltm.audit.findings import examine
 from dpltm.audit.local import local_bound
@@ -232,7 +232,7 @@ def total(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> np.ndarray:
-    """What the steps of a loop give, ``(steps, weights)``, as noisy sums."""
+    """What the steps of a loop give, ``(steps, weights)``, as noisy sums. They do not depend on weights, which move."""
     model = nn.Linear(x.shape[1], weights // x.shape[1], bias=False)
     sources = {"sampling": FastSource(2 * source), "noise": FastSource(2 * source + 1)}
     loop = PrivateLoop(model, total, x, np.zeros(len(x), np.int64), delta=DELTA, **settings, **sources)
@@ -241,6 +241,8 @@ def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> 
         step.backward()
         assert model.weight.grad is not None
         sums.append(settings["batch_size"] * model.weight.grad.flatten().numpy())
+        with torch.no_grad():
+            model.weight.add_(1e-3)
     return np.array(sums)
 
 
@@ -296,7 +298,7 @@ WIDE = 0.01
 def turned_groups(seed: int) -> Found:
     """One group of records that agree, and one more that points the other way, and is long: its mean turns round.
 
-    No weight moves, so every step of a loop is a release of the same sum.
+    Gradients do not depend on weights, so every step of a loop is a release of the same sum.
     """
     settings: dict[str, Any] = {
         "batch_size": float(AGREEING),
@@ -449,6 +451,17 @@ def moments(seed: int) -> Found:
     return told_apart(release, certified(GaussianRelease(2.0, SENSITIVITY)), 10_000)
 
 
+def second_moments_of_a_head(seed: int) -> Found:
+    """Second moments of one input, or none, along what that input adds."""
+    noise = FastSource(seed)
+
+    def release(there: bool, _: int) -> float:
+        rows = torch.tensor([[1.0, 0.0]])[:there]
+        return float(second_moments.release_second_moments([rows], 2, 2.0, noise)[0, 0])
+
+    return told_apart(release, certified(GaussianRelease(2.0)), 40_000)
+
+
 def score_of_search(seed: int) -> Found:
     """The noisy count of right answers that a try of a private search is judged by."""
     noise = FastSource(seed)
@@ -525,6 +538,8 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "centre of records that are not clipped": ("pairs: the centre", centre_of_records),
     "every record of a person in the centre": ("pairs: the centre", centre_of_persons),
     "moments of records of norm 2": ("pairs: the moments", moments),
+    "second moments of inputs of norm 2": ("pairs: the second moments", second_moments_of_a_head),
+    "second moments with half the noise": ("pairs: the second moments", second_moments_of_a_head),
     "score of less noise": ("pairs: the score", score_of_search),
     "winner drawn at twice the epsilon": ("all neighbours of a draw", enumerated),
     "half the sensitivity of a score": ("all neighbours of a draw", enumerated),

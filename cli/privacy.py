@@ -121,7 +121,7 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def _minute(time: str) -> str:
-    """The minute of an event, which is all that it holds: what stands in place of fractions of a second tells events apart."""
+    """The minute of an event, which is all that it holds; the digits behind it tell events apart."""
     return time[:16].replace("T", " ") + " UTC"
 
 

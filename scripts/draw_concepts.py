@@ -88,7 +88,9 @@ def step() -> None:
     axes[2].scatter(*cloud.T, s=4, color=GREY)
     for start, end, color in (((0, 0), total, BLUE), ((0, 0), total - clipped[4], RED)):
         axes[2].annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.6})
-    axes[2].set_title("the sum with one record (blue) and without (red),\nand the noise that hides which it was", size=9)
+    axes[2].set_title(
+        "the sum with one record (blue) and without (red),\nand the noise that hides which it was", size=9
+    )
     axes[2].set_xlim(-1, 7.5)
     axes[2].set_ylim(-2.5, 5)
     for each in axes:

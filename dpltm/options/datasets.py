@@ -31,7 +31,7 @@ class InfoRequest(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FindOptions:
-    """Finding private parts under DP: what it may spend, and against which neighbours."""
+    """Private parts of a draft: what finding them may spend, and against which neighbours."""
 
     epsilon: float | None = option(
         None, "With `private`: the ledger's certified epsilon afterwards, such as 0.2.", metavar="E"

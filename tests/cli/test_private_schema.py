@@ -79,7 +79,9 @@ def test_what_is_found_costs_what_it_says(cli, events):
     assert 1.99 < certified <= 2
     found = read_schema(Path("f.toml"))
     age, ward, who, seen, ill = found.columns
-    assert 16 <= age.bounds[0] < age.bounds[1] <= 128
+    assert (
+        8 <= age.bounds[0] < age.bounds[1] <= 128
+    )  # ages are from 18 to 90; windows of noisy counts may reach a little below
     assert ward.values == (("north",), ("south",)), "of the attic there are too few"
     assert (who.kind, seen.kind, ill.values) == ("ignored", "date", (("no",), ("yes",)))
     assert found.missing == ("?",)

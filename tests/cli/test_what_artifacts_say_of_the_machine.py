@@ -198,7 +198,7 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, 
         **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
     }  # fmt: skip
     shown = cli(*given, "--ledger", "b.jsonl", "--out", "b.run").out
-    assert re.search(r"│ seconds +│ 296296 +│", shown)
+    assert re.search(r"│ seconds +│ 296,296 +│", shown)
 
 
 def test_a_sweep_tells_its_maker_whole_minutes(cli, cwd, made, monkeypatch) -> None:

@@ -358,7 +358,7 @@ def test_bad_settings(search):
         "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
     )
     assert refusal(InputError, search, 1.0, DELTA, plan(10, 0.1), accountant="rpd") == (
-        "`accountant`: unknown accountant 'rpd'; known: pld, rdp, ma, clt"
+        "`accountant`: unknown accountant 'rpd'; known: pld, rdp, ma, clt; did you mean rdp?"
     )
 
 
