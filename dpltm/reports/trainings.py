@@ -69,7 +69,12 @@ def matching(facts: Mapping[str, Any], events: Iterable[Event]) -> dict[str, Any
 
 
 def alike(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether two values of JSON are the same, numbers up to ``tolerance`` parts of themselves."""
+    """Whether two values of JSON are the same.
+
+    Args:
+        one, other: values.
+        tolerance: by how much numbers may differ, in parts of themselves.
+    """
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
     return (
         math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
