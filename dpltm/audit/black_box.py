@@ -144,7 +144,6 @@ def repeat(
     seed: int = 0,
     relation: Adjacency = "add-remove",
     deterministic: bool = True,
-    progress: Callable[[int], None] | None = None,
 ) -> Trials:
     """Trains ``2 * trials`` times, half of them with the target, one after the other, in an order drawn by coins.
 
@@ -161,7 +160,6 @@ def repeat(
         relation: add-remove adds the target to the others; replace-one puts it in the place of the last one.
         deterministic: whether the same arrays and seed must give the same answer, to the last bit. False is for a training
             that differs by rounding alone, as on a GPU; that its trials are independent is taken on trust then.
-        progress: told how many of the trials' trainings are done.
 
     Raises:
         InputError: shapes that do not fit, too few trials, a training that gives back no function, or one that does not
@@ -179,10 +177,8 @@ def repeat(
     seeds = numbers.generate_state(2 * trials, dtype=np.uint32).reshape(trials, 2)
     first = np.random.default_rng(numbers.spawn(1)[0]).integers(2, size=trials)
     for trial in range(trials):
-        for turn, side in enumerate((first[trial], 1 - first[trial])):
+        for side in (first[trial], 1 - first[trial]):
             found[side, trial] = _answer(train, sides[side], target, seeds[trial, side])
-            if progress is not None:
-                progress(2 * trial + turn + 1)
         if trial == 0 and deterministic:
             again = [_answer(train, sides[side], target, seeds[0, side]) for side in (0, 1)]
             _check_repeated(found[:, 0], np.array(again))
