@@ -13,8 +13,8 @@ threshold and high before it. It cannot fall again by the same amount at every l
 (Huang, Xie 2026 dispute the same accounting, without an attack.)
 
 *nominal*: T steps, T tests and both releases for the normalisation, by ``dpltm``'s Renyi accountant, which converts to
-epsilon as their code does; T is what the claim has room for. *certified*: every step and every test, as many as are needed on
-average, and both releases, by the accountant of everything certified. A training would have to state a limit on them in
+epsilon as their code does; T is what the claim has room for. *certified*: every step and every test, as many as are needed
+on average, and both releases, by the accountant of everything certified. A training would have to state a limit on them in
 advance. The attack looks at neither of the releases.
 
     python benchmarks/selective_release.py [--accountant pld]

@@ -68,8 +68,8 @@ def _mark(axes: Axes, name: str, value: float, place: int) -> None:
     marker, colour, label = STYLES[name]
     text = label_of(name, value)
     inside = ENDS[0] <= value <= ENDS[1]
-    shown = {"color": colour, "markersize": 11, "markeredgewidth": 2.5, "label": label, "zorder": 2}
-    axes.plot([value] if inside else [], [place] if inside else [], marker, **shown)
+    at = ([value], [place]) if inside else ([], [])  # the legend names what is beyond, too
+    axes.plot(*at, marker, color=colour, markersize=11, markeredgewidth=2.5, label=label, zorder=2)
     if inside:
         axes.annotate(text, (value, place), (0, 9), textcoords="offset points", ha="center", fontsize="small")
     elif name != "lower_bound":

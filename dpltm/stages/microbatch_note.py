@@ -25,7 +25,14 @@ def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal:
 
 
 def microbatch_note(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool) -> str:
-    """One sentence, of the arguments of :func:`noise_ratio`."""
+    """What groups do to the sensitivity and to the noise, in one sentence.
+
+    Args:
+        config: of the training.
+        mechanism: of it.
+        live: coordinates that are trained.
+        nominal: as in :func:`noise_ratio`.
+    """
     unit, said = mechanism.unit, f"`microbatch`: a step filters the mean gradients of {config.groups} groups"
     said += f", and one {unit} moves one of them by twice the bound at most"
     if mechanism.noise_multiplier == 0:
