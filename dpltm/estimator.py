@@ -77,7 +77,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         run_: the run, as ``dpltm.train`` returns it.
         ticket_: its mask.
         privacy_: what all fits and paid scores of this estimator and its clones cost together.
-        ledger_: where they are entered.
+        ledger_: where this one enters what it spends.
 
     Guarantees:
         Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified.
@@ -148,14 +148,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         """
         X, y = self._to_score(X, y)
         with in_our_words():
-            account = self._open_account()
+            book = self._open_book()
             codes = numbered(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
-                held_out = self._separate(X, codes, account)
-                return float(face.evaluate(self.run_, held_out, ledger=account.ledger).accuracy)
+                held_out = self._separate(X, codes, book)
+                return float(face.evaluate(self.run_, held_out, ledger=book.ledger).accuracy)
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             right = self._outputs(X).argmax(1) == codes
-            (count,) = self._released_sums(account, records, right[None].astype(float), self.score_epsilon)
+            (count,) = self._released_sums(book, records, right[None].astype(float), self.score_epsilon)
             return float(min(max(count / len(codes), 0.0), 1.0))
 
 
@@ -239,16 +239,16 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """
         X, y = self._to_score(X, y, numeric=True)
         with in_our_words():
-            account, codes = self._open_account(), _part_of(y, self._edges_)
+            book, codes = self._open_book(), _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
             if self.score_epsilon is None:
-                self._separate(X, codes, account)
+                self._separate(X, codes, book)
                 return float(r2_score(y, predicted))
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
             target = np.clip((y - low) / span, 0.0, 1.0)
             errors = np.square(target - (predicted - low) / span)
-            sums = self._released_sums(account, records, np.stack([errors, target, target**2]), self.score_epsilon)
+            sums = self._released_sums(book, records, np.stack([errors, target, target**2]), self.score_epsilon)
             total = max(sums[2] - sums[1] ** 2 / len(y), 1e-12)
             return float(min(max(1 - sums[0] / total, -1.0), 1.0))
 

@@ -18,7 +18,7 @@ from dpltm import face
 from dpltm.calls import check_types
 from dpltm.data import Dataset
 from dpltm.errors import DpltmError, InputError, in_python, named
-from dpltm.estimator_account import Account
+from dpltm.estimator_account import Account, Book
 from dpltm.estimator_records import Bounds, Columns, dense, private_records, scored_records, separate_records
 from dpltm.masks import Mask
 from dpltm.noise import MIN_EPSILON, SecureSource, two_sided_geometric
@@ -140,46 +140,35 @@ class TicketEstimator(BaseEstimator):
         return twin
 
     def _share_account(self, twin: TicketEstimator) -> TicketEstimator:
-        """The twin with our account, or with the mark of one that was pickled away."""
-        if "_left_behind" in self.__dict__ and "_account" not in self.__dict__:
-            twin._left_behind = self._left_behind
-        else:
-            twin._account = self._open_account()
+        twin._account = self._open_account()
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if not callable(self.ledger):
-            state["_left_behind"] = self.__dict__.get("_left_behind") or (self._stated_privacy(),)
         state.pop("_account", None)
+        state["_before"] = self._open_account().left_behind(self.ledger)
         if "run_" in state:
             state["run_"] = replace(state["run_"], ledger=None)
         return state
 
     def _open_account(self) -> Account:
-        """The account of this estimator and its clones, for the ledger that is named now.
+        """The account of this estimator and its clones."""
+        account: Account | None = self.__dict__.get("_account")
+        if account is None:
+            account = self._account = Account(self.__dict__.get("_before"))
+        return account
+
+    def _open_book(self) -> Book:
+        """What the account has in the ledger that is named now.
 
         Raises:
             InputError: it stayed in another process, or with what was pickled.
         """
-        account: Account | None = self.__dict__.get("_account")
         if callable(self.ledger):
-            if account is None or account.opener is not self.ledger:
-                account = self._account = Account(opener=self.ledger)
-            return account
+            return self._open_account().book(self.ledger)
         check_types(ledger=self.ledger)
         tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
-        meant = self.ledger if self.ledger is not None else getattr(tickets, "ledger", None)
-        if account is None and meant is None and "_left_behind" in self.__dict__:
-            raise InputError(
-                "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
-                " nowhere that you see; leave `n_jobs` 1, or run threads (joblib.parallel_backend('threading')), or give"
-                " `ledger` as a function that opens a file which processes share:"
-                " functools.partial(dpltm.tickets.ledger_file.open_ledger, path)"
-            )
-        if account is None or (meant is not None and account.held is not meant):
-            account = self._account = Account(Ledger() if meant is None else meant)
-        return account
+        return self._open_account().book(self.ledger if self.ledger is not None else getattr(tickets, "ledger", None))
 
     # training
 
@@ -192,15 +181,15 @@ class TicketEstimator(BaseEstimator):
             classes: how many were declared; None to count them.
             for_training: whether more than one class has to be there.
         """
-        account = self._open_account()
+        book = self._open_book()
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
         facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
         with in_python():
-            own = account.open_fit(dataset, self.adjacency)
+            own = book.open_fit(dataset, self.adjacency)
         run = self._train(self._drawn(dataset, own), dataset, own, features)
-        account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
+        book.account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
         self.run_, self._columns = run, columns
 
     def _drawn(self, dataset: Dataset, ledger: Ledger) -> TicketSet | Winner | None:
@@ -262,7 +251,7 @@ class TicketEstimator(BaseEstimator):
 
     # what was learned, and what it cost
 
-    def _released_sums(self, account: Account, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
+    def _released_sums(self, book: Book, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
         """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
 
         Guarantees:
@@ -275,11 +264,11 @@ class TicketEstimator(BaseEstimator):
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
         sums = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64).sum(1)
-        account.pay_score(records, self.adjacency, epsilon)
-        account.notes |= {SCORED: None}
+        book.pay_score(records, self.adjacency, epsilon)
+        book.account.notes |= {SCORED: None}
         return np.array([int(one) + two_sided_geometric(SecureSource(), each) for one in sums]) / GRID
 
-    def _separate(self, X: np.ndarray, codes: np.ndarray, account: Account) -> Dataset:
+    def _separate(self, X: np.ndarray, codes: np.ndarray, book: Book) -> Dataset:
         """Held-out records, after checking that no release was made from them; they count as looked at from now on.
 
         Raises:
@@ -288,10 +277,11 @@ class TicketEstimator(BaseEstimator):
         held_out = separate_records(self.run_, self._columns, X, codes)
         try:
             with in_python(test="x"):
-                plan_evaluation(self.run_, held_out, account.ledger)
+                for each in book.account.books:
+                    plan_evaluation(self.run_, held_out, each.ledger)
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
-        account.note_measured(scored_records(held_out))
+        book.note_measured(scored_records(held_out))
         return held_out
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -305,8 +295,8 @@ class TicketEstimator(BaseEstimator):
 
     @property
     def ledger_(self) -> Ledger:
-        """Where this estimator and its clones enter what they spend."""
-        return self._open_account().ledger
+        """Where this estimator enters what it spends."""
+        return self._open_book().ledger
 
     @property
     def privacy_(self) -> PrivacyReport:
@@ -317,14 +307,13 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        left = self.__dict__.get("_left_behind")
-        stated = left[0] if left and "_account" not in self.__dict__ else self._stated_privacy()
+        account = self._open_account()
+        if callable(self.ledger):  # others may have entered something there
+            account.book(self.ledger)
+        stated = account.total(self.delta, self.adjacency, "pld")
         if stated is None:
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         return stated
-
-    def _stated_privacy(self) -> PrivacyReport | None:
-        return self._open_account().total(self.delta, self.adjacency, "pld")
 
     @property
     def partial_fit(self) -> NoReturn:

@@ -485,12 +485,12 @@ def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
     made = classifier()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimator_base, "two_sided_geometric", lambda *_: 0)
-        account = type("Paid", (), {"pay_score": lambda *_: None, "notes": {}})()
-        sums = made._released_sums(account, None, values, 1.0)
-        less = made._released_sums(account, None, np.delete(values, at, axis=1), 1.0)
+        book = type("Paid", (), {"pay_score": lambda *_: None, "account": made._open_account()})()
+        sums = made._released_sums(book, None, values, 1.0)
+        less = made._released_sums(book, None, np.delete(values, at, axis=1), 1.0)
         swapped = values.copy()
         swapped[:, at] = swapped[::-1, at] * -1
-        other = made._released_sums(account, None, swapped, 1.0)
+        other = made._released_sums(book, None, swapped, 1.0)
     assert (np.abs(sums - less) <= 1).all()
     assert (np.abs(sums - other) <= 1).all()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -50,7 +52,7 @@ def test_cross_validation_pays_for_every_fit_and_score(threads):
     assert stated.certified.epsilon == composed(made.ledger_)
     assert 1.2 < stated.certified.epsilon <= 3 * 1.2
     assert (
-        "3 trainings and 3 paid scores are in the ledger; epsilon covers all of them together, as if they were on the same"
+        "3 trainings and 3 paid scores are on record; epsilon covers all of them together, as if they were on the same"
         " records" in stated.notes
     )
     assert "how many records `score` was measured on is treated as public" in stated.notes
@@ -109,3 +111,90 @@ def test_workers_share_a_ledger_file(tmp_path):
     ledger = open_ledger(tmp_path / "l.jsonl")
     assert (len(of(TrainingEvent, ledger)), len(of(GuaranteeEvent, ledger))) == (3, 3)
     assert made.privacy_.certified.epsilon == composed(ledger)
+
+
+@pytest.fixture
+def two_sets():
+    """Two ticket sets, each with a ledger of its own."""
+    x = np.random.default_rng(7).random((100, 4))
+    given = {
+        "bounds": (0, 1),
+        "provenance": "public",
+        "model": "mlp:4",
+        "rounds": 1,
+        "iterations": 5,
+        "batch_size": 20,
+    }
+    return [dpltm.generate(x, (x[:, 0] > 0.5).astype(int), **given) for _ in range(2)]
+
+
+def all_composed(*ledgers) -> float:
+    """What all releases in several ledgers cost, were each on the same records."""
+    events = [event for ledger in ledgers for kind in (TrainingEvent, GuaranteeEvent) for event in of(kind, ledger)]
+    return total_epsilon([replace(event, dataset=events[0].dataset) for event in events], 1e-5)
+
+
+def test_a_grid_over_tickets_counts_the_fits_in_the_ledgers_of_all_of_them(two_sets):
+    """Each set has a ledger, and so have fits without tickets: one fit before, two folds of each setting, each scored."""
+    made = classifier().fit(*table())
+    grid = [{"tickets": two_sets, "round": [1]}, {"epsilon": [0.5]}]
+    GridSearchCV(made, grid, cv=2, refit=False, error_score="raise").fit(*table())
+    ledgers = [made.ledger_, *(tickets.ledger for tickets in two_sets)]
+    assert [len(of(TrainingEvent, ledger)) for ledger in ledgers] == [3, 2, 2]
+    stated = made.privacy_
+    assert stated.certified.epsilon == all_composed(*ledgers)
+    assert (
+        "7 trainings and 6 paid scores are on record; epsilon covers all of them together, as if they were on the same"
+        " records" in stated.notes
+    )
+    sent = pickle.loads(pickle.dumps(made))
+    assert sent.privacy_ == stated
+
+
+@pytest.mark.parametrize("change", ["tickets", "ledger", "file", "none"])
+def test_another_ledger_does_not_forget_what_was_spent(two_sets, change, tmp_path):
+    first = dpltm.Ledger()
+    made = classifier(ledger=first if change == "none" else None).fit(*table())
+    before = made.ledger_
+    settings = {
+        "tickets": {"tickets": two_sets[0], "round": 1},
+        "ledger": {"ledger": dpltm.Ledger()},
+        "file": {"ledger": functools.partial(open_ledger, tmp_path / "l.jsonl")},
+        "none": {"ledger": None},
+    }
+    alone = made.privacy_
+    made.set_params(**settings[change])
+    assert made.privacy_.certified == alone.certified
+    spent = before.events
+    held = made.ledger_.events
+    made.fit(*table())
+    assert before.events == spent
+    new = dpltm.Ledger(event for event in made.ledger_.events if event not in held)
+    assert made.privacy_.certified.epsilon == all_composed(before, new) > alone.certified.epsilon
+
+
+def test_what_was_spent_goes_along_when_an_estimator_is_pickled(tmp_path):
+    """In memory first, then in a file: whoever reads the pickle opens the file again, and counts each release once."""
+    made = classifier().fit(*table())
+    memory = made.ledger_
+    made.set_params(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl")).fit(*table())
+    sent = pickle.loads(pickle.dumps(copy.deepcopy(made)))
+    assert sent.privacy_.certified == made.privacy_.certified
+    sent.fit(*table())
+    assert made.privacy_.certified.epsilon == all_composed(memory, open_ledger(tmp_path / "l.jsonl"))
+    assert sent.privacy_.certified == made.privacy_.certified
+    other = pickle.loads(pickle.dumps(classifier().fit(*table())))
+    spent = other.privacy_.certified.epsilon
+    assert other.set_params(ledger=dpltm.Ledger()).fit(*table()).privacy_.certified.epsilon > spent
+
+
+def test_records_scored_for_free_are_not_private_under_another_ledger(tmp_path):
+    x, y = table()
+    made = classifier(score_epsilon=None).fit(x[:100], y[:100])
+    made.score(x[100:], y[100:])
+    made.set_params(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
+    with pytest.raises(ValueError, match="accuracy on some of these records was measured by `score` without noise"):
+        made.fit(x, y)
+    made.fit(x[:50], y[:50]).set_params(ledger=dpltm.Ledger())
+    with pytest.raises(ValueError, match="are records of records, which the ledger protects"):
+        made.score(x[50:100], y[50:100])
