@@ -15,7 +15,8 @@ from typing import NoReturn, cast
 from dpltm.data import Dataset
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError, shown_value
-from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ReleaseEvent, TrainingEvent
+from dpltm.privacy.budgets import budgets_in, check_budgets
+from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GuaranteeEvent, ReleaseEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, after, as_adaptive, merge
 from dpltm.privacy.lineage import check_never_private, check_not_public, entered_on, to_enter
 from dpltm.privacy.mechanisms import Adjacency, Guarantee
@@ -142,6 +143,22 @@ class Account:
             events = tuple(map(as_replace_one, events))
             notes.append(BOTH_RELATIONS)
         return report(events, delta, cast(Adjacency, adjacency), notes, accountant)
+
+    def check_budgets(self, planned: Iterable[Event]) -> None:
+        """Refuses ``planned`` if they exceed a budget on any records that count here, were all of them the same.
+
+        Raises:
+            BudgetError: with the budget and what everything would come to.
+        """
+        budgets = budgets_in(merge(book.counted() for book in self.books))
+        if not budgets:
+            return
+        spent = tuple(event for event in self._spent(self.books) if not isinstance(event, BudgetEvent))
+        new = tuple(map(_together, planned))
+        if stated_relations(spent):
+            new = tuple(map(as_adaptive, new))
+        for budget in budgets:  # one by one: on the same records, the last of them alone would count
+            check_budgets((*spent, _together(budget)), new)
 
     def _spent(self, books: Iterable[Book]) -> tuple[Event, ...]:
         """What counts in some of the ledgers, and from before, as on the same records: each release once.
@@ -277,6 +294,7 @@ class Book:
                     check_never_private(ledger.events, new)
                     self.records.append(records)
                     try:
+                        self.account.check_budgets(self._ours(new))
                         ledger.enter(new)
                     except BaseException:
                         self.records.pop()

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import dpltm
-from dpltm.privacy.events import GuaranteeEvent, TrainingEvent
+from dpltm.errors import BudgetError
+from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, TrainingEvent
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import open_ledger
 
@@ -198,3 +199,48 @@ def test_records_scored_for_free_are_not_private_under_another_ledger(tmp_path):
     made.fit(x[:50], y[:50]).set_params(ledger=dpltm.Ledger())
     with pytest.raises(ValueError, match="are records of records, which the ledger protects"):
         made.score(x[50:100], y[50:100])
+
+
+def halved(x):
+    return x / 2
+
+
+def squared(x):
+    return x**2
+
+
+@pytest.mark.parametrize("kept", ["memory", "file", "another ledger"])
+def test_a_budget_stops_a_search_whose_front_changes_the_rows(kept, tmp_path):
+    """It is set on the records of the first fit; no registry knows the others for the same, and they count all the same."""
+    made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl") if kept == "file" else None)
+    (event,) = of(TrainingEvent, made.fit(*table()).ledger_)
+    ledger = made.ledger_
+    ledger.append(BudgetEvent(event.dataset, 1.5, 1e-5))
+    if kept == "another ledger":
+        made.set_params(ledger=dpltm.Ledger())
+    search = GridSearchCV(
+        make_pipeline(FunctionTransformer(), made),
+        {"functiontransformer__func": [halved, squared]},
+        cv=2,
+        error_score="raise",
+    )
+    with pytest.raises(BudgetError, match=r"this would bring records to epsilon .* above the budget of 1\.5"):
+        search.fit(*table())
+    spent = made.privacy_.certified.epsilon
+    assert 1 < spent <= 1.5
+    with pytest.raises(BudgetError):
+        made.fit(halved(table()[0]), table()[1])
+    assert made.privacy_.certified.epsilon == spent
+
+
+def test_of_two_budgets_on_rows_that_a_step_changed_each_counts():
+    """On the same records the later one would stand in for the earlier."""
+    x, y = table()
+    made = classifier(ledger=dpltm.Ledger(), epsilon=0.5)
+    made.fit(x, y)
+    made.fit(halved(x), y)
+    first, second = of(TrainingEvent, made.ledger_)
+    for event, limit in ((first, made.privacy_.certified.epsilon * 1.01), (second, 9.0)):
+        made.ledger_.append(BudgetEvent(event.dataset, limit, 1e-5))
+    with pytest.raises(BudgetError, match=r"above the budget of 0\."):
+        made.fit(squared(x), y)
