@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 
@@ -244,3 +246,36 @@ def test_of_two_budgets_on_rows_that_a_step_changed_each_counts():
         made.ledger_.append(BudgetEvent(event.dataset, limit, 1e-5))
     with pytest.raises(BudgetError, match=r"above the budget of 0\."):
         made.fit(squared(x), y)
+
+
+AS_DOCUMENTED = """
+import functools
+
+import numpy as np
+from sklearn.model_selection import cross_val_score
+
+import dpltm, dpltm.tickets
+
+x = np.random.default_rng(0).random((150, 4))
+made = dpltm.TicketClassifier(
+    score_epsilon=0.2, bounds=(0, 1), classes=2, n_records=150, epochs=2,
+    ledger=functools.partial(dpltm.tickets.ledger_file.open_ledger, "study.jsonl"),
+)
+scores = cross_val_score(made, x, (x[:, 0] > 0.5).astype(int), cv=2, n_jobs=2, error_score="raise")
+print(np.isfinite(scores).all(), made.privacy_.notes[0])
+"""
+
+
+@pytest.mark.slow
+def test_the_way_with_workers_that_the_documentation_shows(tmp_path):
+    """In a process of its own: here somebody has imported all modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_DOCUMENTED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True 2 trainings and 2 paid scores are on record;")
+    assert len(of(TrainingEvent, open_ledger(tmp_path / "study.jsonl"))) == 2
