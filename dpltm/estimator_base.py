@@ -148,7 +148,7 @@ class TicketEstimator(BaseEstimator):
         state.pop("_account", None)
         state["_before"] = self._open_account().left_behind(self.ledger)
         if "run_" in state:
-            state["run_"] = replace(state["run_"], ledger=None)
+            state["run_"] = replace(state["run_"], ledger=None, seconds=0.0)  # as in all artifacts
         return state
 
     def _open_account(self) -> Account:
