@@ -43,9 +43,11 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     read off, taken as public, and named in ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure.
+        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. It says nothing
+            beside ``noise_multiplier``.
         delta: of the guarantee, below 1 / ``n_records``.
-        noise_multiplier: noise over sensitivity, in place of ``epsilon``.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says, and no
+            ``epsilon`` limits it.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
             unless values are bytes or booleans. Values outside saturate.
         classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
@@ -80,7 +82,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         ledger_: where this one enters what it spends.
 
     Guarantees:
-        Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified.
+        Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified,
+        unless there is a ``noise_multiplier``.
     """
 
     classes: int | Sequence[Any] | None = None

@@ -49,6 +49,10 @@ _WORDS = {
 }
 """What parameters are called here, by the names that the stages have for them."""
 
+NO_LIMIT = (
+    "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+)
+
 _PERSONS = "train with `unit_column`, the column that says whose a row is"
 
 _TRAINING = (
@@ -182,6 +186,7 @@ class TicketEstimator(BaseEstimator):
             for_training: whether more than one class has to be there.
         """
         book = self._open_book()
+        self._check_parameters()
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
         facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
@@ -190,7 +195,19 @@ class TicketEstimator(BaseEstimator):
             own = book.open_fit(dataset, self.adjacency)
         run = self._train(self._drawn(dataset, own), dataset, own, features)
         book.account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
+        if self.noise_multiplier is not None:
+            book.account.notes |= {NO_LIMIT: None}
         self.run_, self._columns = run, columns
+
+    def _check_parameters(self) -> None:
+        """Raises InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
+        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
+            raise InputError(
+                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+                " them out"
+            )
+        if self.tickets is not None and self.model is not None:
+            raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
     def _drawn(self, dataset: Dataset, ledger: Ledger) -> TicketSet | Winner | None:
         """The tickets, or the winner of a draw on the records, where one is asked for."""
@@ -218,8 +235,6 @@ class TicketEstimator(BaseEstimator):
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if tickets is not None:
             features = None if self.features == "auto" else self.features
-            if self.model is not None:
-                raise InputError("`model`: the ticket set decides the network; leave `model` out")
             return face.train(tickets, dataset, round=self.round, ledger=ledger, features=features, **options)
         features = self.features
         if features == "auto":

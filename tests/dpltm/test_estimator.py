@@ -171,6 +171,12 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
             "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records",
         ),
         ({"round": 1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        (
+            {"select_epsilon": 0.1, "epsilon": 0.5},
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
         (
             {"round": 1, "select_epsilon": 0.1},
             "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
@@ -178,9 +184,10 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ],
 )
 def test_what_does_not_go_with_tickets(tickets, given, text):
-    made = classifier(tickets=tickets, **given)
+    made = classifier(tickets=tickets, ledger=Ledger(), **given)
     with refused(text):
         made.fit(*table())
+    assert made.ledger_.events == ()  # no ticket was drawn
 
 
 # what is taken
@@ -305,6 +312,12 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
             "`n_records` 0: must be 1 or more; pass the public number of training records",
         ),
         (classifier(noise_multiplier=None, epsilon=-1.0), None, "`epsilon`: -1 is not a positive number up to 10000"),
+        (
+            classifier(epsilon=0.1),
+            None,
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
         (classifier(round=1), None, "`round`: of a ticket set; give `tickets`, or leave it out"),
         (
             classifier(ledger="l.jsonl"),
@@ -399,6 +412,18 @@ def test_what_was_read_off_the_data_is_named():
     assert not any("treated as public" in note for note in declared)
     whole = classifier(bounds=None).fit((255 * x).astype(np.uint8), y).privacy_.notes
     assert any(note.startswith("nobody gave the bounds of records, so 0 to 255 is assumed") for note in whole)
+
+
+def test_beside_a_noise_multiplier_no_epsilon_limits_a_fit_and_the_notes_say_so():
+    x, y = table()
+    loud = classifier(noise_multiplier=0.5).fit(x, y)
+    said = (
+        "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+    )
+    assert loud.epsilon == 1 < loud.privacy_.certified.epsilon
+    assert said in loud.privacy_.notes
+    assert classifier(epsilon=None).fit(x, y).privacy_.certified.epsilon > 0
+    assert said not in classifier(noise_multiplier=None).fit(x, y).privacy_.notes
 
 
 # scores
