@@ -98,6 +98,33 @@ def test_without_a_price_scores_on_private_records_are_missing():
     assert len(of(TrainingEvent, made.ledger_)) == 1
 
 
+def test_a_grid_over_relations_is_stated_for_replace_one():
+    """A release for add-remove is one for replace-one at half the noise: out one record, in another."""
+    made = classifier(epsilon=None, noise_multiplier=4.0, score_epsilon=0.1)
+    grid = {"adjacency": ["add-remove", "replace-one"]}
+    GridSearchCV(made, grid, cv=2, refit=False, error_score="raise").fit(*table())
+    stated = made.privacy_
+    assert stated.certified.adjacency == "replace-one"
+    assert (
+        "some releases are for add-remove and some for replace-one; the figure is for replace-one, where one for add-remove"
+        " counts as two steps" in stated.notes
+    )
+    fits, scores = of(TrainingEvent, made.ledger_), of(GuaranteeEvent, made.ledger_)
+    assert [event.mechanism.adjacency for event in fits] == ["add-remove"] * 2 + ["replace-one"] * 2
+    apart = 0.0
+    for event in (*fits, *scores):  # a bound that needs no composition of different mechanisms: their sum
+        mechanism = event.mechanism
+        if mechanism.adjacency == "replace-one":
+            apart += total_epsilon([event], 2.5e-6)
+        elif isinstance(event, GuaranteeEvent):
+            apart += 2 * mechanism.epsilon
+        else:
+            half = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / 2, sensitivity=2.0)
+            apart += total_epsilon([replace(event, mechanism=replace(half, adjacency="replace-one"))], 2.5e-6)
+    alone = total_epsilon(fits[2:], 1e-5)
+    assert alone < stated.certified.epsilon <= apart
+
+
 @pytest.mark.slow
 def test_workers_in_other_processes_are_refused():
     with warnings.catch_warnings():
