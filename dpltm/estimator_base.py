@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import face
 from dpltm.calls import check_types
 from dpltm.data import Dataset
+from dpltm.data.notes import NO_TEST
 from dpltm.errors import DpltmError, InputError, in_python, named
 from dpltm.estimator_account import Account, Book
 from dpltm.estimator_records import Bounds, Columns, dense, private_records, scored_records, separate_records
@@ -194,7 +195,10 @@ class TicketEstimator(BaseEstimator):
         with in_python():
             own = book.open_fit(dataset, self.adjacency)
         run = self._train(self._drawn(dataset, own), dataset, own, features)
-        book.account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
+        said = () if run.privacy is None else run.privacy.notes
+        book.account.notes |= dict.fromkeys(
+            _ours(note) for note in said if note != NO_TEST
+        )  # `score` measures it here
         if self.noise_multiplier is not None:
             book.account.notes |= {NO_LIMIT: None}
         self.run_, self._columns = run, columns

@@ -7,6 +7,7 @@ import copy
 import doctest
 import functools
 import pickle
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -424,6 +425,22 @@ def test_beside_a_noise_multiplier_no_epsilon_limits_a_fit_and_the_notes_say_so(
     assert said in loud.privacy_.notes
     assert classifier(epsilon=None).fit(x, y).privacy_.certified.epsilon > 0
     assert said not in classifier(noise_multiplier=None).fit(x, y).privacy_.notes
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"features": None}, {"head": "least-squares", "features": "unit", "epochs": None}]
+)
+def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
+    (x, y), (x_test, y_test) = table(), table(1, 50)
+    made = classifier(**given, n_records=None, classes=None).fit(x, y)
+    made.score(x_test, y_test)
+    notes = made.privacy_.notes
+    for note in notes:
+        for name in re.findall(r"`(\w+)`(?! of dpltm.train)", note):
+            assert name in made.get_params() or name == "score"
+    assert [note for note in notes if "accuracy" in note] == [
+        "accuracy was measured by `score` on records kept separate, without noise: nothing is promised for those"
+    ]
 
 
 # scores
