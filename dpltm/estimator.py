@@ -100,9 +100,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
             BudgetError: a budget in the ledger does not allow it.
         """
-        X, y = self._validated(X, y)
-        check_classification_targets(y)
-        with in_our_words():
+        with self._fitting():
+            X, y = self._validated(X, y)
+            check_classification_targets(y)
             labels, declared = self._labels(y)
             self._fit(X, numbered(y, labels, "that `classes` declares"), declared)
         self.classes_ = labels
@@ -203,8 +203,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
             BudgetError: a budget in the ledger does not allow it.
         """
-        X, y = self._validated(X, y, numeric=True)
-        with in_our_words():
+        with self._fitting():
+            X, y = self._validated(X, y, numeric=True)
             edges = self._edges()
             self._fit(X, _part_of(y, edges), len(edges) - 1, for_training=False)
         self.bin_centres_, self._edges_ = (edges[:-1] + edges[1:]) / 2, edges

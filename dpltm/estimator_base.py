@@ -75,6 +75,9 @@ _TRAINING = (
 _SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
 """What is taken beside arrays and data frames."""
 
+_SEEN = ("n_features_in_", "feature_names_in_")
+"""What scikit-learn remembers of columns as soon as it has seen them."""
+
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
 
@@ -247,6 +250,19 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
         network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
         return face.train(network, dataset, ledger=ledger, features=features, **options)
+
+    @contextlib.contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
+        known = {name: self.__dict__[name] for name in _SEEN if name in self.__dict__}
+        try:
+            with in_our_words():
+                yield
+        except BaseException:
+            for name in _SEEN:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(known)
+            raise
 
     def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
         """Records, and labels with them, as scikit-learn checks them in ``fit``."""

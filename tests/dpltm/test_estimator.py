@@ -617,6 +617,24 @@ def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
     assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon
 
 
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
+    x, y = table()
+    frame = pandas.DataFrame(x, columns=list("abcd"))
+    if kind == "classifier":
+        made, bad = classifier().fit(frame, y), np.full(200, "other")
+    else:
+        given = {"bounds": (0, 1), "target_bounds": (0, 1), "noise_multiplier": 2.0, **FAST}
+        made, bad = dpltm.TicketRegressor(**given).fit(frame, x[:, 0]), np.full(200, np.nan)
+    before = made.predict(frame)
+    for other in (x[:, :3], frame[["a", "b"]]):
+        with pytest.raises(ValueError, match="`y`: label 'other' is none of|Input y contains NaN"):
+            made.fit(other, bad)
+        assert made.n_features_in_ == 4
+        assert made.feature_names_in_.tolist() == list("abcd")
+        np.testing.assert_array_equal(made.predict(frame), before)
+
+
 def test_random_state_decides_the_starting_weights():
     x, y = table()
     seeds = [classifier(random_state=state).fit(x, y).run_.config["options"]["seed"] for state in (3, 3, None, None)]
