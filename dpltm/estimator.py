@@ -104,7 +104,10 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             X, y = self._validated(X, y)
             check_classification_targets(y)
             labels, declared = self._labels(y)
-            self._fit(X, numbered(y, labels, "that `classes` declares"), declared)
+            codes = numbered(y, labels, "that `classes` declares")
+            if (codes == codes[0]).all():
+                raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+            self._fit(X, codes, declared)
         self.classes_ = labels
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -56,6 +57,8 @@ NO_LIMIT = (
 
 _PERSONS = "train with `unit_column`, the column that says whose a row is"
 
+_COUNTED = re.compile(r"\b(\d+) of the (\d+) test records of(?= the scored records\b)")
+
 _TRAINING = (
     "head",
     "filter",
@@ -93,7 +96,8 @@ def in_our_words() -> Iterator[None]:
 
 
 def _ours(text: str) -> str:
-    """A sentence of a stage in the words of an estimator."""
+    """A sentence of a stage in the words of an estimator, which tell no private number of records."""
+    text = _COUNTED.sub(lambda match: "all of" if match[1] == match[2] else "some of", text)
     return named(
         text.replace(_PERSONS, "protect them with `units` of dpltm.train"), lambda name: f"`{_WORDS.get(name, name)}`"
     )

@@ -303,6 +303,16 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
             " records out",
         ),
         (
+            classifier(n_records=1000),
+            np.full(200, "low"),
+            "`y`: all records have label 'low'; give records of two classes or more",
+        ),
+        (
+            classifier(classes=300, n_records=1000),
+            np.arange(200) // 2,
+            "records has fewer records than its 300 classes; give as many records as classes or more",
+        ),
+        (
             classifier(classes=None),
             np.full(200, "low"),
             "`classes`: there is one class, so nothing can be told apart; give two or more",
@@ -463,11 +473,15 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
     x, y = table()
     made = classifier().fit(x, y)
     with refused(
-        "`X`: 200 of the 200 test records of the scored records are among those that the run was"
+        "`X`: all of the scored records are among those that the run was"
         " trained on, so its accuracy"
         " there is private; use records that were held out; or give `score_epsilon`, which pays for a score with noise"
     ):
         made.score(x, y)
+    with pytest.raises(
+        InputError, match=r"^`X`: some of the scored records are among those that the run was trained on"
+    ):
+        made.score(np.concatenate([x[:5], x + 1]), np.tile(y, 2)[:205])
     fitted = made.privacy_.certified.epsilon
     made.set_params(score_epsilon=0.5)
     assert 0 <= made.score(x, y) <= 1
