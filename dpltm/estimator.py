@@ -259,6 +259,10 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             return float(min(max(1 - sums[0] / total, -1.0), 1.0))
 
 
+for _made in (TicketEstimator, TicketClassifier, TicketRegressor):
+    del _made.__dataclass_fields__  # so dataclasses.replace refuses: its copy would begin an account of its own
+
+
 def _part_of(y: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Which part of the range each target falls into, ``(n,)`` from 0; the ends of the range take what is outside."""
     return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)

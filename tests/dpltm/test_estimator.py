@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import doctest
 import functools
 import pickle
@@ -568,6 +569,14 @@ def test_a_clone_has_the_parameters_and_the_account():
         assert copied.ledger_ is made.ledger_
     assert sum(isinstance(event, TrainingEvent) for event in made.ledger_.events) == 3
     assert made.privacy_.certified.epsilon > twin.run_.privacy.certified.epsilon
+
+
+def test_no_copy_begins_an_account_of_its_own():
+    made = classifier().fit(*table())
+    with pytest.raises(TypeError, match="should be called on dataclass instances"):
+        dataclasses.replace(made, epsilon=2.0)
+    changed = clone(made).set_params(epsilon=2.0)
+    assert changed.privacy_ == made.privacy_
 
 
 def test_a_ledger_that_is_named_is_used_and_shared():
