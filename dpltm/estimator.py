@@ -43,8 +43,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     read off, taken as public, and named in ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. It says nothing
-            beside ``noise_multiplier``.
+        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. Beside
+            ``noise_multiplier`` it says nothing.
         delta: of the guarantee, below 1 / ``n_records``.
         noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says, and no
             ``epsilon`` limits it.

@@ -651,7 +651,7 @@ def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
         made, bad = dpltm.TicketRegressor(**given).fit(frame, x[:, 0]), np.full(200, np.nan)
     before = made.predict(frame)
     for other in (x[:, :3], frame[["a", "b"]]):
-        with pytest.raises(ValueError, match="`y`: label 'other' is none of|Input y contains NaN"):
+        with pytest.raises(ValueError, match=r"`y`: label 'other' is none of|Input y contains NaN"):
             made.fit(other, bad)
         assert made.n_features_in_ == 4
         assert made.feature_names_in_.tolist() == list("abcd")
