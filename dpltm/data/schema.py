@@ -200,6 +200,8 @@ def _column(name: str, given: object, where: str) -> Column:
     if not isinstance(given, dict) or kind not in KINDS:
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
     strange = sorted(set(given) - {"kind"} - _FIELDS[kind])
+    if kind == "label" and "values" in strange:
+        raise DataError(f'{where}: a label has classes in place of values; write classes = ["A", "B"]')
     if strange:
         raise DataError(f"{where}: {shown(strange)} does not go with kind {kind!r}; leave it out")
     flags = {flag: given.get(flag, False) for flag in ("missing", "other", "log")}

@@ -22,7 +22,8 @@ MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
 _UNKNOWN = """kind = "?"                     # number, category, hashed, date, label or ignored
 # bounds = [0, 100]            # of a number or a date, or "private"; log = true where few are large
-# values = ["A", "B"]          # of a category, or "private"; other = true allows more; of a label: classes
+# values = ["A", "B"]          # of a category, or "private"; other = true allows more
+# classes = ["A", "B"]         # of a label
 # missing = true               # where cells may be empty"""
 
 _FIRST = """# The public schema of {name}. It says what its columns can hold, and nothing that was read off private records.

@@ -219,6 +219,10 @@ def test_files_that_do_not_fit(table, rows, message):
             "column 'ill': 'classes' does not go with kind 'category'; leave it out",
         ),
         (
+            ('classes = [["no", "no."], "yes"]', 'values = ["no", "yes"]'),
+            'column \'ill\': a label has classes in place of values; write classes = ["A", "B"]',
+        ),
+        (
             ('kind = "ignored"', 'kind = "label"\nclasses = [1, 2]'),
             'has 2 columns of kind "label"; give one, with its classes',
         ),
