@@ -10,6 +10,7 @@ import pytest
 from dpltm import private_columns
 from dpltm.data import load
 from dpltm.data.schema import parse_schema, read_schema
+from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
@@ -209,8 +210,11 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.parametrize(
+    "names", ["age,ward,who,seen,ill", "age,age#0,ward missing,age=1,ill"], ids=["", "as features"]
+)
 @pytest.mark.parametrize("row", HOSTILE, ids=range(len(HOSTILE)))
-def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row):
+def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row, names):
     """The same noise on both neighbours: the same schema, the same words, and no refusal, here or when it is used."""
 
     def without_noise(values, noise_std, source):
@@ -218,9 +222,13 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
         return values.copy()
 
     monkeypatch.setattr(private_columns, "gaussian_mechanism", without_noise)
-    told = []
+    told, draft = [], DRAFT
+    for old, new in zip("age,ward,who,seen,ill".split(","), names.split(","), strict=True):
+        draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
+    Path("s.toml").write_text(draft)
     for name, more in (("one", ()), ("other", (row,))):
         table("d.csv", 600, 2, more)
+        Path("d.csv").write_text(Path("d.csv").read_text().replace("age,ward,who,seen,ill", names, 1))
         body = cli(*FIND, "--epsilon", "2", "--out", f"{name}.toml", "--json").json
         said = json.dumps(body) + Path(f"{name}.toml").read_text()
         said = re.sub(r'(\\*"(?:id|time)\\*": \\*")[^"\\]+', r"\1", said)
@@ -228,6 +236,70 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
     assert told[0] == told[1]
     assert told[0].isascii()
     cli("train", "--dense", "--dataset", "d.csv", "--schema", "other.toml", *SHORT, "--epsilon", "4", "--quiet")
+
+
+LEAK = """
+[column.age]
+kind = "number"
+bounds = [0, 100]
+missing = true
+
+[column."age missing"]
+kind = "category"
+values = "private"
+
+[column.ill]
+kind = "label"
+classes = ["no", "yes"]
+"""
+
+
+def test_columns_that_are_named_as_features_are_told_apart(tmp_path, monkeypatch):
+    """Codes are of the column itself: a lone name behind a full cell of another column does not come out."""
+    (tmp_path / "d.csv").write_text("age,age missing,ill\n" + "".join(f"{n},cell {n},no\n" for n in range(40)))
+    with monkeypatch.context() as patched:
+        patched.setattr("dpltm.data.schema._check_told_apart", lambda *_: None)
+        schema = parse_schema(LEAK, "here")
+    coder = private_columns.Coder()
+    codes = load_unfinished(tmp_path / "d.csv", schema, coder).codes
+    assert [list(coder.names["age missing"])[int(code)] for code in codes[:, 0]] == [f"cell {n}" for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ("kind = 'number'\nbounds = [0, 9]", "city=Rome"),
+        ("kind = 'category'\nvalues = 'private'", "city=Rome"),
+        ("kind = 'hashed'\nbuckets = 2", "city=a"),
+    ],
+)
+def test_names_that_what_is_found_may_take_are_refused(refused, other, named):
+    """Or a finished schema, paid for, would be one that nobody can read."""
+    Path("s.toml").write_text(f'[column."{named}"]\n{other}\n[column.city]\nkind = "category"\nvalues = "private"\n'
+                              "[column.ill]\nkind = 'label'\nclasses = ['no', 'yes']\n")  # fmt: skip
+    feature = f"{named}#0" if "hashed" in other else named
+    assert refused(*FIND[:5], "--epsilon", "1", "--out", "f.toml") == (
+        f"--private s.toml: columns 'city' and {named!r} could both make a feature {feature!r}; rename one of them, in the"
+        " table too"
+    )
+
+
+def test_features_of_one_name_are_refused_before_anything_is_spent(refused):
+    Path("leak.toml").write_text(LEAK)
+    text = (
+        "columns 'age' and 'age missing' could both make a feature 'age missing'; rename one of them, in the table too"
+    )
+    for private in (LEAK, LEAK.replace("\nmissing = true", "").replace("[0, 100]", '"private"')):
+        Path("leak.toml").write_text(private)
+        said = refused("datasets", "schema", "d.csv", "--private", "leak.toml", "--epsilon", "1", "--out", "f.toml")
+        assert said == f"--private leak.toml: {text}"
+    Path("leak.toml").write_text(LEAK.replace('"private"', '["a"]').replace("column.age]", 'column."x=a"]')
+                                 .replace('column."age missing"]', "column.x]"))  # fmt: skip
+    said = refused("train", "--dense", "--dataset", "d.csv", "--schema", "leak.toml", "--epsilon", "1")
+    assert said == (
+        "--schema leak.toml: columns 'x=a' and 'x' could both make a feature 'x=a'; rename one of them, in the table too"
+    )
+    assert not any(Path().glob("*f.toml*"))
 
 
 @pytest.mark.parametrize(
