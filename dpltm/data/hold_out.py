@@ -85,4 +85,5 @@ def _picked(raw: RawSplit, places: np.ndarray) -> RawSplit:
         ragged=None if raw.ragged is None else texts_of(*raw.ragged, places),
         units=None if raw.units is None else raw.units[places],
         full=None if raw.full is None else (raw.full[0][places], raw.full[1]),
+        label_numbers=None if raw.label_numbers is None else raw.label_numbers[places],
     )
