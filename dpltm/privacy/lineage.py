@@ -18,9 +18,12 @@ from dpltm.data.rows import Rows, count_shared
 from dpltm.data.schema import parse_schema
 from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.budgets import is_paid
-from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.events import HASHED, SETTINGS, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
 from dpltm.privacy.parts import stated_relations, touching
+
+READ_OFF = f"{SETTINGS}of a schema"
+"""What the ``ticket_set`` of a provenance event is if it tells which public records a schema was read off."""
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -68,7 +71,8 @@ def origin_events(
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
-    relation = source_relation(tickets, records, registry)
+    relation, behind = source_relation(tickets, records, registry), schema_releases(tickets, registry)
+    check_not_read_off(behind, records, registry)
     if tickets.provenance == "public":
         if relation == "same":
             why = "the same records cannot be private here: take"
@@ -78,15 +82,15 @@ def origin_events(
                 f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {records} shares"
                 f" records with it; {why} another `subset` or `dataset`, or generate with `provenance` private"
             )
-        return schema_releases(tickets, registry)
+        return behind
     if tickets.source is None:
-        return schema_releases(tickets, registry)
+        return behind
     said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
-    return (*schema_releases(tickets, registry), *tickets.events, said)
+    return (*behind, *tickets.events, said)
 
 
 def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
-    """What bounds and categories in the schema of tickets were found by; masks tell of them.
+    """What bounds and categories in the schema of tickets were found by, or read off; masks tell of them.
 
     Raises:
         ArtifactError: the set says that there is a schema, and it cannot be read.
@@ -99,6 +103,23 @@ def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event
     except DataError as error:
         raise ArtifactError(str(error)) from None
     return tuple(registry.resolve_event(event) for event in schema.found)
+
+
+def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: RecordRegistry) -> None:
+    """Raises InputError if a schema was read off records, declared public, that are to be private.
+
+    Args:
+        found: events of the schema.
+        records: that are to be private.
+        registry: tells records apart.
+    """
+    for event in found:
+        source = registry.resolve_event(event).dataset
+        if isinstance(event, ProvenanceEvent) and source.surely_overlaps(records):
+            raise InputError(
+                f"`schema`: was read off {source}, declared public, and {records} shares records with it; the same records"
+                " cannot be private here: take another `schema`, `subset` or `dataset`"
+            )
 
 
 def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:

@@ -21,7 +21,7 @@ from dpltm.options.sections import check_choices
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, ReleaseEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes
+from dpltm.privacy.lineage import check_not_public, check_not_read_off, check_test_apart, entered_on, relation_notes
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
@@ -104,6 +104,7 @@ def plan(
     state = LedgerState(ledger)
     records = entered_on(dataset, adjacency, ledger.registry)
     check_not_public(state.events, records, ledger.registry)
+    check_not_read_off(table.schema.found, records, ledger.registry)
     check_test_apart(dataset, state.events, ledger.registry)
     query = ColumnQuery(table.schema.wanted, adjacency)
     known, lone = touching(state.events, records), tuple[ReleaseEvent, ...]()

@@ -223,7 +223,7 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
 
     monkeypatch.setattr(private_columns, "gaussian_mechanism", without_noise)
     told, draft = [], DRAFT
-    for old, new in zip("age,ward,who,seen,ill".split(","), names.split(","), strict=True):
+    for old, new in zip(["age", "ward", "who", "seen", "ill"], names.split(","), strict=True):
         draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
     Path("s.toml").write_text(draft)
     for name, more in (("one", ()), ("other", (row,))):
@@ -391,3 +391,14 @@ def test_owners_who_trust_nobody_have_no_such_schema(cli, refused):
     assert refused(*encode, "--test", "0.2") == (
         "--test: a fraction picks owners by a hash of what they hold, as --subset would; leave it out"
     )
+
+
+def test_what_was_found_before_stays_with_the_schema(cli):
+    """A column that is found later brings a release of its own, beside those of the others."""
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    first = read_schema(Path("f.toml")).found
+    Path("again.toml").write_text(re.sub(r"bounds = \[2.*", 'bounds = "private"', Path("f.toml").read_text()))
+    cli(*FIND[:3], "--private", "again.toml", "--records", "600", "--epsilon", "1", "--out", "g.toml", "--quiet")
+    found = read_schema(Path("g.toml")).found
+    assert found[:2] == first
+    assert [event.what for event in found[2:]] == ["histograms of 1 column for a schema"]

@@ -108,6 +108,53 @@ def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
     assert refused("datasets", "schema", "s.toml").startswith("s.toml: unknown kind of file")
 
 
+@pytest.mark.parametrize("label", [("--label", "ill"), ()])
+def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, events, label):
+    """Whichever column is the label, whose the records are, and whether the schema comes with tickets."""
+    cli("datasets", "schema", "d.csv", *label, "--from-public", "--out", "public.toml", "--quiet")
+    text = Path("public.toml").read_text()
+    assert text.startswith(
+        "# The schema of d.csv, read off its records. They were declared public, and cannot be private"
+    )
+    if not label:
+        head, _, rest = text.partition('[column."ill"]\nkind = "category"\nother = true\nvalues')
+        Path("public.toml").write_text(f'{head}[column."ill"]\nkind = "label"\nclasses{rest}')
+    who = Path("public.toml").read_text().replace('[column."who"]\nkind = "hashed"\nbuckets = 64',
+                                                  '[column."who"]\nkind = "ignored"')  # fmt: skip
+    Path("public.toml").write_text(who)
+    said = (
+        "--schema: was read off d, declared public, and d shares records with it; the same records cannot be private here:"
+        " take another --schema, --subset or --dataset"
+    )
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "public.toml", *short)
+    assert refused(*train) == said
+    assert refused(*train, "--unit-column", "who", "--test", "0.2", "--delta", "1e-3") == said
+    generate = ("generate", "--dataset", "d.csv", "--schema", "public.toml", *TINY)
+    assert refused(*generate, "--provenance", "private", "--out", "never") == said
+    cli(*generate, "--provenance", "public", "--out", "set", "--quiet")
+    wanted = Path("public.toml").read_text().replace("bounds = [1", 'bounds = "private" # [1', 1)
+    Path("draft.toml").write_text(wanted)
+    assert (
+        refused("datasets", "schema", "d.csv", "--private", "draft.toml", "--epsilon", "1", "--out", "f.toml") == said
+    )
+    table("other.csv", 200, 9)
+    body = cli(
+        "train", "--dense", "--dataset", "other.csv", *train[4:], "--ledger", "l.jsonl", "--out", "r", "--json"
+    ).json
+    assert not [note for note in body["privacy"]["notes"] if "found under DP" in note]
+    first, training = events("l.jsonl")
+    assert (first["kind"], first["provenance"], first["ticket_set"]) == (
+        "provenance",
+        "public",
+        "settings of a schema",
+    )
+    assert (first["dataset"]["name"], training["dataset"]["name"]) == ("d", "other")
+    assert refused(*train[:4], "--schema", "s.toml", *short, "--ledger", "l.jsonl").startswith(
+        "--dataset: the ledger has d down as public, and d shares records with it"
+    )
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_spent(refused):
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "r")
     Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "south-west", 1).replace("yes", "perhaps", 1))
