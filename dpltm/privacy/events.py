@@ -46,6 +46,9 @@ FEATURES = "features "
 SETTINGS, SYNTHETIC = "settings ", "synthetic records "
 """The same where it tells what settings were searched on, or what synthetic records come from."""
 
+HELD_OUT = "held-out "
+"""The same where it tells which records of a private file accuracy was measured on, exactly."""
+
 OPEN_END = 2**63 - 1
 """End of a range of places that goes to the end of the file."""
 
@@ -244,7 +247,7 @@ class ProvenanceEvent(Event):
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
         ticket_set: content id of the ticket set; ``FEATURES`` and the name of a feature map, ``SETTINGS`` and what chose
-            settings, or ``SYNTHETIC`` and the id of synthetic records.
+            settings, ``SYNTHETIC`` and the id of synthetic records, or ``HELD_OUT`` and the part of a file that was.
     """
 
     provenance: ProvenanceKind

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Literal
 from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.schema import parse_schema
+from dpltm.data.subset import WHOLE
 from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.budgets import is_paid
-from dpltm.privacy.events import HASHED, SETTINGS, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.events import (
+    HASHED,
+    HELD_OUT,
+    SETTINGS,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    ProvenanceEvent,
+    SelectionEvent,
+)
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
 from dpltm.privacy.parts import stated_relations, touching
 
@@ -175,6 +185,24 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
             )
 
 
+def measured_on(dataset: Dataset, registry: RecordRegistry) -> tuple[Event, ...]:
+    """That accuracy is measured on records that were held out of a file: they cannot be private in a later release.
+
+    Nothing of a test split that was declared separate. The event costs nothing, as one of public records does; it holds a
+    random id, and no fingerprint that everybody could compute.
+
+    Args:
+        dataset: with its test split.
+        registry: tells records apart.
+    """
+    if not dataset.hold_out or dataset.test is None or dataset.test_rows is None:
+        return ()
+    out = replace(
+        dataset, train=dataset.test, rows=dataset.test_rows, test=None, test_rows=None, hold_out=0.0, part=WHOLE
+    )
+    return (ProvenanceEvent(registry.reference(out), "public", f"{HELD_OUT}{dataset.hold_out:g}"),)
+
+
 def held_by(ledger: Ledger, used: TicketSet | Run | None) -> tuple[Event, ...]:
     """What is on record where tickets or a run are used: in the ledger that is named, and in the one that they have."""
     own = None if used is None else used.ledger
@@ -208,6 +236,12 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: R
             # they may have been met since the ledger was read
             and registry.resolve_event(event).dataset.surely_overlaps(records)
         ):
+            if event.ticket_set.startswith(HELD_OUT):
+                raise InputError(
+                    f"`dataset`: accuracy was measured, exactly, on held-out records of {event.dataset.name}, and {records}"
+                    " shares records with those; nothing can be promised for them any more: give the same `test`, "
+                    f"{event.ticket_set.removeprefix(HELD_OUT)}"
+                )
             raise InputError(
                 f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
                 " records cannot be private here: take another `subset` or `dataset`"

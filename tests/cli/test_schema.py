@@ -261,3 +261,44 @@ def test_what_does_not_fit_is_said_before_torch_is_imported():
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert done.stdout == "2 False\n", done.stderr
         assert "does not fit its schema" in done.stderr
+
+
+@pytest.mark.parametrize("whose", [(), ("--unit-column", "who", "--delta", "1e-3")], ids=["records", "persons"])
+def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, events, whose):
+    """Whatever part of them: what was said of held-out records was said without noise."""
+    short = (
+        "--model",
+        "mlp:4",
+        "--steps",
+        "3",
+        "--noise-multiplier",
+        "2",
+        "--batch-size",
+        "20",
+        "--ledger",
+        "l.jsonl",
+    )
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short, *whose)
+    cli(*train, "--test", "0.2", "--out", "one", "--quiet")
+    cli(*train, "--test", "0.2", "--out", "two", "--quiet")
+    assert [event["kind"] for event in events("l.jsonl")] == ["provenance", "training", "training"], "it is said once"
+    said = (
+        "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those; nothing can"
+        " be promised for them any more: give the same --test, 0.2"
+    )
+    assert refused(*train) == said
+    assert refused(*train, "--test", "0.1") == said
+    assert refused(*train, "--eval-private", "1") == said
+    assert "test records of d are records of d, which the ledger protects" in refused(*train, "--test", "0.3")
+    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
+    shown = cli("privacy", "ledger", "l.jsonl").out
+    assert "accuracy was measured on these records, 0.2 of a file, held out: nothing is promised for them" in " ".join(
+        shown.split()
+    )
+
+
+def test_accuracy_that_is_paid_for_leaves_held_out_records_private(cli, events):
+    short = ("--model", "mlp:4", "--steps", "3", "--epsilon", "4", "--batch-size", "20", "--ledger", "l.jsonl")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short)
+    cli(*train, "--test", "0.2", "--eval-private", "1", "--quiet")
+    assert not [event for event in events("l.jsonl") if event["kind"] == "provenance"]
