@@ -9,13 +9,15 @@ import pytest
 
 from dpltm import private_columns
 from dpltm.data import load
-from dpltm.data.schema import parse_schema, read_schema
+from dpltm.data.schema import Column, parse_schema, read_schema
+from dpltm.data.schema_text import schema_text
 from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.stages import schema as stage
 from dpltm.stages.latent_owner import plan_encoding
 from dpltm.tickets.scheme_files import load_scheme
 
@@ -402,3 +404,48 @@ def test_what_was_found_before_stays_with_the_schema(cli):
     found = read_schema(Path("g.toml")).found
     assert found[:2] == first
     assert [event.what for event in found[2:]] == ["histograms of 1 column for a schema"]
+
+
+def test_a_schema_without_features_is_found_wanting(cli):
+    """It was paid for, so it is written; whoever paid is told at once that nothing can be trained by it."""
+    done = cli(*FIND, "--epsilon", "0.0001", "--out", "f.toml", "--json")
+    assert done.code == 1
+    body = json.loads(done.out)
+    assert (body["features"], body["ignored"]) == (0, ["age", "ward", "seen"])
+    note = (
+        "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by"
+        " this schema: raise --epsilon, write public bounds and values, or ask for fewer columns"
+    )
+    assert body["notes"] == [note]
+    shown = cli(*FIND, "--epsilon", "0.0001", "--out", "g.toml").out
+    assert note in " ".join(shown.split())
+    assert cli(*FIND, "--epsilon", "2", "--out", "h.toml", "--json").json["features"] == 7
+
+
+def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
+    """The largest names that may be found fit beside whatever is not refused."""
+    street = ", ".join(f'"{"x" * 60}{number}"' for number in range(9_999))
+    Path("s.toml").write_text(f'{DRAFT}\n[column.street]\nkind = "category"\nvalues = [{street}]\n')
+    Path("d.csv").write_text(re.sub(r"(?m)$(?!\Z)", ",", Path("d.csv").read_text()).replace("ill,", "ill,street", 1))
+    text = (
+        Path("s.toml")
+        .read_text()
+        .replace('kind = "category"\nvalues = [', 'kind = "category"\nother = true\nmissing = true\nvalues = [')
+    )
+    Path("s.toml").write_text(text.replace('missing = ["?"]', 'missing = ["?", ""]'))
+    said = refused(*FIND, "--epsilon", "1", "--out", "f.toml")
+    assert re.fullmatch(
+        r"--private: what is found might make a schema too large to be read \(1,\d{3},\d{3} of 1,048,576 bytes, 12,006 of"
+        r" 100,000 features\); list fewer values, or shorter ones, in the draft",
+        said,
+    )
+    assert not any(Path().glob("f.toml*"))
+    # as large as names can be, each of their bytes escaped
+    names = tuple(
+        (f"{number:04d}" + '"' * (private_columns.LONGEST_NAME - 4),) for number in range(private_columns.MOST_NAMES)
+    )
+    grown = schema_text(read_schema(Path("s.toml"), "it"), [Column("n", "category", values=names)], [])
+    bare = schema_text(read_schema(Path("s.toml"), "it"), [Column("n", "ignored")], [])
+    assert (
+        len(grown.encode()) <= len(bare.encode()) + private_columns.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES
+    )
