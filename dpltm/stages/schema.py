@@ -116,7 +116,8 @@ def plan(
     known, lone = touching(state.events, records), tuple[ReleaseEvent, ...]()
     if query.lone_names:
         chance = Guarantee(LEAST, NAMES_DELTA * options.delta, adjacency=adjacency, unit=dataset.unit)
-        lone = (GuaranteeEvent(records, chance, "names of categories of a schema, if one record alone has them"),)
+        one = "person" if dataset.unit == "user" else "record"
+        lone = (GuaranteeEvent(records, chance, f"names of categories of a schema, if one {one} alone has them"),)
     if math.isinf(total_epsilon((*known, *lone), options.delta, unit=dataset.unit)):
         raise BudgetError(
             "budget: the ledger holds a release after which nothing can be certified for these records, so there is no"

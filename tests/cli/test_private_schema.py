@@ -143,6 +143,9 @@ def test_one_row_of_each_person(cli, events):
     assert body["privacy"]["certified"]["unit"] == "user"
     for event in events("f.toml.ledger.jsonl"):
         assert (event["unit"], event["dataset"]["units"]) == ("user", "who")
+    assert events("f.toml.ledger.jsonl")[0]["what"] == (
+        "names of categories of a schema, if one person alone has them"
+    )
     short = ("--steps", "3", "--batch-size", "20", "--epsilon", "6", "--model", "mlp:4", "--records", "200")
     again = cli(
         "train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", "--unit-column", "who", *short, "--json"
