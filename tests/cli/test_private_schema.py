@@ -452,3 +452,14 @@ def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
     assert (
         len(grown.encode()) <= len(bare.encode()) + private_columns.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES
     )
+
+
+def test_a_delta_that_names_have_used_up_is_said(cli, refused):
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", *SHORT, "--delta", "1e-7")
+    said = (
+        "--delta: 1e-07 is not above 1e-07, the delta of releases on record for these records, such as of names of"
+        " categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
+    )
+    assert refused(*train, "--epsilon", "3") == said
+    assert refused(*train, "--epsilon", "3", "--features", "unit", "--centre", "0.2") == said
