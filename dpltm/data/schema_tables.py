@@ -167,7 +167,8 @@ class _Plan:
 
     def __init__(self, path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
         known = {column.name for column in schema.columns}
-        lacking = sorted(known - set(header) - (set() if labelled else {schema.label.name}))
+        spare = {column.name for column in schema.columns if not column.features}
+        lacking = sorted(known - set(header) - (set() if labelled else spare))
         strange = sorted(set(header) - known - {units})
         twice = sorted({name for name in header if header.count(name) > 1})
         for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):

@@ -302,3 +302,26 @@ def test_accuracy_that_is_paid_for_leaves_held_out_records_private(cli, events):
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short)
     cli(*train, "--test", "0.2", "--eval-private", "1", "--quiet")
     assert not [event for event in events("l.jsonl") if event["kind"] == "provenance"]
+
+
+def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
+    Path("s.toml").write_text(SCHEMA.replace('["no", "yes"]', '[["no", "No"], "yes"]'))
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
+    cli("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short, "--out", "r", "--quiet")
+    lines = [line.split(",") for line in Path("t.csv").read_text().splitlines()]
+    Path("x.csv").write_text("\n".join(",".join([*cells[:2], cells[3]]) for cells in lines) + "\n")
+    cli("predict", "r", "--input", "x.csv", "--out", "p.csv", "--quiet")
+    header, *rows = Path("p.csv").read_text().splitlines()
+    assert header == "label,p no,p yes"
+    assert {row.split(",")[0] for row in rows} <= {"no", "yes"}
+    cli("predict", "r", "--input", "t.csv", "--out", "p.npz", "--quiet")
+    with np.load("p.npz") as archive:
+        assert archive["classes"].tolist() == ["no", "yes"]
+        assert [["no", "yes"][label] for label in archive["label"]] == [row.split(",")[0] for row in rows]
+        assert [f"{one:.9g},{two:.9g}" for one, two in archive["probabilities"]] == [
+            row.partition(",")[2] for row in rows
+        ]
+    Path("x.csv").write_text("\n".join(",".join(cells[:2]) for cells in lines) + "\n")
+    assert refused("predict", "r", "--input", "x.csv", "--out", "q.csv") == (
+        "x.csv: lacks the columns 'seen'; correct the schema, or the file"
+    )
