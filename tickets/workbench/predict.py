@@ -63,10 +63,10 @@ def _write(out: Path, predictions: stage.Predictions, names: list[str] | None) -
             _write_named(stream, predictions, names)
             return
         classes = probabilities.shape[1]
-        names = ",".join(["label", *(f"p{number}" for number in range(classes))])
+        header = ",".join(["label", *(f"p{number}" for number in range(classes))])
         rows = np.column_stack([label, probabilities.astype(np.float64)])
         form = ",".join(["%d", *["%.9g"] * classes])
-        np.savetxt(stream, rows, fmt=form, header=names, comments="", encoding="utf-8")
+        np.savetxt(stream, rows, fmt=form, header=header, comments="", encoding="utf-8")
 
 
 def _write_named(stream: BinaryIO, predictions: stage.Predictions, names: list[str]) -> None:
