@@ -59,7 +59,12 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool, events
 
 
 def public_records(path: Path, label: str | None, header: bool) -> Dataset:
-    """The records that a schema is read off, so that they are known again; arguments as :func:`draft`.
+    """The records that a schema is read off, so that they are known again.
+
+    Args:
+        path: of the file, as :func:`draft`.
+        label: the column of labels; None where that is not known yet.
+        header: whether the first line of a .csv file has names.
 
     Raises:
         DataError: the file is not what it claims to be, or has no such column.

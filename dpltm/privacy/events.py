@@ -43,11 +43,8 @@ def now() -> str:
 FEATURES = "features "
 """What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
 
-SETTINGS, SYNTHETIC = "settings ", "synthetic records "
-"""The same where it tells what settings were searched on, or what synthetic records come from."""
-
-HELD_OUT = "held-out "
-"""The same where it tells which records of a private file accuracy was measured on, exactly."""
+SETTINGS, SYNTHETIC, HELD_OUT = "settings ", "synthetic records ", "held-out "
+"""The same of what settings were searched on, of what synthetic records come from, and of what accuracy was measured on."""
 
 OPEN_END = 2**63 - 1
 """End of a range of places that goes to the end of the file."""

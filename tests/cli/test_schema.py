@@ -330,7 +330,7 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
 def test_generation_measures_on_held_out_records_as_well(cli, refused, events):
     data = ("--dataset", "d.csv", "--schema", "s.toml", "--ledger", "l.jsonl")
     cli("generate", *data, *TINY, "--test", "0.2", "--provenance", "private", "--out", "set", "--quiet")
-    assert [event["ticket_set"] for event in events("l.jsonl")][0] == "held-out 0.2"
+    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
     short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
     assert refused("train", "--dense", *data, *short).startswith(
         "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those"
