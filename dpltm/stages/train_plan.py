@@ -37,6 +37,7 @@ from dpltm.privacy.lineage import (
     draws_to_enter,
     entered_on,
     held_by,
+    measured_on,
     origin_events,
     provenance_notes,
     relation_notes,
@@ -335,6 +336,8 @@ def _lineage(
     before, registry = ledger.events, ledger.registry
     notes = [*public_input_notes(dataset), *unit_notes(dataset), *rating_notes(dataset)]
     features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
+    if options.eval_private is None:
+        features = (*features, *measured_on(dataset, registry))
     notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
         return to_enter(features, before), notes
