@@ -302,3 +302,17 @@ def test_a_row_is_of_one_search(sweep: Callable[..., dict[str, Any]], cwd: Path)
     (row,) = sweep(text, code=1)["arms"]
     assert row["count"] == 1
     assert "another search found" in row["missing"][0]["why"]
+
+
+def test_a_budget_on_the_records_holds_for_a_sweep(
+    cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
+) -> None:
+    """Whichever ledger set it: one trial fits, and the next would exceed it."""
+    alone = sweep(HEAD + DENSE, "--seeds", "1", "--dry-run")["arms"][0]["privacy"]["certified"]["epsilon"]
+    budget = ("privacy", "budget", "l.jsonl", "--dataset", "digits", "--subset", "0.5:1.0", "--epsilon", 1.01 * alone)
+    assert cli(*budget, "--quiet").code == 0
+    (row,) = sweep(HEAD + DENSE, code=1)["arms"]
+    assert row["count"] == 1
+    (hole,) = row["missing"]
+    assert "budget" in hole["why"]
+    assert len(list((cwd / "r.sweep/members").glob("*/ledger*"))) == 1, "nothing was entered for the other"
