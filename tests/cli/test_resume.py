@@ -18,6 +18,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpltm import keyed_source
+from dpltm.privacy.event_json import event_id, from_json
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.journal import Journal, journal_path
 from dpltm.tickets.sweep_files import SweepFolder
@@ -136,7 +137,8 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     notes = body["privacy"]["notes"]
     assert last["privacy"]["notes"][: len(notes)] == notes  # the undisturbed run is on record: both together follow
     assert [event["kind"] for event in events("r/ledger.jsonl")] == [event["kind"] for event in entered]
-    assert sum(event["kind"] == "training" for event in entered) == 1
+    (paid,) = (event for event in entered if event["kind"] == "training")
+    assert json.loads(Path("r/config.json").read_text())["event"] == event_id(from_json(paid)), "of the first attempt"
     left = {name for name in tree() if not name.startswith("r")}
     assert left == set(before), "no checkpoint, no ledger beside the run, nothing hidden"
 
