@@ -1,7 +1,7 @@
 """Whether a ledger is that of a run: the run names the event that paid for it.
 
-Settings alone do not tell: a sister run with the same ones has another event, with its own time and noise. Taken for one event,
-two releases would count as one.
+Settings alone do not tell: a sister run with the same ones has another event, with its own time and noise. Taken for one,
+two releases would count once.
 """
 
 from __future__ import annotations
