@@ -12,6 +12,7 @@ from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.mechanisms import Adjacency, Unprotected
+from dpltm.privacy.own_event import other_event
 from dpltm.reports.intervals import interval
 from dpltm.reports.statement import SHARED, Subject, Terms
 
@@ -128,7 +129,7 @@ def of_unknown_cost(what: str) -> Event:
 def holds_training(config: Mapping[str, Any], events: Sequence[Event]) -> bool:
     """Whether the training that a run tells of is among the events of its ledger."""
     facts = section(config, "resolved")
-    return bool(facts) and bool(_of_event(facts, events))
+    return bool(facts) and bool(_of_event(facts, events)) and other_event(config, events) is None
 
 
 def records_of(config: Mapping[str, Any], events: Sequence[Event]) -> str | None:

@@ -29,7 +29,7 @@ from dpltm.keyed_source import source_of
 from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import alike, best_of_notes
-from dpltm.privacy.event_json import ref_to_json
+from dpltm.privacy.event_json import event_id, ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.odometer import Odometer
@@ -223,6 +223,7 @@ def config_of(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "bounds_origin": plan.dataset.bounds_origin,
         "records": ref_to_json(plan.records),
         "unit": plan.event.mechanism.unit,
+        "event": event_id(plan.event),
         **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {}),
         "ticket_set_id": None if tickets is None else tickets.id,
         "round": plan.start.round,
