@@ -4,7 +4,7 @@ Rows are the reference values of docs/privacy-model.md section 7 (sampling rate 
 epsilon 1, and the tanh filter as its paper prints it, whose claim falls. ``--cost`` compares an audited training with an
 ordinary one instead: processor seconds of both, in turn, and their ratio. Prints JSON, row by row to standard error.
 
-    DPLTM_DATA=... python benchmarks/audit.py [--rows 1,2.38] [--seeds 3] [--cost]
+    DPLTM_DATA=... python benchmarks/audit.py [--rows 1,2.38] [--seeds 3] [--canaries 5000] [--cost]
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def trained(dataset: Dataset, network: str, options: dict[str, Any], seed: int) 
     return train(plan(start, dataset, TrainOptions(**options), ledger, Services()), Services())
 
 
-def attacked(dataset: Dataset, name: str, seeds: int) -> dict[str, Any]:
-    """What audits of a row find, a figure a seed."""
+def attacked(dataset: Dataset, name: str, seeds: int, canaries: int | None) -> dict[str, Any]:
+    """What audits of a row find, a figure a seed; with its own number of canaries where none is given."""
     network, options = ROWS[name]
+    options = options if canaries is None else {**options, "audit": canaries}
     runs = [trained(dataset, network, options, seed) for seed in range(seeds)]
     found = [audit(run) for run in runs]
     last = found[-1]
@@ -92,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default=",".join(ROWS), metavar="NAME,...")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--canaries", type=int, help="in place of those of each row")
     parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
     dataset = load("mnist")
@@ -100,7 +102,7 @@ def main() -> None:
         return
     rows = []
     for name in options.rows.split(","):
-        rows.append(attacked(dataset, name, options.seeds))
+        rows.append(attacked(dataset, name, options.seeds, options.canaries))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     print(json.dumps(rows, indent=1))
 

@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_noted, show_pairs, show_privacy
+from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
 from dpltm.registry import Deferred
 
 
@@ -24,14 +24,17 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
     """A draft, or where it was written; of a finished schema, what finding it cost."""
     written = f"wrote {body['out']}" if body.get("out") else None
     if "privacy" in body:
-        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run")}
+        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
         show_pairs(rich, written or "would find", facts)
         show_privacy(rich, body["privacy"])
+        show_notes(rich, body)
     else:
         rich.print(written or body["schema"], soft_wrap=True, markup=False)
 
 
-schema_command = answering(Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema)
+schema_command = answering(
+    Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema, lambda body: body.get("features") == 0
+)
 ls_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
 info_command = answering(
     Deferred("dpltm.tickets.workbench.datasets:dataset_info"), lambda rich, body: show_noted(body["name"], rich, body)

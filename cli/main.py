@@ -18,6 +18,8 @@ from dpltm.launcher import speaks
 from dpltm.registry import Deferred
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
+STARTING = "interrupted; nothing was entered"
+"""Said where what writes ledgers has not been loaded yet."""
 
 COMMANDS = [
     Later(
@@ -318,6 +320,10 @@ for _command in COMMANDS:
     app.add_command(_command)
 
 
+def _interrupted() -> str:
+    return INTERRUPTED if "dpltm.tickets.ledger_file" in sys.modules else STARTING
+
+
 def main() -> None:
     """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad input), 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's stop tidies up as Ctrl-C does
@@ -331,14 +337,14 @@ def run(arguments: list[str]) -> int:
             _SHELLS()
         code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
-        return _fail(INTERRUPTED, code) if code == 130 else code
+        return _fail(_interrupted(), code) if code == 130 else code
     except DpltmError as error:
         return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
         message = usage_message(error)
         return _fail(message, 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(INTERRUPTED, 130)
+        return _fail(_interrupted(), 130)
     except Interrupted as stop:
         return _fail(str(stop), 130)
     except BrokenPipeError:

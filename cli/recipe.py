@@ -23,7 +23,7 @@ from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.results import finish, plan
-from dpltm.tickets.workbench.sweep import check_same_records, local_engine, new_session, sweep
+from dpltm.tickets.workbench.sweep import check_ledgers, check_same_records, local_engine, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
         cluster = None if options.scheduler is None else opened.enter_context(dask_cluster(options.scheduler))
         folder = SweepFolder(root, recipe.title, new_session())
         check_same_records(recipe, folder, records)
+        check_ledgers(recipe, folder)
         sweep(
             recipe,
             TrialRunner(folder, dataset_cache),

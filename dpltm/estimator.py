@@ -43,9 +43,11 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     read off, taken as public, and named in ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure.
+        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. Beside
+            ``noise_multiplier`` it says nothing.
         delta: of the guarantee, below 1 / ``n_records``.
-        noise_multiplier: noise over sensitivity, in place of ``epsilon``.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says, and no
+            ``epsilon`` limits it.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
             unless values are bytes or booleans. Values outside saturate.
         classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
@@ -77,10 +79,11 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         run_: the run, as ``dpltm.train`` returns it.
         ticket_: its mask.
         privacy_: what all fits and paid scores of this estimator and its clones cost together.
-        ledger_: where they are entered.
+        ledger_: where this one enters what it spends.
 
     Guarantees:
-        Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified.
+        Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified,
+        unless there is a ``noise_multiplier``.
     """
 
     classes: int | Sequence[Any] | None = None
@@ -97,11 +100,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
             BudgetError: a budget in the ledger does not allow it.
         """
-        X, y = self._validated(X, y)
-        check_classification_targets(y)
-        with in_our_words():
+        with self._fitting():
+            X, y = self._validated(X, y)
+            check_classification_targets(y)
             labels, declared = self._labels(y)
-            self._fit(X, numbered(y, labels, "that `classes` declares"), declared)
+            codes = numbered(y, labels, "that `classes` declares")
+            if (codes == codes[0]).all():
+                raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+            self._fit(X, codes, declared)
         self.classes_ = labels
         return self
 
@@ -148,14 +154,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         """
         X, y = self._to_score(X, y)
         with in_our_words():
-            account = self._open_account()
+            book = self._open_book()
             codes = numbered(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
-                held_out = self._separate(X, codes, account)
-                return float(face.evaluate(self.run_, held_out, ledger=account.ledger).accuracy)
+                held_out = self._separate(X, codes, book)
+                return float(face.evaluate(self.run_, held_out, ledger=book.ledger).accuracy)
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             right = self._outputs(X).argmax(1) == codes
-            (count,) = self._released_sums(account, records, right[None].astype(float), self.score_epsilon)
+            (count,) = self._released_sums(book, records, right[None].astype(float), self.score_epsilon)
             return float(min(max(count / len(codes), 0.0), 1.0))
 
 
@@ -200,8 +206,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
             BudgetError: a budget in the ledger does not allow it.
         """
-        X, y = self._validated(X, y, numeric=True)
-        with in_our_words():
+        with self._fitting():
+            X, y = self._validated(X, y, numeric=True)
             edges = self._edges()
             self._fit(X, _part_of(y, edges), len(edges) - 1, for_training=False)
         self.bin_centres_, self._edges_ = (edges[:-1] + edges[1:]) / 2, edges
@@ -239,18 +245,22 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """
         X, y = self._to_score(X, y, numeric=True)
         with in_our_words():
-            account, codes = self._open_account(), _part_of(y, self._edges_)
+            book, codes = self._open_book(), _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
             if self.score_epsilon is None:
-                self._separate(X, codes, account)
+                self._separate(X, codes, book)
                 return float(r2_score(y, predicted))
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
             target = np.clip((y - low) / span, 0.0, 1.0)
             errors = np.square(target - (predicted - low) / span)
-            sums = self._released_sums(account, records, np.stack([errors, target, target**2]), self.score_epsilon)
+            sums = self._released_sums(book, records, np.stack([errors, target, target**2]), self.score_epsilon)
             total = max(sums[2] - sums[1] ** 2 / len(y), 1e-12)
             return float(min(max(1 - sums[0] / total, -1.0), 1.0))
+
+
+for _made in (TicketEstimator, TicketClassifier, TicketRegressor):
+    del _made.__dataclass_fields__  # so dataclasses.replace refuses: its copy would begin an account of its own
 
 
 def _part_of(y: np.ndarray, edges: np.ndarray) -> np.ndarray:

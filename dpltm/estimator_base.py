@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -17,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import face
 from dpltm.calls import check_types
 from dpltm.data import Dataset
+from dpltm.data.notes import NO_TEST
 from dpltm.errors import DpltmError, InputError, in_python, named
-from dpltm.estimator_account import Account
+from dpltm.estimator_account import Account, Book
 from dpltm.estimator_records import Bounds, Columns, dense, private_records, scored_records, separate_records
 from dpltm.masks import Mask
 from dpltm.noise import MIN_EPSILON, SecureSource, two_sided_geometric
@@ -49,7 +51,13 @@ _WORDS = {
 }
 """What parameters are called here, by the names that the stages have for them."""
 
+NO_LIMIT = (
+    "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+)
+
 _PERSONS = "train with `unit_column`, the column that says whose a row is"
+
+_COUNTED = re.compile(r"\b(\d+) of the (\d+) test records of(?= the scored records\b)")
 
 _TRAINING = (
     "head",
@@ -70,6 +78,9 @@ _TRAINING = (
 _SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
 """What is taken beside arrays and data frames."""
 
+_SEEN = ("n_features_in_", "feature_names_in_")
+"""What scikit-learn remembers of columns as soon as it has seen them."""
+
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
 
@@ -85,7 +96,8 @@ def in_our_words() -> Iterator[None]:
 
 
 def _ours(text: str) -> str:
-    """A sentence of a stage in the words of an estimator."""
+    """A sentence of a stage in the words of an estimator, which tell no private number of records."""
+    text = _COUNTED.sub(lambda match: "all of" if match[1] == match[2] else "some of", text)
     return named(
         text.replace(_PERSONS, "protect them with `units` of dpltm.train"), lambda name: f"`{_WORDS.get(name, name)}`"
     )
@@ -140,46 +152,35 @@ class TicketEstimator(BaseEstimator):
         return twin
 
     def _share_account(self, twin: TicketEstimator) -> TicketEstimator:
-        """The twin with our account, or with the mark of one that was pickled away."""
-        if "_left_behind" in self.__dict__ and "_account" not in self.__dict__:
-            twin._left_behind = self._left_behind
-        else:
-            twin._account = self._open_account()
+        twin._account = self._open_account()
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if not callable(self.ledger):
-            state["_left_behind"] = self.__dict__.get("_left_behind") or (self._stated_privacy(),)
         state.pop("_account", None)
+        state["_before"] = self._open_account().left_behind(self.ledger)
         if "run_" in state:
-            state["run_"] = replace(state["run_"], ledger=None)
+            state["run_"] = replace(state["run_"], ledger=None, seconds=0.0)  # as in all artifacts
         return state
 
     def _open_account(self) -> Account:
-        """The account of this estimator and its clones, for the ledger that is named now.
+        """The account of this estimator and its clones."""
+        account: Account | None = self.__dict__.get("_account")
+        if account is None:
+            account = self._account = Account(self.__dict__.get("_before"))
+        return account
+
+    def _open_book(self) -> Book:
+        """What the account has in the ledger that is named now.
 
         Raises:
             InputError: it stayed in another process, or with what was pickled.
         """
-        account: Account | None = self.__dict__.get("_account")
         if callable(self.ledger):
-            if account is None or account.opener is not self.ledger:
-                account = self._account = Account(opener=self.ledger)
-            return account
+            return self._open_account().book(self.ledger)
         check_types(ledger=self.ledger)
         tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
-        meant = self.ledger if self.ledger is not None else getattr(tickets, "ledger", None)
-        if account is None and meant is None and "_left_behind" in self.__dict__:
-            raise InputError(
-                "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
-                " nowhere that you see; leave `n_jobs` 1, or run threads (joblib.parallel_backend('threading')), or give"
-                " `ledger` as a function that opens a file which processes share:"
-                " functools.partial(dpltm.tickets.ledger_file.open_ledger, path)"
-            )
-        if account is None or (meant is not None and account.held is not meant):
-            account = self._account = Account(Ledger() if meant is None else meant)
-        return account
+        return self._open_account().book(self.ledger if self.ledger is not None else getattr(tickets, "ledger", None))
 
     # training
 
@@ -192,16 +193,32 @@ class TicketEstimator(BaseEstimator):
             classes: how many were declared; None to count them.
             for_training: whether more than one class has to be there.
         """
-        account = self._open_account()
+        book = self._open_book()
+        self._check_parameters()
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
         facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
         with in_python():
-            own = account.open_fit(dataset, self.adjacency)
+            own = book.open_fit(dataset, self.adjacency)
         run = self._train(self._drawn(dataset, own), dataset, own, features)
-        account.notes |= dict.fromkeys(() if run.privacy is None else map(_ours, run.privacy.notes))
+        said = () if run.privacy is None else run.privacy.notes
+        book.account.notes |= dict.fromkeys(
+            _ours(note) for note in said if note != NO_TEST
+        )  # `score` measures it here
+        if self.noise_multiplier is not None:
+            book.account.notes |= {NO_LIMIT: None}
         self.run_, self._columns = run, columns
+
+    def _check_parameters(self) -> None:
+        """Raises InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
+        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
+            raise InputError(
+                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+                " them out"
+            )
+        if self.tickets is not None and self.model is not None:
+            raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
     def _drawn(self, dataset: Dataset, ledger: Ledger) -> TicketSet | Winner | None:
         """The tickets, or the winner of a draw on the records, where one is asked for."""
@@ -229,8 +246,6 @@ class TicketEstimator(BaseEstimator):
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if tickets is not None:
             features = None if self.features == "auto" else self.features
-            if self.model is not None:
-                raise InputError("`model`: the ticket set decides the network; leave `model` out")
             return face.train(tickets, dataset, round=self.round, ledger=ledger, features=features, **options)
         features = self.features
         if features == "auto":
@@ -239,6 +254,19 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
         network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
         return face.train(network, dataset, ledger=ledger, features=features, **options)
+
+    @contextlib.contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
+        known = {name: self.__dict__[name] for name in _SEEN if name in self.__dict__}
+        try:
+            with in_our_words():
+                yield
+        except BaseException:
+            for name in _SEEN:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(known)
+            raise
 
     def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
         """Records, and labels with them, as scikit-learn checks them in ``fit``."""
@@ -262,7 +290,7 @@ class TicketEstimator(BaseEstimator):
 
     # what was learned, and what it cost
 
-    def _released_sums(self, account: Account, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
+    def _released_sums(self, book: Book, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
         """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
 
         Guarantees:
@@ -275,11 +303,11 @@ class TicketEstimator(BaseEstimator):
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
         sums = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64).sum(1)
-        account.pay_score(records, self.adjacency, epsilon)
-        account.notes |= {SCORED: None}
+        book.pay_score(records, self.adjacency, epsilon)
+        book.account.notes |= {SCORED: None}
         return np.array([int(one) + two_sided_geometric(SecureSource(), each) for one in sums]) / GRID
 
-    def _separate(self, X: np.ndarray, codes: np.ndarray, account: Account) -> Dataset:
+    def _separate(self, X: np.ndarray, codes: np.ndarray, book: Book) -> Dataset:
         """Held-out records, after checking that no release was made from them; they count as looked at from now on.
 
         Raises:
@@ -288,10 +316,11 @@ class TicketEstimator(BaseEstimator):
         held_out = separate_records(self.run_, self._columns, X, codes)
         try:
             with in_python(test="x"):
-                plan_evaluation(self.run_, held_out, account.ledger)
+                for each in book.account.books:
+                    plan_evaluation(self.run_, held_out, each.ledger)
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
-        account.note_measured(scored_records(held_out))
+        book.note_measured(scored_records(held_out))
         return held_out
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -305,8 +334,8 @@ class TicketEstimator(BaseEstimator):
 
     @property
     def ledger_(self) -> Ledger:
-        """Where this estimator and its clones enter what they spend."""
-        return self._open_account().ledger
+        """Where this estimator enters what it spends."""
+        return self._open_book().ledger
 
     @property
     def privacy_(self) -> PrivacyReport:
@@ -317,14 +346,13 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        left = self.__dict__.get("_left_behind")
-        stated = left[0] if left and "_account" not in self.__dict__ else self._stated_privacy()
+        account = self._open_account()
+        if callable(self.ledger):  # others may have entered something there
+            account.book(self.ledger)
+        stated = account.total(self.delta, self.adjacency, "pld")
         if stated is None:
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         return stated
-
-    def _stated_privacy(self) -> PrivacyReport | None:
-        return self._open_account().total(self.delta, self.adjacency, "pld")
 
     @property
     def partial_fit(self) -> NoReturn:

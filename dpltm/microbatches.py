@@ -25,9 +25,9 @@ But the pair for sampled steps (5.2) asks for more: each record alone, against i
 sensitivity. That is 2 C by (2), so the sensitivity is 4 C. Were r' to draw a group of its own, two groups would change by
 2 C each, sqrt(8) C in all, which is below 4 C too. At q = 1 the figure is twice what is needed.
 
-**What it costs.** The mean over G = B / M groups, B the expected batch, has noise of standard deviation 2 sigma C / G. That
-is 2 M times the noise of single records at the same sigma, on a gradient of the same bound C: M because there are fewer
-groups, 2 by (2). A record's own share in the mean of its group is 1 / M.
+**What it costs.** The mean over G = ceil(B / M) groups, B the expected batch, has noise of standard deviation 2 sigma C / G.
+That is 2 B / G times the noise of single records at the same sigma, on a gradient of the same bound C: 2 M if M divides B.
+B / G is because there are fewer groups, 2 by (2). A record's own share in the mean of its group is about 1 / M.
 
 **Arithmetic.** Gradients are written out and averaged in float32, then norm and sum see the same numbers. Filtered means are
 added up in float64. As everywhere in the engine, what one group contributes is taken as computed independently of the rows

@@ -52,7 +52,7 @@ STANDS_OUT = 5.0
 what it costs. Of the 10,000 windows of an empty column one would stand out by chance in 0.3 % of releases."""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
-"""Categories that are kept, of all columns together, and characters of one: longer cells count as other values."""
+"""Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
 
 HOLE = -1.0
 """What an empty cell is coded as, and one that is not counted."""
@@ -115,7 +115,7 @@ class Coder:
 
 def may_be_named(cell: str) -> bool:
     """Whether a value may be released: a short text that a terminal shows as it is."""
-    return len(cell) <= LONGEST_NAME and cell.isprintable()
+    return cell.isprintable() and len(cell.encode()) <= LONGEST_NAME
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import Event, SearchEvent, TrainingEvent
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.own_event import other_event
 
 if TYPE_CHECKING:
     from dpltm.audit.canaries import Observations
@@ -79,8 +80,9 @@ class Run:
 
 
 def check_fits(run: Run, events: Iterable[Event]) -> None:
-    """Raises ArtifactError for a run whose ledger holds trainings, or searches, but none with the run's settings."""
+    """Raises ArtifactError for a run whose ledger holds trainings, or searches, but not its own, by event and settings."""
     tried: list[NoisySgd] = []
+    events = tuple(events)
     for event in events:
         if isinstance(event, TrainingEvent):
             tried.append(event.mechanism)
@@ -88,8 +90,17 @@ def check_fits(run: Run, events: Iterable[Event]) -> None:
             tried += event.mechanism.trainings
     if tried and not any(map(run.fits, tried)):
         raise unfit(run.label)
+    if (differs := other_event(run.config, events)) is not None:
+        raise unfit(run.label, differs)
 
 
-def unfit(label: str) -> ArtifactError:
-    """What is said of a run and a ledger that do not fit each other."""
-    return ArtifactError(f"{label}: its ledger holds no training with its settings; the two do not fit each other")
+def unfit(label: str, differs: str | None = None) -> ArtifactError:
+    """What is said of a run and a ledger that do not fit each other.
+
+    Args:
+        label: of the run.
+        differs: what ``other_event`` said.
+    """
+    return ArtifactError(
+        f"{label}: its ledger {differs or 'holds no training with its settings; the two do not fit each other'}"
+    )

@@ -1,22 +1,24 @@
 """The artifacts of dpltm on disk: ticket sets, winners, runs and ledgers (formats: ``docs/formats.md``).
 
-``save(value, path)`` and ``load(path)`` are the way in and out.
+``save(value, path)`` and ``load(path)`` are the way in and out; ``ledger_file.open_ledger(path)`` opens a ledger.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if __name__ != "dpltm.tickets":
     raise ImportError("import this package as dpltm.tickets, not as tickets: it is only installed under that name")
 
 if TYPE_CHECKING:
+    from dpltm.tickets import ledger_file as ledger_file
     from dpltm.tickets.artifacts import load as load
     from dpltm.tickets.artifacts import save as save
 
 
 def __getattr__(name: str) -> Any:
-    """``save`` and ``load``, which need torch, when they are first asked for."""
+    """``save`` and ``load``, which need torch, and ``ledger_file``, when they are first asked for."""
+    if name == "ledger_file":
+        return importlib.import_module("dpltm.tickets.ledger_file")
     if name not in ("load", "save"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dpltm.tickets import artifacts
-
-    return getattr(artifacts, name)
+    return getattr(importlib.import_module("dpltm.tickets.artifacts"), name)

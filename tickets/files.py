@@ -203,14 +203,19 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def check_free(target: Path) -> None:
-    """Raises ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over."""
+def check_free(target: Path, name: str = "out") -> None:
+    """Raises ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over.
+
+    Args:
+        target: of what will be written.
+        name: the option that it comes from.
+    """
     try:
         taken = target.exists() or target.is_symlink()
     except OSError as error:
-        raise ArtifactError(f"`out`: {str(target)[:80]}...: {error.strerror}; choose another name") from None
+        raise ArtifactError(f"`{name}`: {str(target)[:80]}...: {error.strerror}; choose another name") from None
     if taken:
-        raise ArtifactError(f"`out`: {target} exists already; choose another name or remove it first")
+        raise ArtifactError(f"`{name}`: {target} exists already; choose another name or remove it first")
 
 
 def check_writable(path: Path, name: str = "") -> None:

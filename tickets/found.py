@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.privacy.own_event import other_event
 from dpltm.privacy.parts import touching
 from dpltm.reports.subjects import holds_training, of_unknown_cost
 from dpltm.run import Run
@@ -110,9 +111,8 @@ def find_run(path: Path) -> FoundRun:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     events = held if records is None else touching(held, records)
     if not holds_training(config, events):
-        problems.append(
-            f"{path / 'ledger.jsonl'}: holds no training with the settings of the run: its cost is not known"
-        )
+        differs = other_event(config, events) or "holds no training with the settings of the run"
+        problems.append(f"{path / 'ledger.jsonl'}: {differs}: its cost is not known")
         events = (*events, of_unknown_cost("a training of which no event can be read"))
     state: State = "damaged" if problems else "finished"
     return FoundRun(

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy.event_json import canonical
 from dpltm.privacy.events import Event
 from dpltm.tickets.files import check_schema, read_bytes, sync
 from dpltm.tickets.identity import event_reader, key_path
@@ -61,7 +62,7 @@ Chain = Sequence[Link]
 
 def link(before: Chain, body: object) -> Link:
     """The link that an event becomes behind others (docs/formats.md)."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    text = canonical(body)
     previous = before[-1].digest if before else ""
     return Link(text, hashlib.sha256((previous + text).encode()).hexdigest())
 

@@ -24,7 +24,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
 from dpltm.tickets.identity import UserRegistry, event_reader, load_key
-from dpltm.tickets.journal import Journal, Link, Record, extends, head, link
+from dpltm.tickets.journal import Chain, Journal, Link, Record, extends, head, link
 
 FORMAT, SCHEMA = "dpltm-ledger", 3
 _HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
@@ -131,6 +131,38 @@ def restore(path: Path) -> tuple[int, int]:
         file.append_bodies([json.loads(text) for text in lost])
         kept.mirror(journal.names_of(path), file.chain)
         return len(file.chain), len(lost)
+
+
+def rename_ledger(path: Path, new: Path) -> None:
+    """Gives a ledger another name, by which it is remembered from now on if it was by the former one.
+
+    Args:
+        path: of it.
+        new: the same folder, a free name; or ``path`` itself, for a process that died before the name was remembered.
+
+    Raises:
+        ArtifactError: it is damaged, or had come farther before; it has its former name still.
+    """
+    with journal.locked() as kept:
+        file = _LedgerFile(path, links=False)
+        file.read()
+        file.check_not_behind(kept.record)
+        if new != path:
+            path.rename(new)
+            sync(new.parent)
+        if file.chain and {each.text for each in file.chain} <= kept.record.texts():  # else it is to be declared
+            kept.mirror(journal.names_of(new), file.chain)
+
+
+def held_by(path: Path) -> Chain:
+    """What a ledger holds, whatever it held before; nothing where there is none. Links are not followed.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    file = _LedgerFile(path, links=False)
+    file.read()
+    return file.chain
 
 
 def remove_ledger(path: Path) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import math
 import os
 import re
@@ -27,15 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
+from dpltm.tickets import journal
 from dpltm.tickets.checkpoint_files import checkpoint_path
 from dpltm.tickets.files import is_being_written, read_json, replaced, write_json
-from dpltm.tickets.journal import begin
+from dpltm.tickets.ledger_file import open_ledger, rename_ledger
 from dpltm.tickets.room import check_room
 
 FORMAT, SCHEMA = "dpltm-sweep", 1
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
 ROOM = 2**21
 """Bytes that the folder takes at least; each of its trials asks for its own before it begins."""
+
+ASIDE = "ledger-attempt-{}.jsonl"
+"""What the ledger of an attempt that did not go on is called."""
 
 PARTS = ("members", "tickets", "tune", "locks", "failed", "times")
 
@@ -69,6 +74,7 @@ class SweepFolder:
             _refuse_link(root / part)
         if not (root / "recipe.json").exists():
             check_room(root / "recipe.json", ROOM)
+            journal.begin(root)  # it is a new one, and so are its ledgers
         try:
             for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
@@ -152,21 +158,36 @@ class SweepFolder:
             goes_on: whether a stage of that attempt has ended, and is not made again.
 
         Raises:
-            ArtifactError: there is a link in it, and what is written there would go elsewhere.
+            ArtifactError: there is a link in it, and what is written there would go elsewhere; or a ledger of an earlier
+                attempt is gone, or holds less than when it was last used.
         """
         folder = self.trial(label)
         folder.mkdir(exist_ok=True)
-        for path in sorted(folder.iterdir()):
+        there = sorted(folder.iterdir())
+        for path in there:
             _refuse_link(path)
         if not again and self.has_begun(label):
             return False
+        if not there:
+            journal.begin(folder)  # its ledger begins anew; what others held stays on record
+        self.check_ledgers(label)
         ledger = folder / "ledger.jsonl"
         if ledger.exists() and not goes_on and not checkpoint_path(folder / "run").exists():
-            number = 1 + sum(1 for _ in folder.glob("ledger-attempt-*.jsonl"))
-            ledger.rename(folder / f"ledger-attempt-{number}.jsonl")
-        begin(folder)  # its ledger begins anew; what others held stays on record
+            names = (folder / ASIDE.format(number) for number in itertools.count(1))
+            rename_ledger(ledger, next(name for name in names if not os.path.lexists(name)))
         self._mark(folder / "started.json", "")
         return True
+
+    def check_ledgers(self, label: str) -> None:
+        """Opens all ledgers of a trial, under its lock: what is missing in them is noticed.
+
+        Raises:
+            ArtifactError: one is damaged, gone, or holds less than when it was last used.
+        """
+        for path in self.trial(label).glob(ASIDE.format("*")):  # who died over one has not had its new name remembered
+            rename_ledger(path, path)
+        for path in self.ledgers(label):
+            open_ledger(path, links=False)
 
     def has_begun(self, label: str) -> bool:
         """Whether a trial was begun in this session."""
@@ -221,8 +242,8 @@ class SweepFolder:
         write_json(path, body)
 
     def ledgers(self, label: str) -> list[Path]:
-        """All ledgers of a trial, those of failed attempts included."""
-        return sorted(self.trial(label).glob("ledger*.jsonl"))
+        """All ledgers of a trial, those of failed attempts and those that are gone included."""
+        return _ledgers_of(self.trial(label))
 
     def all_ledgers(self) -> list[Path]:
         """Those of all trials, and of the ticket sets, finished or not."""
@@ -246,9 +267,18 @@ def ledgers_in(root: Path) -> list[Path]:
     for trial in trials:
         _refuse_link(trial)
     sets = root / "tickets"
-    own = [path for trial in trials for path in sorted(trial.glob("ledger*.jsonl"))]
+    own = [path for trial in trials for path in _ledgers_of(trial)]
     finished = [path for path in sets.glob("*/ledger.jsonl") if not is_being_written(path.parent)]
     return own + sorted([*finished, *sets.glob("*.ledger.jsonl")])
+
+
+def _ledgers_of(trial: Path) -> list[Path]:
+    """Those in the folder of a trial, and those that were used there and are gone: whoever opens these is told."""
+    if not trial.is_dir():
+        return []
+    there, folders = set(trial.glob("ledger*.jsonl")), journal.names_of(trial)
+    used = {Path(name) for name in journal.look().names if os.path.dirname(name) in folders}
+    return sorted(there | {trial / path.name for path in used if path.match("ledger*.jsonl")})
 
 
 def number(value: object) -> float | None:

@@ -143,9 +143,12 @@ def repeat(
     trials: int = 500,
     seed: int = 0,
     relation: Adjacency = "add-remove",
-    progress: Callable[[int], None] | None = None,
+    deterministic: bool = True,
 ) -> Trials:
-    """Trains ``2 * trials`` times, half of them with the target, one after the other.
+    """Trains ``2 * trials`` times, half of them with the target, one after the other, in an order drawn by coins.
+
+    After the first trial it trains twice more, with arrays and seeds of that trial. What is left over from one training to
+    the next is no leak of the target; the order by coins keeps it from looking like one.
 
     Args:
         train: what is attacked. The arrays that it is given cannot be written to.
@@ -155,11 +158,12 @@ def repeat(
         trials: on either side, at least ``LEAST``.
         seed: the trainings have seeds of their own that follow from it.
         relation: add-remove adds the target to the others; replace-one puts it in the place of the last one.
-        progress: told how many trainings are done.
+        deterministic: whether the same arrays and seed must give the same answer, to the last bit. False is for a training
+            that differs by rounding alone, as on a GPU; that its trials are independent is taken on trust then.
 
     Raises:
         InputError: shapes that do not fit, too few trials, a training that gives back no function, or one that does not
-            draw from its seed.
+            draw from its seed alone.
     """
     x, y = np.asarray(x), np.asarray(y)
     _check(x, y, target, trials)
@@ -169,17 +173,15 @@ def repeat(
     for part in itertools.chain(*sides):
         part.flags.writeable = False
     found = np.empty((2, trials))
-    seeds = np.random.SeedSequence(seed).generate_state(2 * trials, dtype=np.uint32).reshape(trials, 2)
+    numbers = np.random.SeedSequence(seed)
+    seeds = numbers.generate_state(2 * trials, dtype=np.uint32).reshape(trials, 2)
+    first = np.random.default_rng(numbers.spawn(1)[0]).integers(2, size=trials)
     for trial in range(trials):
-        for side, (features, labels) in enumerate(sides):
-            model = train(features, labels, int(seeds[trial, side]))
-            if not callable(model):
-                raise InputError(
-                    f"`train`: gave back a value of type {type(model).__name__}; give back a function from records to logits"
-                )
-            found[side, trial] = _sureness(model(target[0][None]), target[1])
-            if progress is not None:
-                progress(2 * trial + side + 1)
+        for side in (first[trial], 1 - first[trial]):
+            found[side, trial] = _answer(train, sides[side], target, seeds[trial, side])
+        if trial == 0 and deterministic:
+            again = [_answer(train, sides[side], target, seeds[0, side]) for side in (0, 1)]
+            _check_repeated(found[:, 0], np.array(again))
         if trial == 1 and (found[:, 0] == found[:, 1]).all():
             raise InputError(
                 "`train`: gave the same answers for two seeds, so it draws its noise from elsewhere, or has none; draw all"
@@ -233,6 +235,27 @@ def _check(x: np.ndarray, y: np.ndarray, target: tuple[np.ndarray, int], trials:
         raise InputError(f"`target`: of shape {np.shape(target[0])}, and records are {x.shape[1:]}")
     if trials < LEAST:
         raise InputError(f"`trials`: {trials} trainings prove nothing; take at least {LEAST}, better 500")
+
+
+def _answer(
+    train: Training, records: tuple[np.ndarray, np.ndarray], target: tuple[np.ndarray, int], seed: np.uint32
+) -> float:
+    """How sure a model of these records is of the target's label."""
+    model = train(*records, int(seed))
+    if not callable(model):
+        raise InputError(
+            f"`train`: gave back a value of type {type(model).__name__}; give back a function from records to logits"
+        )
+    return _sureness(model(target[0][None]), target[1])
+
+
+def _check_repeated(once: np.ndarray, again: np.ndarray) -> None:
+    """Refuses a training that is no function of arrays and seed: its trials could depend on each other."""
+    if (once != again).any():
+        raise InputError(
+            "`train`: gave two answers for the same arrays and seed, so it keeps something between calls or draws from"
+            " elsewhere; draw all of it from the seed, or pass `deterministic=False` if it differs by rounding alone"
+        )
 
 
 def _sureness(logits: np.ndarray, label: int) -> float:

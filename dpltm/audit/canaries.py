@@ -34,6 +34,10 @@ LENGTH = 1e8
 """Of a canary's gradient on each coordinate: every filter is at the end of its range there."""
 
 
+LEAST = 6
+"""Canaries that an audit at the default confidence of 95 % needs (``one_run.least_canaries``, not imported: it is slow)."""
+
+
 @dataclass(frozen=True)
 class Observations:
     """What a training with canaries leaves to its audit, one value a canary.
@@ -67,12 +71,17 @@ def check_canaries(count: int | None, live: int, noise_multiplier: float) -> Non
         noise_multiplier: of the training.
 
     Raises:
-        InputError: no positive number, more canaries than coordinates, or no noise.
+        InputError: no positive number, too few for an audit, more canaries than coordinates, or no noise.
     """
     if count is None:
         return
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(f"`audit`: {count} is not a positive whole number of canaries, such as 1000")
+    if count < LEAST:
+        raise InputError(
+            f"`audit`: {count} canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least {LEAST},"
+            " better 1000"
+        )
     if count > live:
         raise InputError(
             f"`audit`: {count:,} canaries need a live coordinate each, and there are {live:,}; ask for at most {live}"

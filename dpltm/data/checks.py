@@ -161,12 +161,14 @@ def check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) 
     """
     where = name if subset is None else f"`subset` {subset}: {name}"
     if len(y) < classes:
-        raise DataError(f"{where} has {len(y)} records for {classes} classes; give as many records as classes or more")
+        raise DataError(
+            f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
+        )
     if (y == y[0]).all():
         fix = "give a file with two classes or more"
         if subset is not None:
             fix = "rows may be grouped by label: shuffle the file or take a wider subset"
-        raise DataError(f"{where} has label {y[0]} in all of its {len(y)} records; {fix}")
+        raise DataError(f"{where} has label {y[0]} in all of its records; {fix}")
 
 
 def check_same_features(train: RawSplit, test: RawSplit) -> None:

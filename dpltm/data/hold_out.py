@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from dpltm.errors import DataError
 from dpltm.privacy.events import HASHES
 
 _FRACTION = re.compile(r"0?\.[0-9]{1,9}")
+_NUMBER = re.compile(r"[-+0-9.,eE/]*[0-9][-+0-9.,eE/]*%?")
 
 
 def parse_fraction(test: str | None) -> Fraction | None:
@@ -31,6 +33,11 @@ def parse_fraction(test: str | None) -> Fraction | None:
         DataError: it is no part.
     """
     if test is None or not _FRACTION.fullmatch(test):
+        if test is not None and _NUMBER.fullmatch(test) and not Path(test).exists():
+            raise DataError(
+                f"`test` {test}: is neither a file nor a fraction between 0 and 1; give one such as 0.2, which holds a fifth"
+                " of the records out"
+            )
         return None
     part = Fraction(test)
     if not part:
@@ -85,4 +92,5 @@ def _picked(raw: RawSplit, places: np.ndarray) -> RawSplit:
         ragged=None if raw.ragged is None else texts_of(*raw.ragged, places),
         units=None if raw.units is None else raw.units[places],
         full=None if raw.full is None else (raw.full[0][places], raw.full[1]),
+        label_numbers=None if raw.label_numbers is None else raw.label_numbers[places],
     )

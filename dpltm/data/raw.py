@@ -24,6 +24,7 @@ class RawSplit:
         ragged: of texts, the words and where each record's begin, which ``x`` was made from; they are what identifies it.
         units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
         units_name: its column, or array.
+        label_numbers: of a table with words, cells of that column as numbers: they identify records, whatever the classes.
         full: features with the column that says whose a record is, where that is one of numbers, and names of its columns:
             what identifies records of a table, so that it is known again where nobody names that column.
         synthetic: where the records come from, if they are synthetic.
@@ -40,6 +41,7 @@ class RawSplit:
     units: np.ndarray | None = None
     units_name: str = "units"
     full: tuple[np.ndarray, tuple[str, ...]] | None = None
+    label_numbers: np.ndarray | None = None
     synthetic: SyntheticOrigin | None = None
 
 

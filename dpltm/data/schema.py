@@ -17,7 +17,7 @@ from typing import Any
 from dpltm.data.raw import shown
 from dpltm.errors import ArtifactError, DataError, InputError, first_line
 from dpltm.privacy.event_json import from_json
-from dpltm.privacy.events import ReleaseEvent
+from dpltm.privacy.events import Event, ProvenanceEvent, ReleaseEvent
 
 PRIVATE = "private"
 """In place of bounds, or of values: they are to be found under DP."""
@@ -89,7 +89,7 @@ class Schema:
         header: whether the first line of a .csv file has names.
         missing: what stands for an empty cell.
         skip: beginning of lines that are no records; nothing for none.
-        found: releases that bounds and values were found by, as events.
+        found: releases that bounds and values were found by, as events; and public records that they were read off.
         text: the file, for whoever keeps it.
     """
 
@@ -97,7 +97,7 @@ class Schema:
     header: bool = True
     missing: tuple[str, ...] = ("",)
     skip: str = ""
-    found: tuple[ReleaseEvent, ...] = ()
+    found: tuple[Event, ...] = ()
     text: str = ""
 
     @property
@@ -175,19 +175,47 @@ def parse_schema(text: str, where: str) -> Schema:
     schema = Schema(columns, header, tuple(missing), skip, _found(body.get("found", []), where), text)
     if not 0 < len(schema.features) <= MAX_FEATURES:
         raise DataError(f"{where}: makes {len(schema.features):,} features; give from 1 to {MAX_FEATURES:,}")
+    _check_told_apart(columns, where)
     return schema
 
 
-def _found(lines: object, where: str) -> tuple[ReleaseEvent, ...]:
-    """Events, as the command that found bounds and values wrote them."""
+def _check_told_apart(columns: tuple[Column, ...], where: str) -> None:
+    """Raises DataError if two columns make a feature of one name, or may make one when all is found."""
+    maker: dict[str, Column] = {}
+    for column in columns:
+        for name in (*column.features, *((f"{column.name} missing",) if column.wanted else ())):
+            if name in maker:
+                raise _alike(maker[name], column, name, where)
+            maker[name] = column
+    begin = {f"{column.name}=": column for column in columns if column.wanted and column.kind == "category"}
+    for name, column in maker.items() if begin else ():
+        for place in (place for place, mark in enumerate(name, 1) if mark == "="):
+            other = begin.get(name[:place], column)
+            if other is not column:
+                raise _alike(other, column, name, where)
+
+
+def _alike(one: Column, other: Column, name: str, where: str) -> DataError:
+    return DataError(
+        f"{where}: columns {one.name!r:.60} and {other.name!r:.60} could both make a feature {name!r:.60}; rename one of"
+        " them, in the table too"
+    )
+
+
+def _found(lines: object, where: str) -> tuple[Event, ...]:
+    """Events, as the command that found bounds and values, or read them off public records, wrote them."""
     try:
-        events = [from_json(json.loads(line)) for line in lines] if _texts(lines) else [None]  # type: ignore[attr-defined]
+        events: list[Event | None] = [from_json(json.loads(line)) for line in lines] if _texts(lines) else [None]  # type: ignore[attr-defined]
     except (ArtifactError, InputError, ValueError, RecursionError):
         events = [None]
-    releases = tuple(event for event in events if isinstance(event, ReleaseEvent))
-    if len(releases) < len(events):
+    known = tuple(event for event in events if isinstance(event, ReleaseEvent) or _says_public(event))
+    if len(known) < len(events):
         raise DataError(f"{where}: found is not what dpltm datasets schema wrote; put it back, or find it again")
-    return releases
+    return tuple(event for event in known if event is not None)
+
+
+def _says_public(event: Event | None) -> bool:
+    return isinstance(event, ProvenanceEvent) and event.provenance == "public"
 
 
 def _texts(values: object) -> bool:
@@ -200,6 +228,8 @@ def _column(name: str, given: object, where: str) -> Column:
     if not isinstance(given, dict) or kind not in KINDS:
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
     strange = sorted(set(given) - {"kind"} - _FIELDS[kind])
+    if kind == "label" and "values" in strange:
+        raise DataError(f'{where}: a label has classes in place of values; write classes = ["A", "B"]')
     if strange:
         raise DataError(f"{where}: {shown(strange)} does not go with kind {kind!r}; leave it out")
     flags = {flag: given.get(flag, False) for flag in ("missing", "other", "log")}

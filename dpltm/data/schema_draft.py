@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.data.cells import as_days, as_number
+from dpltm.data.dataset import Dataset
 from dpltm.data.raw import shown
 from dpltm.data.schema import Column, Schema
-from dpltm.data.schema_tables import table_rows
+from dpltm.data.schema_tables import read_by_schema, table_rows
+from dpltm.data.schema_text import events_text
+from dpltm.data.settle import settle
 from dpltm.data.tables import record_batches
 from dpltm.errors import DataError, first_line
+from dpltm.privacy.events import Event
 
 FEW = 64
 """Most different words of a public column that are drafted as categories; others are hashed."""
@@ -22,14 +27,18 @@ MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
 _UNKNOWN = """kind = "?"                     # number, category, hashed, date, label or ignored
 # bounds = [0, 100]            # of a number or a date, or "private"; log = true where few are large
-# values = ["A", "B"]          # of a category, or "private"; other = true allows more; of a label: classes
+# values = ["A", "B"]          # of a category, or "private"; other = true allows more
+# classes = ["A", "B"]         # of a label
 # missing = true               # where cells may be empty"""
 
 _FIRST = """# The public schema of {name}. It says what its columns can hold, and nothing that was read off private records.
 """
 
+_READ_OFF = """# The schema of {name}, read off its records. They were declared public, and cannot be private any more.
+"""
 
-def draft(path: Path, label: str | None, header: bool, from_public: bool) -> str:
+
+def draft(path: Path, label: str | None, header: bool, from_public: bool, events: Sequence[Event] = ()) -> str:
     """A schema to be filled in, TOML.
 
     Args:
@@ -37,25 +46,52 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool) -> str
         label: the column of labels.
         header: whether the first line of a .csv file has names; if not, columns are called c1, c2 and so on.
         from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
+        events: that say so, for whoever uses the schema.
 
     Raises:
         DataError: the file is not what it claims to be, or has no such column.
     """
     try:
-        return _draft(path, label, header, from_public)
+        return _draft(path, label, header, from_public, events)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
         ) from error
 
 
-def _draft(path: Path, label: str | None, header: bool, from_public: bool) -> str:
+def public_records(path: Path, label: str | None, header: bool) -> Dataset:
+    """The records that a schema is read off, so that they are known again.
+
+    Args:
+        path: of the file, as :func:`draft`.
+        label: the column of labels; None where that is not known yet.
+        header: whether the first line of a .csv file has names.
+
+    Raises:
+        DataError: the file is not what it claims to be, or has no such column.
+    """
+    names = _names(path, header)
+    last = names[-1] if label is None else label  # which column is the label is not needed to know rows again
+    if last not in names:
+        raise _no_column(path, last, names)
+    classes = tuple((cell,) for cell in _cells(path, names, header)[last])
+    columns = [Column(name, "hashed", buckets=2, missing=True) for name in names if name != last]
+    by_place = {column.name: column for column in (*columns, Column(last, "label", values=classes))}
+    raw = read_by_schema(path, Schema(tuple(by_place[name] for name in names), header, ("",)))
+    return settle(path.stem, raw, None, None, ((0.0, 1.0), len(classes)), (), separate=False)
+
+
+def _no_column(path: Path, label: str, names: list[str]) -> DataError:
+    return DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
+
+
+def _draft(path: Path, label: str | None, header: bool, from_public: bool, events: Sequence[Event]) -> str:
     names = _names(path, header)
     if label is not None and label not in names:
-        raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
+        raise _no_column(path, label, names)
     said = _of_values(path, names, header, label) if from_public else _of_types(path, names, label)
-    first = _FIRST.format(name=path.name) + ("" if header else "header = false\n")
-    parts = [first + f"missing = {json.dumps(list(MISSING))}"]
+    first = (_READ_OFF if from_public else _FIRST).format(name=path.name) + ("" if header else "header = false\n")
+    parts = [first + f"missing = {json.dumps(list(MISSING))}" + (f"\n{events_text(events)}" if events else "")]
     parts += [f"[column.{json.dumps(name, ensure_ascii=False)}]\n{said[name]}" for name in names]
     return "\n\n".join(parts) + "\n"
 
@@ -90,6 +126,11 @@ def _of_types(path: Path, names: list[str], label: str | None) -> dict[str, str]
 
 
 def _of_values(path: Path, names: list[str], header: bool, label: str | None) -> dict[str, str]:
+    return {name: _column_of(cells, name == label) for name, cells in _cells(path, names, header).items()}
+
+
+def _cells(path: Path, names: list[str], header: bool) -> dict[str, list[str]]:
+    """The different cells of each column."""
     columns = tuple(Column(name, "ignored") for name in names)
     rows = table_rows(path, Schema(columns, header, MISSING))
     next(rows)
@@ -99,7 +140,7 @@ def _of_values(path: Path, names: list[str], header: bool, label: str | None) ->
             raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
         for name, cell in zip(names, row, strict=True):
             cells[name][cell] = None
-    return {name: _column_of(list(cells[name]), name == label) for name in names}
+    return {name: list(cells[name]) for name in names}
 
 
 def _column_of(cells: list[str], is_label: bool) -> str:

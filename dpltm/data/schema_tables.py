@@ -96,7 +96,7 @@ def read_by_schema(
     faults.refuse()
     if not parts:
         raise DataError(f"{path}: holds no records")
-    x, y, full = (np.concatenate(each) for each in list(zip(*parts, strict=True))[:3])
+    x, y, full, labels = (np.concatenate(each) for each in list(zip(*parts, strict=True))[:4])
     label = schema.label.name
     return RawSplit(
         x,
@@ -106,9 +106,10 @@ def read_by_schema(
         f"column {label!r}",
         schema.features,
         label,
-        units=None if plan.units is None else np.array([cell for part in parts for cell in part[3]]),
+        units=None if plan.units is None else np.array([cell for part in parts for cell in part[4]]),
         units_name=units or "",
         full=(full, plan.names),
+        label_numbers=labels if labelled else None,
     )
 
 
@@ -166,7 +167,8 @@ class _Plan:
 
     def __init__(self, path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
         known = {column.name for column in schema.columns}
-        lacking = sorted(known - set(header) - (set() if labelled else {schema.label.name}))
+        spare = {column.name for column in schema.columns if not column.features}
+        lacking = sorted(known - set(header) - (set() if labelled else spare))
         strange = sorted(set(header) - known - {units})
         twice = sorted({name for name in header if header.count(name) > 1})
         for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):
@@ -186,8 +188,8 @@ class _Plan:
 
     def encode(
         self, block: list[Row], faults: Faults, coder: Coder | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-        """Features, classes, all cells as numbers, and whose each record is, of some rows."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[str]]:
+        """Features, classes, all other cells and those of labels as numbers, and whose each record is, of some rows."""
         width, whole = len(self.header), []
         for line, cells in block:
             if len(cells) == width:
@@ -204,12 +206,13 @@ class _Plan:
             elif column.features:
                 features.append(encoded(column, cells, empty, faults, lines))
         label = self.schema.label
-        y = np.zeros(len(lines), dtype=np.int64)
+        y, labels = np.zeros(len(lines), dtype=np.int64), np.zeros(len(lines))
         if self.labelled:
-            y = classes_of(label, list(table[self.at[label.name]]), faults, lines)
+            cells = list(table[self.at[label.name]])
+            y, labels = classes_of(label, cells, faults, lines), np.array(list(map(number_of, cells)))
         full = np.array([[number_of(cell) for cell in table[at]] for at in self.full], dtype=np.float64).T
         whose = [] if self.units is None else list(table[self.units])
-        return np.concatenate(features, axis=1), y, full.reshape(len(lines), len(self.full)), whose
+        return np.concatenate(features, axis=1), y, full.reshape(len(lines), len(self.full)), labels, whose
 
 
 def encoded(column: Column, cells: list[str], empty: frozenset[str], faults: Faults, lines: list[int]) -> np.ndarray:

@@ -9,21 +9,21 @@ from typing import Any
 
 from dpltm.data.schema import Column, Schema
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import ReleaseEvent
+from dpltm.privacy.events import Event
 
 
-def schema_text(schema: Schema, columns: Sequence[Column], events: Sequence[ReleaseEvent]) -> str:
+def schema_text(schema: Schema, columns: Sequence[Column], events: Sequence[Event]) -> str:
     """TOML of a schema with other columns, and the releases that they were found by.
 
     Args:
         schema: that they belong to.
         columns: of which nothing is still to be found.
-        events: of those releases, which whatever uses the schema enters as well.
+        events: of those releases, which whatever uses the schema enters as well; after what the schema has of others.
     """
     lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
     lines += ["" if schema.header else "header = false", f"missing = {_texts(schema.missing)}"]
     lines += [f"skip = {_text(schema.skip)}"] if schema.skip else []
-    lines += ["found = [", *(f"  {_line(to_json(event))}," for event in events), "]"]
+    lines.append(events_text((*schema.found, *events)))
     head = "\n".join(line for line in lines if line)
     return "\n\n".join([head, *map(_column, columns)]) + "\n"
 
@@ -44,6 +44,11 @@ def _column(column: Column) -> str:
         case "hashed":
             said.append(f"buckets = {column.buckets}")
     return "\n".join(said)
+
+
+def events_text(events: Sequence[Event]) -> str:
+    """The key that holds events, for whatever uses a schema."""
+    return "\n".join(["found = [", *(f"  {_line(to_json(event))}," for event in events), "]"])
 
 
 def _line(event: dict[str, Any]) -> str:

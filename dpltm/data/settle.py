@@ -218,6 +218,7 @@ def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None)
     taken, ragged, columns, full = y != EMPTY, raw.ragged, raw.columns, None
     if raw.full is not None:
         x, columns = raw.full
+        y = y if raw.label_numbers is None else raw.label_numbers
         if raw.units is not None and raw.units_name in columns:
             full, at = raw.full, columns.index(raw.units_name)
             x, columns = np.delete(x, at, axis=1), (*columns[:at], *columns[at + 1 :])

@@ -72,7 +72,14 @@ def load_unfinished(
     facts = (0.0, 1.0), len(schema.label.values)
     whole = settle(path.stem, raw, None, None, facts, (), separate=False, hold_out=hold_out)
     dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1, 1)
-    assert raw.columns is not None
-    places = [raw.columns.index(column.name) for column in schema.wanted]
     x = dataset.train.x.reshape(len(dataset.train), -1)
-    return Unfinished(dataset, x[:, places], schema)
+    return Unfinished(dataset, x[:, _places(schema)], schema)
+
+
+def _places(schema: Schema) -> list[int]:
+    """Where the codes of wanted columns stand among the features: counted, since columns may be named as features are."""
+    places, at = list[int](), 0
+    for column in schema.columns:
+        places += [at] if column.wanted else []
+        at += len(column.features)
+    return places

@@ -19,7 +19,10 @@ SENSITIVITY = NORM
 """L2 change that one record, added or removed, makes to the sum; half of what one replaced makes."""
 
 _WITHIN = SENSITIVITY * (1 - 1e-9)
-"""What each record is clipped to: less by more than the rounding of a sum of 10^9 of them in float64."""
+"""What each record is clipped to: less by more than what clipping it in float64 rounds."""
+
+_STEP = 2.0**-22
+"""Rows are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in any order."""
 
 
 def release_mean(
@@ -39,13 +42,14 @@ def release_mean(
 
     Guarantees:
         A Gaussian mechanism: one record changes the sum by at most ``SENSITIVITY`` (add/remove), whatever the rows hold,
-        since each is clipped to the norm that features have, and one that is not finite counts for nothing. Noise is
-        added by ``gaussian_mechanism``.
+        since each is clipped to the norm that features have, and one that is not finite counts for nothing. The sum of up
+        to 2^28 records has no rounding: partial sums are multiples of 2^-22 below 2^31, which float64 holds. Noise is added
+        by ``gaussian_mechanism``.
     """
     total = torch.zeros(features, dtype=torch.float64)
     for batch in batches:
         rows = batch.double()
         norms = rows.norm(dim=1, keepdim=True)
         rows = torch.where(norms.isfinite(), rows * (_WITHIN / norms.clamp_min(_WITHIN)), 0.0)
-        total += rows.sum(0)
+        total += ((rows / _STEP).trunc() * _STEP).sum(0)
     return (torch.from_numpy(gaussian_mechanism(total.numpy(), noise_std, noise)) / records).float()

@@ -1,9 +1,13 @@
 """The gradient filter in the code of DPSR-CG (Huang, Xie 2026), as a negative control. Certified bound: max(C, 8).
 
-Read from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py``, and its commands for
-MNIST, which set ``C_t`` 1 and ``soft_c`` 8. A gradient of norm up to 8 is multiplied by C / 8, and comes out with norm C at
-most. A longer one is multiplied by 8 / norm, and comes out with norm 8. The noise is 1.07 sigma C, for a claim at noise
-multiplier sigma: the code takes C for the sensitivity, and adds the 1.07 for a second release, which is not made here.
+Read on 2026-11-25 from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py`` (commit
+225572b), and the commands of its README (commit 5f70811). These set ``C_t`` 1, and ``soft_c`` 8 for MNIST, 6 for FMNIST, 3
+for CIFAR-10 and 1 for IMDB. The filter here is that for MNIST. A gradient of norm up to 8 is multiplied by C / 8, and comes
+out with norm C at most. A longer one is multiplied by 8 / norm, and comes out with norm 8. At ``soft_c`` 1, as for IMDB, the
+same code is plain clipping, and its claim for the step holds.
+
+The noise is 1.07 sigma C, for a claim at noise multiplier sigma: the code takes C for the sensitivity, and adds the 1.07 for
+a second release, which is not made here.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LONG = 8.0
-"""Norm from which on a gradient counts as long, and with which it comes out then."""
+"""``soft_c`` for MNIST: norm from which on a gradient counts as long, and with which it comes out then."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class DpsrCg:
 
 DPSR_CG = FilterDescriptor(
     "dpsr-cg",
-    "As the code of DPSR-CG has it: norms up to 8 scaled to C at most, longer ones to 8; a negative control.",
+    "As the code of DPSR-CG has it for MNIST: norms up to 8 scaled to C at most, longer ones to 8; a negative control.",
     "Huang, Xie 2026, their code",
     (CLIP_NORM,),
     DpsrCg,

@@ -29,7 +29,11 @@ class DataOptions:
     )
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
     classes: int | None = option(None, "Public number of classes.", metavar="K")
-    records: int | None = option(None, "Public number of records; rates and scores are computed from it.", metavar="N")
+    records: int | None = option(
+        None,
+        "Public number of records, or of persons where those are protected; rates and scores are computed from it.",
+        metavar="N",
+    )
     test: str | None = option(
         None,
         "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",

@@ -30,7 +30,7 @@ class PredictRequest:
     label: str | None = option(None, "Column of a table that is no feature.", metavar="COLUMN")
     out: str | None = option(
         None,
-        "File to write: a .csv of label,p0,p1,... or a .npz with label and probabilities.",
+        "File to write: a .csv of label,p0,p1,... (with a schema: of its classes) or a .npz with label and probabilities.",
         short="-o",
         metavar="FILE",
         required=True,

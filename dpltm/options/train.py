@@ -42,7 +42,11 @@ class BudgetOptions:
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
     )
-    noise_multiplier: float | None = option(None, "Noise over sensitivity, instead of `epsilon`.", metavar="S")
+    noise_multiplier: float | None = option(
+        None,
+        "Noise over sensitivity, instead of `epsilon`; of `head` least-squares, of all its releases together.",
+        metavar="S",
+    )
     delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
 
 

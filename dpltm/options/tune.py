@@ -36,7 +36,9 @@ class SettingOptions:
     lr: str = option("0.5,1,2,4", "Step sizes to try.", metavar="X,X,...")
     clip_norm: str = option("1", "Clip norms to try.", metavar="C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", metavar="N,N,...")
-    batch_size: str = option("1600", "Expected batch sizes to try.", metavar="N,N,...")
+    batch_size: str | None = option(
+        None, "Expected batch sizes to try.", metavar="N,N,...", shown="1600, at most records/4"
+    )
     components: str | None = option(
         None,
         "Numbers of principal components of the features of `public` to try.",

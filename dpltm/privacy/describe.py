@@ -6,6 +6,7 @@ import math
 
 from dpltm.privacy.events import (
     FEATURES,
+    HELD_OUT,
     SETTINGS,
     SYNTHETIC,
     BudgetEvent,
@@ -39,6 +40,11 @@ def describe(event: Event) -> str:
                 return f"{event.ticket_set} {_PROVENANCE[event.provenance]}"
             if event.ticket_set.startswith(SYNTHETIC):
                 return f"{event.ticket_set[: len(SYNTHETIC) + 8]} {_PROVENANCE[event.provenance]}"
+            if event.ticket_set.startswith(HELD_OUT):
+                part = event.ticket_set.removeprefix(HELD_OUT)
+                return (
+                    f"accuracy was measured on these records, {part} of a file, held out: nothing is promised for them"
+                )
             return f"tickets {event.ticket_set[:8]} {_PROVENANCE[event.provenance]}"
         case SelectionEvent():
             return _selection(event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import sys
 from collections.abc import Mapping
@@ -133,6 +135,19 @@ def to_json(event: Event) -> dict[str, Any]:
                 f"event field {key}: {value!r:.60} is no printable text of at most {MAX_TEXT} characters"
             )
     return {"kind": name, **body}
+
+
+def canonical(body: object) -> str:
+    """An event as the one text that digests are taken of: sorted keys, no blanks (docs/formats.md)."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
+
+
+def event_id(event: Event) -> str:
+    """What a run names the event by that paid for it: the digest of its text, wherever in whatever ledger it stands.
+
+    An event that was read has the id that it was written with.
+    """
+    return hashlib.sha256(canonical(to_json(event)).encode()).hexdigest()
 
 
 def from_json(body: object) -> Event:

@@ -43,8 +43,8 @@ def now() -> str:
 FEATURES = "features "
 """What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
 
-SETTINGS, SYNTHETIC = "settings ", "synthetic records "
-"""The same where it tells what settings were searched on, or what synthetic records come from."""
+SETTINGS, SYNTHETIC, HELD_OUT = "settings ", "synthetic records ", "held-out "
+"""The same of what settings were searched on, of what synthetic records come from, and of what accuracy was measured on."""
 
 OPEN_END = 2**63 - 1
 """End of a range of places that goes to the end of the file."""
@@ -244,7 +244,7 @@ class ProvenanceEvent(Event):
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
         ticket_set: content id of the ticket set; ``FEATURES`` and the name of a feature map, ``SETTINGS`` and what chose
-            settings, or ``SYNTHETIC`` and the id of synthetic records.
+            settings, ``SYNTHETIC`` and the id of synthetic records, or ``HELD_OUT`` and the part of a file that was.
     """
 
     provenance: ProvenanceKind

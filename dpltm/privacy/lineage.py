@@ -16,11 +16,24 @@ from typing import TYPE_CHECKING, Literal
 from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.schema import parse_schema
+from dpltm.data.subset import WHOLE
 from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.budgets import is_paid
-from dpltm.privacy.events import HASHED, BudgetEvent, DatasetRef, Event, ProvenanceEvent, SelectionEvent
+from dpltm.privacy.events import (
+    HASHED,
+    HELD_OUT,
+    SETTINGS,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    ProvenanceEvent,
+    SelectionEvent,
+)
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
 from dpltm.privacy.parts import stated_relations, touching
+
+READ_OFF = f"{SETTINGS}of a schema"
+"""What the ``ticket_set`` of a provenance event is if it tells which public records a schema was read off."""
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -68,7 +81,8 @@ def origin_events(
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
-    relation = source_relation(tickets, records, registry)
+    relation, behind = source_relation(tickets, records, registry), schema_releases(tickets, registry)
+    check_not_read_off(behind, records, registry)
     if tickets.provenance == "public":
         if relation == "same":
             why = "the same records cannot be private here: take"
@@ -78,15 +92,15 @@ def origin_events(
                 f"{tickets.label}: its tickets were made from {tickets.source}, declared public, and {records} shares"
                 f" records with it; {why} another `subset` or `dataset`, or generate with `provenance` private"
             )
-        return schema_releases(tickets, registry)
+        return behind
     if tickets.source is None:
-        return schema_releases(tickets, registry)
+        return behind
     said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
-    return (*schema_releases(tickets, registry), *tickets.events, said)
+    return (*behind, *tickets.events, said)
 
 
 def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
-    """What bounds and categories in the schema of tickets were found by; masks tell of them.
+    """What bounds and categories in the schema of tickets were found by, or read off; masks tell of them.
 
     Raises:
         ArtifactError: the set says that there is a schema, and it cannot be read.
@@ -99,6 +113,23 @@ def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event
     except DataError as error:
         raise ArtifactError(str(error)) from None
     return tuple(registry.resolve_event(event) for event in schema.found)
+
+
+def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: RecordRegistry) -> None:
+    """Raises InputError if a schema was read off records, declared public, that are to be private.
+
+    Args:
+        found: events of the schema.
+        records: that are to be private.
+        registry: tells records apart.
+    """
+    for event in found:
+        source = registry.resolve_event(event).dataset
+        if isinstance(event, ProvenanceEvent) and source.surely_overlaps(records):
+            raise InputError(
+                f"`schema`: was read off {source}, declared public, and {records} shares records with it; the same records"
+                " cannot be private here: take another `schema`, `subset` or `dataset`"
+            )
 
 
 def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:
@@ -154,6 +185,24 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
             )
 
 
+def measured_on(dataset: Dataset, registry: RecordRegistry) -> tuple[Event, ...]:
+    """That accuracy is measured on records that were held out of a file: they cannot be private in a later release.
+
+    Nothing of a test split that was declared separate. The event costs nothing, as one of public records does; it holds a
+    random id, and no fingerprint that everybody could compute.
+
+    Args:
+        dataset: with its test split.
+        registry: tells records apart.
+    """
+    if not dataset.hold_out or dataset.test is None or dataset.test_rows is None:
+        return ()
+    out = replace(
+        dataset, train=dataset.test, rows=dataset.test_rows, test=None, test_rows=None, hold_out=0.0, part=WHOLE
+    )
+    return (ProvenanceEvent(registry.reference(out), "public", f"{HELD_OUT}{dataset.hold_out:g}"),)
+
+
 def held_by(ledger: Ledger, used: TicketSet | Run | None) -> tuple[Event, ...]:
     """What is on record where tickets or a run are used: in the ledger that is named, and in the one that they have."""
     own = None if used is None else used.ledger
@@ -187,6 +236,12 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: R
             # they may have been met since the ledger was read
             and registry.resolve_event(event).dataset.surely_overlaps(records)
         ):
+            if event.ticket_set.startswith(HELD_OUT):
+                raise InputError(
+                    f"`dataset`: accuracy was measured, exactly, on held-out records of {event.dataset.name}, and {records}"
+                    " shares records with those; nothing can be promised for them any more: give the same `test`, "
+                    f"{event.ticket_set.removeprefix(HELD_OUT)}"
+                )
             raise InputError(
                 f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"
                 " records cannot be private here: take another `subset` or `dataset`"

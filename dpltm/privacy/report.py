@@ -230,23 +230,26 @@ def as_claimed(event: Event) -> Event:
 
 
 def _claims(events: tuple[Event, ...]) -> list[str]:
-    """Whose sensitivities trainings have beside the certified ones, each once."""
+    """Whose sensitivities trainings have beside the certified ones, each once; none where they claim what is certified."""
     claimed = [
         event.filter
         for event in events
-        if isinstance(event, TrainingEvent) and event.mechanism.nominal_sensitivity is not None
+        if isinstance(event, TrainingEvent)
+        and event.mechanism.nominal_sensitivity not in (None, event.mechanism.sensitivity)
     ]
     named = [
-        next((claim for part, claim in _CLAIMS if part in filter), "tanh paper's sensitivity") for filter in claimed
+        name
+        for filter in claimed
+        for name in [claim for part, claim in _CLAIMS if part in filter] or ["tanh paper's sensitivity"]
     ]
-    return sorted(set(named), key=named.index)
+    return list(dict.fromkeys(named))
 
 
 _CLAIMS = (
     (" of groups of ", "tanh paper's sensitivity for microbatches"),
     ("dpsr-cg(", "sensitivity in the code of DPSR-CG"),
 )
-"""By what an event says of its filter."""
+"""By what an event says of its filter. Where both apply, the claim takes a part from each source."""
 
 
 def _nominal(events: tuple[Event, ...], delta: float, unit: Unit) -> Nominal | None:

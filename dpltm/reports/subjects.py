@@ -13,6 +13,7 @@ from dpltm.options.train import PER_UNIT
 from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent
 from dpltm.privacy.mechanisms import Adjacency, Unprotected
+from dpltm.privacy.own_event import other_event
 from dpltm.reports.fields import PROVENANCE
 from dpltm.reports.intervals import interval
 from dpltm.reports.statement import Subject, Terms
@@ -135,7 +136,7 @@ def of_unknown_cost(what: str) -> Event:
 def holds_training(config: Mapping[str, Any], events: Sequence[Event]) -> bool:
     """Whether the training that a run tells of is among the events of its ledger."""
     facts = section(config, "resolved")
-    return bool(facts) and matching(facts, events) is not None
+    return bool(facts) and matching(facts, events) is not None and other_event(config, events) is None
 
 
 def records_of(config: Mapping[str, Any], events: Sequence[Event]) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 from dpltm.audit.findings import Findings, examine
 from dpltm.errors import InputError
 from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.own_event import names, other_event
 from dpltm.run import Run, unfit
 from dpltm.stages.checks import check_delta_alone
 
@@ -38,12 +39,15 @@ def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> 
 
 
 def training_of(run: Run) -> TrainingEvent:
-    """The event of the training itself, among those of other trainings on the same records: the last that fits.
+    """The event of the training itself, among those of other trainings on the same records.
+
+    It is the one that the run names; of an older run, the last that fits.
 
     Raises:
         ArtifactError: there is none.
     """
-    for event in reversed(run.events):
-        if isinstance(event, TrainingEvent) and run.fits(event.mechanism):
+    fitting = [event for event in run.events if isinstance(event, TrainingEvent) and run.fits(event.mechanism)]
+    for event in reversed(fitting):
+        if names(run.config, event):
             return event
-    raise unfit(run.label)
+    raise unfit(run.label, other_event(run.config, fitting))

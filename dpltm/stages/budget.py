@@ -39,6 +39,10 @@ UNPROTECTED = (
     "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state the"
     " noise with `noise_multiplier` instead of `epsilon`"
 )
+_DELTA_IS_SPENT = (
+    "`delta`: {delta:g} is not above {spent:g}, the delta of releases on record for these records, such as of names of"
+    " categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
+)
 NO_FEATURES = "`centre`: needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 
@@ -67,13 +71,30 @@ def with_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord, progres
     if nominal or (_is_unprotected(before.events) and not options.budget_stop):
         budget, before = _nominal_remainder(budget, before, options.delta)
     elif math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
-        raise BudgetError(UNPROTECTED)
+        raise nothing_left(before, options.delta)
     if options.budget_stop:
         stated = replace(draft, noise_multiplier=options.noise_multiplier or 0.0)
         return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=draft.steps)
     progress.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
     calibrated = calibrate_noise(budget, options.delta, draft, before, options.accountant)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
+
+
+def nothing_left(before: OnRecord, delta: float) -> BudgetError:
+    """Why no epsilon can be certified, after what is on record, at that delta.
+
+    Raises:
+        InputError: because that delta is too small.
+    """
+    check_delta_left(before, delta)
+    return BudgetError(UNPROTECTED)
+
+
+def check_delta_left(before: OnRecord, delta: float) -> None:
+    """Raises InputError if releases of which only (epsilon, delta) is known have all of ``delta``, or more."""
+    spent = math.fsum(event.mechanism.delta for event in before.events if isinstance(event, GuaranteeEvent))
+    if spent >= delta:
+        raise InputError(_DELTA_IS_SPENT.format(delta=delta, spent=spent))
 
 
 def _is_unprotected(before: Iterable[Event]) -> bool:
@@ -123,6 +144,7 @@ def centre_release(options: TrainOptions, dataset: Dataset, draft: NoisySgd, bef
     if dataset.feature_map is None:
         raise InputError(NO_FEATURES)
     if math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
+        check_delta_left(before, options.delta)
         raise InputError(
             "`centre`: nothing can be certified for these records any more, so there is no budget to take a part of; leave"
             " it out"
@@ -147,7 +169,7 @@ def whole_noise(options: TrainOptions, draft: NoisySgd, before: OnRecord) -> flo
     if options.epsilon is None:
         return options.noise_multiplier or 0.0
     if math.isinf(total_epsilon(before.events, options.delta, unit=draft.unit)):
-        raise BudgetError(UNPROTECTED)
+        raise nothing_left(before, options.delta)
     alone = replace(draft, sampling_rate=1.0, steps=1)
     return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
 

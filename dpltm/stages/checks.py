@@ -20,6 +20,11 @@ MIN_DELTA = 1e-15
 """Below this the tails that the accountant truncates (e^-50) would begin to show."""
 
 
+def default_batch(records: int) -> float:
+    """The expected batch size of a training on so many records, a public number, where nobody gave one."""
+    return float(min(1600, max(1, records // 4)))
+
+
 def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     """The network of that name for these records."""
     tables = dataset.input_tables

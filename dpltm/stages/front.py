@@ -19,6 +19,7 @@ from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
 from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import (
     SETTINGS,
     SYNTHETIC,
@@ -30,6 +31,7 @@ from dpltm.privacy.events import (
     TrainingEvent,
 )
 from dpltm.privacy.figures import figure
+from dpltm.privacy.lineage import check_not_read_off
 from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
@@ -310,7 +312,9 @@ def feature_events(
     Raises:
         InputError: records declared public for its statistics would now be treated as private.
     """
-    found = (registry.resolve_event(event) for event in dataset.found)
+    found = tuple(registry.resolve_event(event) for event in dataset.found)
+    if private:
+        check_not_read_off(found, records, registry)
     behind = (*found, *synthetic_events(dataset, registry))
     if dataset.feature_map is None:
         return behind
@@ -358,7 +362,7 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
         Sentences; none where there is nothing to say.
     """
     feature_map = dataset.feature_map
-    said = [*([SCHEMA_NOTE] if dataset.found else []), *synthetic_notes(dataset, delta)]
+    said = [*([SCHEMA_NOTE] if any(map(is_paid, dataset.found)) else []), *synthetic_notes(dataset, delta)]
     if feature_map is None or feature_map.source is None:
         return said
     source = feature_map.source

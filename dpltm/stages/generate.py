@@ -17,7 +17,7 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, to_enter
+from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, measured_on, to_enter
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
@@ -116,7 +116,8 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
     if dataset.synthetic is not None:  # whose records the tickets tell of; data-free ones tell of nobody's
         source = registry.resolve(dataset.synthetic.source) if private else None
         front = front if private else ()
-    origins = to_enter(front, before)
+    measured = measured_on(dataset, registry) if private and source is not None else ()
+    origins = to_enter((*front, *measured), before)
     event = None
     if source is not None and options.criterion in DP_CRITERIA:
         known = (*before, *origins)

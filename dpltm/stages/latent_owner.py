@@ -19,9 +19,10 @@ from dpltm.local.bit_strings import BitStrings
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions
+from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, to_enter
+from dpltm.privacy.lineage import check_not_public, check_not_read_off, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.statement import PrivacyReport
@@ -114,7 +115,7 @@ def plan_encoding(
         raise InputError(
             "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
         )
-    if dataset.found:
+    if any(map(is_paid, dataset.found)):
         raise InputError(
             "`schema`: its bounds or categories were found from private records, which owners who trust nobody have not"
             " sent; write public ones"
@@ -125,6 +126,7 @@ def plan_encoding(
     release = _release(scheme, records)
     state, before = LedgerState(ledger), ledger.events
     check_not_public(before, records, ledger.registry)
+    check_not_read_off(dataset.found, records, ledger.registry)
     entered = (*to_enter(front, before), release)
     ledger.check_budgets(entered)
     notes = [*scheme_notes(scheme), *_encoding_notes(scheme, dataset, counts_front=bool(front))]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dpltm.data.notes import public_input_notes, unit_notes
+from dpltm.data.schema import MAX_BYTES, MAX_FEATURES, Column, Schema
 from dpltm.data.schema_text import schema_text
 from dpltm.data.unfinished import Unfinished
 from dpltm.errors import BudgetError, InputError
@@ -21,17 +22,20 @@ from dpltm.options.sections import check_choices
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, ReleaseEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes
+from dpltm.privacy.lineage import check_not_public, check_not_read_off, check_test_apart, entered_on, relation_notes
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
-from dpltm.private_columns import ColumnQuery, find_columns
+from dpltm.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, find_columns
 from dpltm.stages.checks import LedgerState, check_delta, check_epsilon
 from dpltm.stages.progress import Progress
 
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
+
+NAME_BYTES, COLUMN_BYTES = 2 * LONGEST_NAME + 4, 200
+"""Most that a found name, each of its bytes escaped, adds to the text of a schema; and the rest of a found column."""
 
 LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
@@ -71,11 +75,13 @@ class FoundSchema:
     Attributes:
         text: TOML.
         ignored: columns in which nothing stood out of the noise.
+        features: how many it makes; of none, nothing can be learned by it.
         privacy: the report on the records.
     """
 
     text: str
     ignored: tuple[str, ...]
+    features: int
     privacy: PrivacyReport
 
 
@@ -104,12 +110,14 @@ def plan(
     state = LedgerState(ledger)
     records = entered_on(dataset, adjacency, ledger.registry)
     check_not_public(state.events, records, ledger.registry)
+    check_not_read_off(table.schema.found, records, ledger.registry)
     check_test_apart(dataset, state.events, ledger.registry)
     query = ColumnQuery(table.schema.wanted, adjacency)
     known, lone = touching(state.events, records), tuple[ReleaseEvent, ...]()
     if query.lone_names:
         chance = Guarantee(LEAST, NAMES_DELTA * options.delta, adjacency=adjacency, unit=dataset.unit)
-        lone = (GuaranteeEvent(records, chance, "names of categories of a schema, if one record alone has them"),)
+        one = "person" if dataset.unit == "user" else "record"
+        lone = (GuaranteeEvent(records, chance, f"names of categories of a schema, if one {one} alone has them"),)
     if math.isinf(total_epsilon((*known, *lone), options.delta, unit=dataset.unit)):
         raise BudgetError(
             "budget: the ledger holds a release after which nothing can be certified for these records, so there is no"
@@ -122,11 +130,26 @@ def plan(
     columns = len(query.columns)
     gaussian = GaussianEvent(records, release, f"histograms of {columns} column{'s' * (columns > 1)} for a schema")
     events = (*lone, gaussian)
+    _check_room(table.schema, events)
     ledger.check_budgets(events)
     return FindPlan(
         options=options, table=table, names=names, query=query, records=records, gaussian=gaussian, events=events,
         ledger=ledger, before=state,
     )  # fmt: skip
+
+
+def _check_room(schema: Schema, events: tuple[ReleaseEvent, ...]) -> None:
+    """Raises InputError where what is found might make a schema too large to be read: it would be paid for, and lost."""
+    columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
+    names = MOST_NAMES if any(column.kind == "category" for column in schema.wanted) else 0
+    size = len(schema_text(schema, columns, events).encode()) + names * NAME_BYTES + len(schema.wanted) * COLUMN_BYTES
+    features = sum(len(column.features) for column in columns) + names + 2 * len(schema.wanted)
+    if size > MAX_BYTES or features > MAX_FEATURES:
+        raise InputError(
+            "`private`: what is found might make a schema too large to be read"
+            f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or shorter"
+            " ones, in the draft"
+        )
 
 
 def planned_report(plan: FindPlan) -> PrivacyReport:
@@ -160,7 +183,9 @@ def find(plan: FindPlan, noise: RandomSource | None = None) -> FoundSchema:
     by_name, schema = {column.name: column for column in found}, plan.table.schema
     columns = [by_name.get(column.name, column) for column in schema.columns]
     ignored = tuple(column.name for column in found if not column.features)
-    return FoundSchema(schema_text(schema, columns, plan.events), ignored, _report(plan, plan.ledger.events))
+    features = sum(len(column.features) for column in columns)
+    text = schema_text(schema, columns, plan.events)
+    return FoundSchema(text, ignored, features, _report(plan, plan.ledger.events))
 
 
 def _report(plan: FindPlan, held: tuple[Event, ...]) -> PrivacyReport:

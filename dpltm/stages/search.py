@@ -23,7 +23,7 @@ from dpltm.gaussian_mechanism import gaussian_mechanism
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.keyed_source import KEY, KeyedSource, source_of
 from dpltm.noise import RandomSource, uniform
-from dpltm.privacy.event_json import to_json
+from dpltm.privacy.event_json import event_id, to_json
 from dpltm.privacy.events import Event, SearchEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
@@ -215,7 +215,12 @@ def _winner(plan: PrivateSearchPlan, best: _Best, services: Services) -> Run:
     }
     steps = training.config.steps
     return Run(
-        {**settings, "options": asdict(plan.options), "resolved": {**settings["resolved"], **found}},
+        {
+            **settings,
+            "event": event_id(plan.event),
+            "options": asdict(plan.options),
+            "resolved": {**settings["resolved"], **found},
+        },
         model,
         training.start.mask,
         dataset.feature_map,

@@ -29,7 +29,7 @@ from dpltm.keyed_source import source_of
 from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import alike, best_of_notes
-from dpltm.privacy.event_json import ref_to_json
+from dpltm.privacy.event_json import event_id, ref_to_json
 from dpltm.privacy.events import Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.odometer import Odometer
@@ -42,6 +42,7 @@ from dpltm.stages.columns import columns_read
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.head import head_facts, is_least_squares, newton, releases_note, second_moments, shrunk
 from dpltm.stages.inputs import inputs
+from dpltm.stages.microbatch_note import microbatch_note
 from dpltm.stages.services import Services
 from dpltm.stages.train_gradients import noisy_gradients
 from dpltm.stages.train_plan import TrainingPlan
@@ -175,11 +176,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
             f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
         )
     if options.microbatch is not None:
-        notes.append(
-            f"`microbatch`: a step filters the mean gradients of {plan.config.groups} groups, and one record moves one of"
-            f" them by twice the bound at most: the noise on their mean is {2 * options.microbatch} times that of single"
-            " records"
-        )
+        notes.append(microbatch_note(plan.config, mechanism, plan.event.live, options.noise == "nominal"))
     if options.noise == "nominal":
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
@@ -226,6 +223,7 @@ def config_of(plan: TrainingPlan, kernels: Mapping[str, str]) -> dict[str, Any]:
         "bounds_origin": plan.dataset.bounds_origin,
         "records": ref_to_json(plan.records),
         "unit": plan.event.mechanism.unit,
+        "event": event_id(plan.event),
         **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {}),
         "ticket_set_id": None if tickets is None else tickets.id,
         "provenance": None if tickets is None else tickets.provenance,

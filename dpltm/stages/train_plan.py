@@ -37,6 +37,7 @@ from dpltm.privacy.lineage import (
     draws_to_enter,
     entered_on,
     held_by,
+    measured_on,
     origin_events,
     provenance_notes,
     relation_notes,
@@ -48,7 +49,7 @@ from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.sensitivity import nominal_sensitivity, sensitivity
 from dpltm.stages.budget import check_unit, evaluation_releases, noise_bits, with_noise
-from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, steps_of
+from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, default_batch, steps_of
 from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
 from dpltm.stages.head import for_steps, is_least_squares, releases, settled, step_size
 from dpltm.stages.services import Services
@@ -235,7 +236,7 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
         InputError: they, or delta, do not suit so many records.
     """
     check_delta(options.delta, dataset)
-    batch = options.batch_size if options.batch_size is not None else float(min(1600, max(1, dataset.records // 4)))
+    batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)
     if not 0 < batch <= dataset.records:
         raise InputError(
             f"`batch_size`: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
@@ -335,6 +336,8 @@ def _lineage(
     before, registry = ledger.events, ledger.registry
     notes = [*public_input_notes(dataset), *unit_notes(dataset), *rating_notes(dataset)]
     features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
+    if options.eval_private is None:
+        features = (*features, *measured_on(dataset, registry))
     notes += feature_notes(dataset, records, options.delta, registry)
     if start.tickets is None:
         return to_enter(features, before), notes

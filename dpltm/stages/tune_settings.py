@@ -14,7 +14,7 @@ from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
-from dpltm.stages.checks import check_count, check_delta_alone, check_epsilon, model_spec
+from dpltm.stages.checks import check_count, check_delta_alone, check_epsilon, default_batch, model_spec
 from dpltm.ticket_set import TicketSet
 
 MAX_TRIALS = 10_000
@@ -89,7 +89,8 @@ def settings(options: TuneOptions) -> list[Setting]:
         raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
     lists = {}
     for name in ("lr", "clip_norm", "epochs", "batch_size"):
-        lists[name] = parse_numbers(name, getattr(options, name))
+        given = getattr(options, name)
+        lists[name] = [default_batch(options.for_records or 1)] if given is None else parse_numbers(name, given)
         for value in lists[name]:
             if not 0 < value < math.inf:
                 raise InputError(f"`{name}`: {value:g} is not a positive number")

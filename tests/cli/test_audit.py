@@ -33,3 +33,19 @@ def test_the_exit_code_is_1_where_what_is_certified_is_refuted(cli):
     assert found["lower_bound"] > 1 > found["certified"]
     assert "certified" in cli("audit", "r").out
     assert ": refuted" in cli("audit", "r").out
+
+
+@pytest.mark.usefixtures("cwd")
+def test_a_picture_that_exists_is_refused_under_its_own_name(refused):
+    Path("there.png").write_text("mine")
+    said = "--plot: there.png exists already; choose another name or remove it first"
+    assert refused("audit", "demo", "--plot", "there.png") == said
+    assert Path("there.png").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("cwd")
+def test_too_few_canaries_are_refused_before_anything_is_spent(refused):
+    said = "--audit: 5 canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least 6, better 1000"
+    assert refused(*TRAIN[:-1], "5", "--out", "r", "--ledger", "l.jsonl") == said
+    assert not Path("r").exists()
+    assert not Path("l.jsonl").exists()

@@ -250,7 +250,7 @@ TWO = "--noise-multiplier, --sampling-rate, --steps: give two of them; the third
         ("noise --epsilon 1 --steps 3", TWO),
         ("noise --epsilon -1 --sampling-rate 0.1 --steps 3", "--epsilon: -1 is not a positive number up to 10000"),
         ("curve GOOD --plot c.jpg", "c.jpg: not a picture; let its name end in .png, .svg, .pdf"),
-        ("curve GOOD --plot pub", "--out: pub exists already; choose another name or remove it first"),
+        ("curve GOOD --plot pub", "--plot: pub exists already; choose another name or remove it first"),
         (
             "curve GOOD --dataset digits",
             "--dataset: picks records out of a --ledger; name one, or leave --dataset out",

@@ -9,12 +9,15 @@ import pytest
 
 from dpltm import private_columns
 from dpltm.data import load
-from dpltm.data.schema import parse_schema, read_schema
+from dpltm.data.schema import Column, parse_schema, read_schema
+from dpltm.data.schema_text import schema_text
+from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.stages import schema as stage
 from dpltm.stages.latent_owner import plan_encoding
 from dpltm.tickets.scheme_files import load_scheme
 
@@ -142,6 +145,9 @@ def test_one_row_of_each_person(cli, events):
     assert body["privacy"]["certified"]["unit"] == "user"
     for event in events("f.toml.ledger.jsonl"):
         assert (event["unit"], event["dataset"]["units"]) == ("user", "who")
+    assert events("f.toml.ledger.jsonl")[0]["what"] == (
+        "names of categories of a schema, if one person alone has them"
+    )
     short = ("--steps", "3", "--batch-size", "20", "--epsilon", "6", "--model", "mlp:4", "--records", "200")
     again = cli(
         "train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", "--unit-column", "who", *short, "--json"
@@ -211,8 +217,11 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.parametrize(
+    "names", ["age,ward,who,seen,ill", "age,age#0,ward missing,age=1,ill"], ids=["", "as features"]
+)
 @pytest.mark.parametrize("row", HOSTILE, ids=range(len(HOSTILE)))
-def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row):
+def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row, names):
     """The same noise on both neighbours: the same schema, the same words, and no refusal, here or when it is used."""
 
     def without_noise(values, noise_std, source):
@@ -220,9 +229,13 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
         return values.copy()
 
     monkeypatch.setattr(private_columns, "gaussian_mechanism", without_noise)
-    told = []
+    told, draft = [], DRAFT
+    for old, new in zip(["age", "ward", "who", "seen", "ill"], names.split(","), strict=True):
+        draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
+    Path("s.toml").write_text(draft)
     for name, more in (("one", ()), ("other", (row,))):
         table("d.csv", 600, 2, more)
+        Path("d.csv").write_text(Path("d.csv").read_text().replace("age,ward,who,seen,ill", names, 1))
         body = cli(*FIND, "--epsilon", "2", "--out", f"{name}.toml", "--json").json
         said = json.dumps(body) + Path(f"{name}.toml").read_text()
         said = re.sub(r'(\\*"(?:id|time)\\*": \\*")[^"\\]+', r"\1", said)
@@ -230,6 +243,70 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
     assert told[0] == told[1]
     assert told[0].isascii()
     cli("train", "--dense", "--dataset", "d.csv", "--schema", "other.toml", *SHORT, "--epsilon", "4", "--quiet")
+
+
+LEAK = """
+[column.age]
+kind = "number"
+bounds = [0, 100]
+missing = true
+
+[column."age missing"]
+kind = "category"
+values = "private"
+
+[column.ill]
+kind = "label"
+classes = ["no", "yes"]
+"""
+
+
+def test_columns_that_are_named_as_features_are_told_apart(tmp_path, monkeypatch):
+    """Codes are of the column itself: a lone name behind a full cell of another column does not come out."""
+    (tmp_path / "d.csv").write_text("age,age missing,ill\n" + "".join(f"{n},cell {n},no\n" for n in range(40)))
+    with monkeypatch.context() as patched:
+        patched.setattr("dpltm.data.schema._check_told_apart", lambda *_: None)
+        schema = parse_schema(LEAK, "here")
+    coder = private_columns.Coder()
+    codes = load_unfinished(tmp_path / "d.csv", schema, coder).codes
+    assert [list(coder.names["age missing"])[int(code)] for code in codes[:, 0]] == [f"cell {n}" for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ("kind = 'number'\nbounds = [0, 9]", "city=Rome"),
+        ("kind = 'category'\nvalues = 'private'", "city=Rome"),
+        ("kind = 'hashed'\nbuckets = 2", "city=a"),
+    ],
+)
+def test_names_that_what_is_found_may_take_are_refused(refused, other, named):
+    """Or a finished schema, paid for, would be one that nobody can read."""
+    Path("s.toml").write_text(f'[column."{named}"]\n{other}\n[column.city]\nkind = "category"\nvalues = "private"\n'
+                              "[column.ill]\nkind = 'label'\nclasses = ['no', 'yes']\n")  # fmt: skip
+    feature = f"{named}#0" if "hashed" in other else named
+    assert refused(*FIND[:5], "--epsilon", "1", "--out", "f.toml") == (
+        f"--private s.toml: columns 'city' and {named!r} could both make a feature {feature!r}; rename one of them, in the"
+        " table too"
+    )
+
+
+def test_features_of_one_name_are_refused_before_anything_is_spent(refused):
+    Path("leak.toml").write_text(LEAK)
+    text = (
+        "columns 'age' and 'age missing' could both make a feature 'age missing'; rename one of them, in the table too"
+    )
+    for private in (LEAK, LEAK.replace("\nmissing = true", "").replace("[0, 100]", '"private"')):
+        Path("leak.toml").write_text(private)
+        said = refused("datasets", "schema", "d.csv", "--private", "leak.toml", "--epsilon", "1", "--out", "f.toml")
+        assert said == f"--private leak.toml: {text}"
+    Path("leak.toml").write_text(LEAK.replace('"private"', '["a"]').replace("column.age]", 'column."x=a"]')
+                                 .replace('column."age missing"]', "column.x]"))  # fmt: skip
+    said = refused("train", "--dense", "--dataset", "d.csv", "--schema", "leak.toml", "--epsilon", "1")
+    assert said == (
+        "--schema leak.toml: columns 'x=a' and 'x' could both make a feature 'x=a'; rename one of them, in the table too"
+    )
+    assert not any(Path().glob("*f.toml*"))
 
 
 @pytest.mark.parametrize(
@@ -321,3 +398,70 @@ def test_owners_who_trust_nobody_have_no_such_schema(cli, refused):
     assert refused(*encode, "--test", "0.2") == (
         "--test: a fraction picks owners by a hash of what they hold, as --subset would; leave it out"
     )
+
+
+def test_what_was_found_before_stays_with_the_schema(cli):
+    """A column that is found later brings a release of its own, beside those of the others."""
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    first = read_schema(Path("f.toml")).found
+    Path("again.toml").write_text(re.sub(r"bounds = \[2.*", 'bounds = "private"', Path("f.toml").read_text()))
+    cli(*FIND[:3], "--private", "again.toml", "--records", "600", "--epsilon", "1", "--out", "g.toml", "--quiet")
+    found = read_schema(Path("g.toml")).found
+    assert found[:2] == first
+    assert [event.what for event in found[2:]] == ["histograms of 1 column for a schema"]
+
+
+def test_a_schema_without_features_is_found_wanting(cli):
+    """It was paid for, so it is written; whoever paid is told at once that nothing can be trained by it."""
+    done = cli(*FIND, "--epsilon", "0.0001", "--out", "f.toml", "--json")
+    assert done.code == 1
+    body = json.loads(done.out)
+    assert (body["features"], body["ignored"]) == (0, ["age", "ward", "seen"])
+    note = (
+        "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by"
+        " this schema: raise --epsilon, write public bounds and values, or ask for fewer columns"
+    )
+    assert body["notes"] == [note]
+    shown = cli(*FIND, "--epsilon", "0.0001", "--out", "g.toml").out
+    assert note in " ".join(shown.split())
+    assert cli(*FIND, "--epsilon", "2", "--out", "h.toml", "--json").json["features"] == 7
+
+
+def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
+    """The largest names that may be found fit beside whatever is not refused."""
+    street = ", ".join(f'"{"x" * 60}{number}"' for number in range(9_999))
+    Path("s.toml").write_text(f'{DRAFT}\n[column.street]\nkind = "category"\nvalues = [{street}]\n')
+    Path("d.csv").write_text(re.sub(r"(?m)$(?!\Z)", ",", Path("d.csv").read_text()).replace("ill,", "ill,street", 1))
+    text = (
+        Path("s.toml")
+        .read_text()
+        .replace('kind = "category"\nvalues = [', 'kind = "category"\nother = true\nmissing = true\nvalues = [')
+    )
+    Path("s.toml").write_text(text.replace('missing = ["?"]', 'missing = ["?", ""]'))
+    said = refused(*FIND, "--epsilon", "1", "--out", "f.toml")
+    assert re.fullmatch(
+        r"--private: what is found might make a schema too large to be read \(1,\d{3},\d{3} of 1,048,576 bytes, 12,006 of"
+        r" 100,000 features\); list fewer values, or shorter ones, in the draft",
+        said,
+    )
+    assert not any(Path().glob("f.toml*"))
+    # as large as names can be, each of their bytes escaped
+    names = tuple(
+        (f"{number:04d}" + '"' * (private_columns.LONGEST_NAME - 4),) for number in range(private_columns.MOST_NAMES)
+    )
+    grown = schema_text(read_schema(Path("s.toml"), "it"), [Column("n", "category", values=names)], [])
+    bare = schema_text(read_schema(Path("s.toml"), "it"), [Column("n", "ignored")], [])
+    assert (
+        len(grown.encode()) <= len(bare.encode()) + private_columns.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES
+    )
+
+
+def test_a_delta_that_names_have_used_up_is_said(cli, refused):
+    cli(*FIND, "--epsilon", "1", "--out", "f.toml", "--quiet")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "f.toml", *SHORT, "--delta", "1e-7")
+    said = (
+        "--delta: 1e-07 is not above 1e-07, the delta of releases on record for these records, such as of names of"
+        " categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
+    )
+    assert refused(*train, "--epsilon", "3") == said
+    assert refused(*train, "--epsilon", "3", "--features", "unit", "--centre", "0.2") == said

@@ -144,3 +144,20 @@ def test_internal_errors_show_under_debug(monkeypatch):
     monkeypatch.setenv("DPLTM_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main.run(["fail"])
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_interrupt_before_anything_could_be_entered_says_so(monkeypatch, capsys, loaded):
+    """While the libraries are loaded, no ledger has been opened."""
+
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    name = "dpltm.tickets.ledger_file"
+    monkeypatch.setattr(main.app, "main", interrupted)
+    monkeypatch.setitem(sys.modules, name, sys)
+    if not loaded:
+        monkeypatch.delitem(sys.modules, name)
+    assert main.run(["train"]) == 130
+    entered = "what the ledger entered stays entered" if loaded else "nothing was entered"
+    assert capsys.readouterr().err == f"error: interrupted; {entered}\n"

@@ -18,7 +18,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpltm import keyed_source
+from dpltm.privacy.event_json import event_id, from_json
 from dpltm.tickets import checkpoint_files
+from dpltm.tickets.journal import Journal, journal_path
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.trial import STAGES
 from dpltm.training import NoisyGradients
@@ -135,7 +137,8 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     notes = body["privacy"]["notes"]
     assert last["privacy"]["notes"][: len(notes)] == notes  # the undisturbed run is on record: both together follow
     assert [event["kind"] for event in events("r/ledger.jsonl")] == [event["kind"] for event in entered]
-    assert sum(event["kind"] == "training" for event in entered) == 1
+    (paid,) = (event for event in entered if event["kind"] == "training")
+    assert json.loads(Path("r/config.json").read_text())["event"] == event_id(from_json(paid)), "of the first attempt"
     left = {name for name in tree() if not name.startswith("r")}
     assert left == set(before), "no checkpoint, no ledger beside the run, nothing hidden"
 
@@ -720,3 +723,99 @@ def test_a_refused_checkpoint_in_a_sweep_says_how_its_trial_begins_again(cli, st
     assert cli(*command, "--quiet").code == 0
     kinds = [[event["kind"] for event in events(str(path))] for path in sorted(held.parent.glob("ledger*.jsonl"))]
     assert kinds == [["training"], ["training"]], "the first is on record still"
+
+
+@pytest.fixture
+def killed(stopped_at):
+    """A trial of a sweep with a draw that was killed in its training: its folder, and the command that goes on."""
+    Path("s.toml").write_text(DRAWN)
+    command = ("run", "--config", "s.toml", "--jobs", "1")
+    with pytest.raises(Killed):
+        stopped_at(die, 3, *command)
+    (member,) = Path("s.sweep/members").iterdir()
+    assert (member / ".run.checkpoint").is_dir()
+    return member, command
+
+
+def shortened(ledger):
+    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:2]))
+
+
+def older(ledger):
+    """A copy from before the training, put back with the whole name anew."""
+    copy = ledger.with_name("copy")
+    copy.write_text("".join(ledger.read_text().splitlines(keepends=True)[:2]))
+    copy.rename(ledger)
+
+
+ROLLED_BACK = {
+    "shortened": (shortened, "1 event (head "),
+    "older": (older, "1 event (head "),
+    "emptied": (lambda ledger: ledger.write_bytes(b""), "0 events (head none)"),
+    "deleted": (lambda ledger: ledger.unlink(), "0 events (head none)"),
+}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False], ids=["goes on", "begins again"])
+@pytest.mark.parametrize("way", ROLLED_BACK)
+def test_a_trial_whose_ledger_was_rolled_back_is_refused(cli, killed, refused, events, way, checkpoint):
+    """With both heads, whether its training can go on or begins again; put back, the trial is paid for as it was."""
+    member, command = killed
+    ledger, (roll_back, holds) = member / "ledger.jsonl", ROLLED_BACK[way]
+    last = json.loads(ledger.read_text().splitlines()[-1])["digest"][:12]
+    if not checkpoint:
+        shutil.rmtree(member / ".run.checkpoint")
+    roll_back(ledger)
+    said = refused(*command)
+    assert said.startswith(f"{ledger}: holds {holds}")
+    assert f", and held 2 events (head {last}) when it was last used: deleted, shortened, replaced" in said
+    assert cli("privacy", "restore", ledger, "--quiet").code == 0
+    assert cli(*command, "--quiet").code == 0
+    kinds = [[event["kind"] for event in events(str(path))] for path in sorted(member.glob("ledger*.jsonl"))]
+    assert kinds == [["selection", "training"]] * (1 if checkpoint else 2)
+
+
+@pytest.mark.parametrize("died", [False, True], ids=["renamed", "died over the renaming"])
+def test_the_ledger_of_an_attempt_that_was_put_aside_is_missed(cli, killed, refused, monkeypatch, died):
+    member, command = killed
+    shutil.rmtree(member / ".run.checkpoint")
+    if died:
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "mirror", lambda *_: die())
+            with pytest.raises(Killed):
+                cli(*command)
+        assert (member / "ledger-attempt-1.jsonl").exists()
+    total = cli(*command, "--json").json["privacy"]["certified"]["epsilon"]
+    aside = member / "ledger-attempt-1.jsonl"
+    data = aside.read_bytes()
+    aside.unlink()
+    assert refused(*command).startswith(f"{aside}: holds 0 events (head none), and held 2 events (head ")
+    assert refused("report", "s.sweep", "-o", "page.html").startswith(f"{aside}: holds 0 events (head none)")
+    aside.write_bytes(data)
+    assert cli(*command, "--json").json["privacy"]["certified"]["epsilon"] == total
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["here", "on another machine"])
+def test_a_trial_with_a_run_and_no_ledger_does_not_end(cli, refused, monkeypatch, known):
+    """It died before its result was there; where no journal knows of the ledger, the trial itself remembers its head."""
+    Path("s.toml").write_text(DRAWN)
+    command = ("run", "--config", "s.toml", "--jobs", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepFolder, "finish", interrupt)
+        assert cli(*command, "--quiet").code == 130
+    (member,) = Path("s.sweep/members").iterdir()
+    ledger = member / "ledger.jsonl"
+    last = json.loads(ledger.read_text().splitlines()[-1])["digest"][:12]
+    ledger.rename("ledger.jsonl")
+    if not known:
+        journal_path().unlink()
+        (hole,) = json.loads(cli(*command, "--json").out)["arms"][0]["missing"]
+        assert hole["why"] == (
+            f"{ledger}: holds 0 events (head none), and held 2 events (head {last}) when its training ended: deleted,"
+            " shortened, replaced or an older copy; put it back, or take another --out"
+        )
+    else:
+        assert f"held 2 events (head {last}) when it was last used" in refused(*command)
+    assert not (member / "result.json").exists()
+    Path("ledger.jsonl").rename(ledger)
+    assert cli(*command, "--quiet").code == 0

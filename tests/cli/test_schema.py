@@ -108,6 +108,53 @@ def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
     assert refused("datasets", "schema", "s.toml").startswith("s.toml: unknown kind of file")
 
 
+@pytest.mark.parametrize("label", [("--label", "ill"), ()])
+def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, events, label):
+    """Whichever column is the label, whose the records are, and whether the schema comes with tickets."""
+    cli("datasets", "schema", "d.csv", *label, "--from-public", "--out", "public.toml", "--quiet")
+    text = Path("public.toml").read_text()
+    assert text.startswith(
+        "# The schema of d.csv, read off its records. They were declared public, and cannot be private"
+    )
+    if not label:
+        head, _, rest = text.partition('[column."ill"]\nkind = "category"\nother = true\nvalues')
+        Path("public.toml").write_text(f'{head}[column."ill"]\nkind = "label"\nclasses{rest}')
+    who = Path("public.toml").read_text().replace('[column."who"]\nkind = "hashed"\nbuckets = 64',
+                                                  '[column."who"]\nkind = "ignored"')  # fmt: skip
+    Path("public.toml").write_text(who)
+    said = (
+        "--schema: was read off d, declared public, and d shares records with it; the same records cannot be private here:"
+        " take another --schema, --subset or --dataset"
+    )
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "public.toml", *short)
+    assert refused(*train) == said
+    assert refused(*train, "--unit-column", "who", "--test", "0.2", "--delta", "1e-3") == said
+    generate = ("generate", "--dataset", "d.csv", "--schema", "public.toml", *TINY)
+    assert refused(*generate, "--provenance", "private", "--out", "never") == said
+    cli(*generate, "--provenance", "public", "--out", "set", "--quiet")
+    wanted = Path("public.toml").read_text().replace("bounds = [1", 'bounds = "private" # [1', 1)
+    Path("draft.toml").write_text(wanted)
+    assert (
+        refused("datasets", "schema", "d.csv", "--private", "draft.toml", "--epsilon", "1", "--out", "f.toml") == said
+    )
+    table("other.csv", 200, 9)
+    body = cli(
+        "train", "--dense", "--dataset", "other.csv", *train[4:], "--ledger", "l.jsonl", "--out", "r", "--json"
+    ).json
+    assert not [note for note in body["privacy"]["notes"] if "found under DP" in note]
+    first, training = events("l.jsonl")
+    assert (first["kind"], first["provenance"], first["ticket_set"]) == (
+        "provenance",
+        "public",
+        "settings of a schema",
+    )
+    assert (first["dataset"]["name"], training["dataset"]["name"]) == ("d", "other")
+    assert refused(*train[:4], "--schema", "s.toml", *short, "--ledger", "l.jsonl").startswith(
+        "--dataset: the ledger has d down as public, and d shares records with it"
+    )
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_spent(refused):
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "r")
     Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "south-west", 1).replace("yes", "perhaps", 1))
@@ -217,3 +264,77 @@ def test_what_does_not_fit_is_said_before_torch_is_imported():
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert done.stdout == "2 False\n", done.stderr
         assert "does not fit its schema" in done.stderr
+
+
+@pytest.mark.parametrize("whose", [(), ("--unit-column", "who", "--delta", "1e-3")], ids=["records", "persons"])
+def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, events, whose):
+    """Whatever part of them: what was said of held-out records was said without noise."""
+    short = (
+        "--model",
+        "mlp:4",
+        "--steps",
+        "3",
+        "--noise-multiplier",
+        "2",
+        "--batch-size",
+        "20",
+        "--ledger",
+        "l.jsonl",
+    )
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short, *whose)
+    cli(*train, "--test", "0.2", "--out", "one", "--quiet")
+    cli(*train, "--test", "0.2", "--out", "two", "--quiet")
+    assert [event["kind"] for event in events("l.jsonl")] == ["provenance", "training", "training"], "it is said once"
+    said = (
+        "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those; nothing can"
+        " be promised for them any more: give the same --test, 0.2"
+    )
+    assert refused(*train) == said
+    assert refused(*train, "--test", "0.1") == said
+    assert refused(*train, "--eval-private", "1") == said
+    assert "test records of d are records of d, which the ledger protects" in refused(*train, "--test", "0.3")
+    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
+    shown = cli("privacy", "ledger", "l.jsonl").out
+    assert "accuracy was measured on these records, 0.2 of a file, held out: nothing is promised for them" in " ".join(
+        shown.split()
+    )
+
+
+def test_accuracy_that_is_paid_for_leaves_held_out_records_private(cli, events):
+    short = ("--model", "mlp:4", "--steps", "3", "--epsilon", "4", "--batch-size", "20", "--ledger", "l.jsonl")
+    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short)
+    cli(*train, "--test", "0.2", "--eval-private", "1", "--quiet")
+    assert not [event for event in events("l.jsonl") if event["kind"] == "provenance"]
+
+
+def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
+    Path("s.toml").write_text(SCHEMA.replace('["no", "yes"]', '[["no", "No"], "yes"]'))
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
+    cli("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short, "--out", "r", "--quiet")
+    lines = [line.split(",") for line in Path("t.csv").read_text().splitlines()]
+    Path("x.csv").write_text("\n".join(",".join([*cells[:2], cells[3]]) for cells in lines) + "\n")
+    cli("predict", "r", "--input", "x.csv", "--out", "p.csv", "--quiet")
+    header, *rows = Path("p.csv").read_text().splitlines()
+    assert header == "label,p no,p yes"
+    assert {row.split(",")[0] for row in rows} <= {"no", "yes"}
+    cli("predict", "r", "--input", "t.csv", "--out", "p.npz", "--quiet")
+    with np.load("p.npz") as archive:
+        assert archive["classes"].tolist() == ["no", "yes"]
+        assert [["no", "yes"][label] for label in archive["label"]] == [row.split(",")[0] for row in rows]
+        assert [f"{one:.9g},{two:.9g}" for one, two in archive["probabilities"]] == [
+            row.partition(",")[2] for row in rows
+        ]
+    Path("x.csv").write_text("\n".join(",".join(cells[:2]) for cells in lines) + "\n")
+    assert refused("predict", "r", "--input", "x.csv", "--out", "q.csv") == (
+        "x.csv: lacks the columns 'seen'; correct the schema, or the file"
+    )
+
+
+def test_generation_measures_on_held_out_records_as_well(cli, refused, events):
+    data = ("--dataset", "d.csv", "--schema", "s.toml", "--ledger", "l.jsonl")
+    cli("generate", *data, *TINY, "--test", "0.2", "--provenance", "private", "--out", "set", "--quiet")
+    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
+    assert refused("train", "--dense", *data, *short).startswith(
+        "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those"
+    )

@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
 from dpltm.replicates import paired, summary
+from dpltm.tickets.journal import journal_path
 from dpltm.tickets.sweep_files import SweepFolder
 from recipes import read_recipe
 
@@ -164,7 +165,7 @@ def test_a_trial_is_begun_once_a_session_and_attempts_stay_on_record(cwd: Path) 
     folder, later = (SweepFolder(cwd / "s", "T", session) for session in ("now", "later"))
     assert folder.begin("m")
     assert not folder.begin("m")
-    (folder.trial("m") / "ledger.jsonl").write_text("spent\n")
+    (folder.trial("m") / "ledger.jsonl").touch()
     assert later.begin("m")
     assert [path.name for path in folder.ledgers("m")] == ["ledger-attempt-1.jsonl"]
 
@@ -228,6 +229,9 @@ def test_what_lies_in_the_folder_is_respected(
     assert (done.code, "other records" in done.err) == (2, True)
     np.savez(cwd / "d.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
     next((cwd / "r.sweep").glob("members/*/ledger.jsonl")).unlink()
+    done = cli(*refused, "r.sweep", "--seeds", "1")
+    assert (done.code, "ledger.jsonl: holds 0 events (head none), and held 1 event (head " in done.err) == (2, True)
+    journal_path().unlink()  # as on another machine, where nothing is known of it
     done = cli(*refused, "r.sweep", "--seeds", "1")
     assert (done.code, "its ledger is gone" in done.err) == (2, True)
 
@@ -298,3 +302,17 @@ def test_a_row_is_of_one_search(sweep: Callable[..., dict[str, Any]], cwd: Path)
     (row,) = sweep(text, code=1)["arms"]
     assert row["count"] == 1
     assert "another search found" in row["missing"][0]["why"]
+
+
+def test_a_budget_on_the_records_holds_for_a_sweep(
+    cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
+) -> None:
+    """Whichever ledger set it: one trial fits, and the next would exceed it."""
+    alone = sweep(HEAD + DENSE, "--seeds", "1", "--dry-run")["arms"][0]["privacy"]["certified"]["epsilon"]
+    budget = ("privacy", "budget", "l.jsonl", "--dataset", "digits", "--subset", "0.5:1.0", "--epsilon", 1.01 * alone)
+    assert cli(*budget, "--quiet").code == 0
+    (row,) = sweep(HEAD + DENSE, code=1)["arms"]
+    assert row["count"] == 1
+    (hole,) = row["missing"]
+    assert "budget" in hole["why"]
+    assert len(list((cwd / "r.sweep/members").glob("*/ledger*"))) == 1, "nothing was entered for the other"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import doctest
 import functools
 import pickle
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -171,6 +173,12 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
             "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records",
         ),
         ({"round": 1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        (
+            {"select_epsilon": 0.1, "epsilon": 0.5},
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
         (
             {"round": 1, "select_epsilon": 0.1},
             "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
@@ -178,9 +186,10 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ],
 )
 def test_what_does_not_go_with_tickets(tickets, given, text):
-    made = classifier(tickets=tickets, **given)
+    made = classifier(tickets=tickets, ledger=Ledger(), **given)
     with refused(text):
         made.fit(*table())
+    assert made.ledger_.events == ()  # no ticket was drawn
 
 
 # what is taken
@@ -295,6 +304,16 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
             " records out",
         ),
         (
+            classifier(n_records=1000),
+            np.full(200, "low"),
+            "`y`: all records have label 'low'; give records of two classes or more",
+        ),
+        (
+            classifier(classes=300, n_records=1000),
+            np.arange(200) // 2,
+            "records has fewer records than its 300 classes; give as many records as classes or more",
+        ),
+        (
             classifier(classes=None),
             np.full(200, "low"),
             "`classes`: there is one class, so nothing can be told apart; give two or more",
@@ -305,6 +324,12 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
             "`n_records` 0: must be 1 or more; pass the public number of training records",
         ),
         (classifier(noise_multiplier=None, epsilon=-1.0), None, "`epsilon`: -1 is not a positive number up to 10000"),
+        (
+            classifier(epsilon=0.1),
+            None,
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
         (classifier(round=1), None, "`round`: of a ticket set; give `tickets`, or leave it out"),
         (
             classifier(ledger="l.jsonl"),
@@ -401,6 +426,34 @@ def test_what_was_read_off_the_data_is_named():
     assert any(note.startswith("nobody gave the bounds of records, so 0 to 255 is assumed") for note in whole)
 
 
+def test_beside_a_noise_multiplier_no_epsilon_limits_a_fit_and_the_notes_say_so():
+    x, y = table()
+    loud = classifier(noise_multiplier=0.5).fit(x, y)
+    said = (
+        "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+    )
+    assert loud.epsilon == 1 < loud.privacy_.certified.epsilon
+    assert said in loud.privacy_.notes
+    assert classifier(epsilon=None).fit(x, y).privacy_.certified.epsilon > 0
+    assert said not in classifier(noise_multiplier=None).fit(x, y).privacy_.notes
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"features": None}, {"head": "least-squares", "features": "unit", "epochs": None}]
+)
+def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
+    (x, y), (x_test, y_test) = table(), table(1, 50)
+    made = classifier(**given, n_records=None, classes=None).fit(x, y)
+    made.score(x_test, y_test)
+    notes = made.privacy_.notes
+    for note in notes:
+        for name in re.findall(r"`(\w+)`(?! of dpltm.train)", note):
+            assert name in made.get_params() or name == "score"
+    assert [note for note in notes if "accuracy" in note] == [
+        "accuracy was measured by `score` on records kept separate, without noise: nothing is promised for those"
+    ]
+
+
 # scores
 
 
@@ -421,11 +474,15 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
     x, y = table()
     made = classifier().fit(x, y)
     with refused(
-        "`X`: 200 of the 200 test records of the scored records are among those that the run was"
+        "`X`: all of the scored records are among those that the run was"
         " trained on, so its accuracy"
         " there is private; use records that were held out; or give `score_epsilon`, which pays for a score with noise"
     ):
         made.score(x, y)
+    with pytest.raises(
+        InputError, match=r"^`X`: some of the scored records are among those that the run was trained on"
+    ):
+        made.score(np.concatenate([x[:5], x + 1]), np.tile(y, 2)[:205])
     fitted = made.privacy_.certified.epsilon
     made.set_params(score_epsilon=0.5)
     assert 0 <= made.score(x, y) <= 1
@@ -485,12 +542,12 @@ def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
     made = classifier()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimator_base, "two_sided_geometric", lambda *_: 0)
-        account = type("Paid", (), {"pay_score": lambda *_: None, "notes": {}})()
-        sums = made._released_sums(account, None, values, 1.0)
-        less = made._released_sums(account, None, np.delete(values, at, axis=1), 1.0)
+        book = type("Paid", (), {"pay_score": lambda *_: None, "account": made._open_account()})()
+        sums = made._released_sums(book, None, values, 1.0)
+        less = made._released_sums(book, None, np.delete(values, at, axis=1), 1.0)
         swapped = values.copy()
         swapped[:, at] = swapped[::-1, at] * -1
-        other = made._released_sums(account, None, swapped, 1.0)
+        other = made._released_sums(book, None, swapped, 1.0)
     assert (np.abs(sums - less) <= 1).all()
     assert (np.abs(sums - other) <= 1).all()
 
@@ -512,6 +569,14 @@ def test_a_clone_has_the_parameters_and_the_account():
         assert copied.ledger_ is made.ledger_
     assert sum(isinstance(event, TrainingEvent) for event in made.ledger_.events) == 3
     assert made.privacy_.certified.epsilon > twin.run_.privacy.certified.epsilon
+
+
+def test_no_copy_begins_an_account_of_its_own():
+    made = classifier().fit(*table())
+    with pytest.raises(TypeError, match="should be called on dataclass instances"):
+        dataclasses.replace(made, epsilon=2.0)
+    changed = clone(made).set_params(epsilon=2.0)
+    assert changed.privacy_ == made.privacy_
 
 
 def test_a_ledger_that_is_named_is_used_and_shared():
@@ -547,6 +612,9 @@ def test_what_was_pickled_predicts_but_does_not_train():
     read = pickle.loads(pickle.dumps(made))
     np.testing.assert_array_equal(read.predict(x), made.predict(x))
     assert read.privacy_ == made.privacy_
+    assert (
+        made.run_.seconds > read.run_.seconds == 0
+    )  # how long a training took grows with the private number of records
     for one in (read, clone(read), pickle.loads(pickle.dumps(classifier()))):
         with refused(
             "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
@@ -570,6 +638,24 @@ def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
     assert sum(isinstance(event, TrainingEvent) for event in open_ledger(tmp_path / "l.jsonl").events) == 2
     assert made.privacy_.certified == sent.privacy_.certified
     assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
+    x, y = table()
+    frame = pandas.DataFrame(x, columns=list("abcd"))
+    if kind == "classifier":
+        made, bad = classifier().fit(frame, y), np.full(200, "other")
+    else:
+        given = {"bounds": (0, 1), "target_bounds": (0, 1), "noise_multiplier": 2.0, **FAST}
+        made, bad = dpltm.TicketRegressor(**given).fit(frame, x[:, 0]), np.full(200, np.nan)
+    before = made.predict(frame)
+    for other in (x[:, :3], frame[["a", "b"]]):
+        with pytest.raises(ValueError, match=r"`y`: label 'other' is none of|Input y contains NaN"):
+            made.fit(other, bad)
+        assert made.n_features_in_ == 4
+        assert made.feature_names_in_.tolist() == list("abcd")
+        np.testing.assert_array_equal(made.predict(frame), before)
 
 
 def test_random_state_decides_the_starting_weights():

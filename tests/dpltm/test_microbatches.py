@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dpltm.noise import FastSource
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.sampling import Records, in_chunks, poisson_sample
 from dpltm.sensitivity import nominal_sensitivity, sensitivity
+from dpltm.stages.microbatch_note import microbatch_note, noise_ratio
 from dpltm.stages.train import facts, planned_report
 from dpltm.training import NoisyGradients, TrainingConfig
 from gradient_cases import (
@@ -215,8 +217,42 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     assert report.nominal.epsilon < report.certified.epsilon / 1.9
     assert (
         "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
-        " most: the noise on their mean is 16 times that of single records"
+        " most: the noise on their mean is 15 times that of single records"
     ) in report.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "ratio"),
+    [
+        ({"batch_size": 32}, "16"),
+        ({"batch_size": 30}, "15"),  # four groups of 7.5 on average: 2 B / G
+        ({"batch_size": 30, "adjacency": "replace-one"}, "15"),
+        ({"batch_size": 30, "noise": "nominal"}, "7.5"),  # the papers account for a group as for a record: B / G
+        ({"batch_size": 30, "noise": "nominal", "filter": "tanh", "no_pre_clip": True}, "7.5"),
+        ({"batch_size": 30, "filter": "tanh", "no_pre_clip": True}, "15"),
+    ],
+)
+def test_the_note_compares_with_the_same_training_of_single_records(options, ratio):
+    notes = planned_report(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
+    assert [note for note in notes if note.startswith("`microbatch`")] == [
+        "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
+        f" most: the noise on their mean is {ratio} times that of single records"
+    ]
+
+
+def test_the_ratio_is_that_of_two_plans_and_the_note_names_the_unit():
+    common = {"noise_multiplier": 2.0, "batch_size": 30, "filter": "tanh", "no_pre_clip": True, "noise": "nominal"}
+    alone, plan = planned(**common), planned(**common, microbatch=7)
+    found = noise_ratio(plan.config, plan.event.mechanism, plan.event.live, nominal=True)
+    of_both = (one.config.noise_std / one.config.divisor for one in (plan, alone))
+    assert found == pytest.approx(next(of_both) / next(of_both))
+    users = replace(plan.event.mechanism, unit="user")
+    assert microbatch_note(plan.config, users, plan.event.live, nominal=True) == (
+        "`microbatch`: a step filters the mean gradients of 5 groups, and one user moves one of them by twice the bound at"
+        " most: the noise on their mean is 6 times that of single users"
+    )
+    noiseless = replace(users, noise_multiplier=0.0)
+    assert microbatch_note(plan.config, noiseless, plan.event.live, nominal=False).endswith("twice the bound at most")
 
 
 def test_nominal_noise_is_that_of_the_papers_for_any_filter():
@@ -257,8 +293,10 @@ def test_canaries_have_groups_of_their_own_and_stay_below_what_is_certified():
     }
     sources = {"sampling": FastSource(2), "noise": FastSource(3)}
     loop = PrivateLoop(model, nn.CrossEntropyLoss(reduction="none"), x, y, **settings, **sources)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in loop:
         step.backward()
+        optimizer.step()
     found = loop.audit()
     assert found.certified.epsilon > 4
     assert 0.5 < found.lower_bound < found.certified.epsilon / 2

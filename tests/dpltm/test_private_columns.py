@@ -196,6 +196,8 @@ def test_names_are_those_of_many_and_no_terminal_stumbles_over_them():
     assert (column.missing, column.other) == (True, True)
     assert may_be_named("x" * LONGEST_NAME)
     assert not may_be_named("x" * (LONGEST_NAME + 1))
+    assert may_be_named("漢" * (LONGEST_NAME // 3))
+    assert not may_be_named("漢" * (LONGEST_NAME // 3 + 1))
 
 
 def test_so_many_names_are_kept_those_of_the_largest_counts():

@@ -59,6 +59,12 @@ def test_nothing_is_written_over(tmp_path, kind, attempt):
     assert "file" not in kind or target.read_text() == "mine"
 
 
+def test_a_name_that_is_taken_is_refused_under_the_option_it_comes_from(tmp_path):
+    (tmp_path / "a.png").write_text("mine")
+    said = f"`plot`: {tmp_path / 'a.png'} exists already; choose another name or remove it first"
+    assert told(lambda target: check_free(target, "plot"), tmp_path / "a.png") == said
+
+
 @pytest.mark.parametrize("make", [new_folder, new_file])
 def test_target_that_appears_meanwhile(tmp_path, make, monkeypatch):
     """Somebody else was quicker: theirs stays, and ours goes. Named relative to the working folder."""

@@ -109,11 +109,11 @@ def curve_of(options: CurveOptions, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
     del progress
     asked = _asked_curve(options)
-    for flag, name in (("`csv`", options.csv), ("`plot`", options.plot)):
+    for option, name in (("csv", options.csv), ("plot", options.plot)):
         if name is not None:
             if not name:
-                raise InputError(f"{flag}: an empty name; name a file to write")
-            check_free(Path(name))
+                raise InputError(f"`{option}`: an empty name; name a file to write")
+            check_free(Path(name), option)
             check_writable(Path(name))
     if options.plot:
         check_plot(Path(options.plot))

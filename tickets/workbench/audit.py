@@ -37,7 +37,7 @@ def audit(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm audit``; the plot is written if one was asked for."""
     check_confidence(request.confidence)
     if request.plot is not None:
-        check_free(Path(request.plot))
+        check_free(Path(request.plot), "plot")
         check_plot(Path(request.plot))
         check_writable(Path(request.plot))
     body = _demo(request, progress) if request.target == "demo" else _audit(request, progress)

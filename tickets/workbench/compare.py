@@ -34,8 +34,8 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     targets = {name: Path(path) for name, path in given.items() if path is not None}
     if len(set(targets.values())) < len(targets):
         raise InputError("`csv`, `md`, `plot`: name different files")
-    for path in targets.values():
-        check_free(path)
+    for name, path in targets.items():
+        check_free(path, name)
         check_writable(path)
     if request.plot is not None:
         check_plot(Path(request.plot))

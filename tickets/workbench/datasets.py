@@ -9,12 +9,15 @@ from dpltm.data import Description, catalogue, data_home
 from dpltm.data.files import TABLES, reading
 from dpltm.data.notes import bounds_notes
 from dpltm.data.rating_sets import at_hand
-from dpltm.data.schema_draft import draft
+from dpltm.data.schema_draft import draft, public_records
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
+from dpltm.privacy.events import Event, ProvenanceEvent
+from dpltm.privacy.lineage import READ_OFF
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.workbench.records import open_dataset
 
 _FIND = Deferred("dpltm.tickets.workbench.find_schema:find")
@@ -81,7 +84,11 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
-        text = draft(path, request.label, not request.no_header, request.from_public)
+        header, events = not request.no_header, list[Event]()
+        if request.from_public:
+            records = UserRegistry().reference(public_records(path, request.label, header), public=True)
+            events.append(ProvenanceEvent(records, "public", READ_OFF))
+        text = draft(path, request.label, header, request.from_public, events)
     if out is not None:
         with new_file(out) as staging:
             staging.write_text(text, encoding="utf-8")

@@ -16,6 +16,12 @@ from dpltm.tickets.files import new_file
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.room import check_room
 
+NO_FEATURES = (
+    "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by this"
+    " schema: raise `epsilon`, write public bounds and values, or ask for fewer columns"
+)
+"""Said of a schema that was paid for in vain."""
+
 
 def find(request: SchemaRequest, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
     """The answer of the command: the release is in the ledger before it is made.
@@ -62,5 +68,8 @@ def find(request: SchemaRequest, path: Path, out: Path | None, progress: Progres
     found = stage.find(plan)
     with new_file(out) as staging:
         staging.write_text(found.text, encoding="utf-8")
-    made = {"ignored": list(found.ignored), "schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
+    made: dict[str, Any] = {"ignored": list(found.ignored), "features": found.features}
+    if not found.features:
+        made["notes"] = [NO_FEATURES]
+    made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
     return as_flags({**facts, **made, "privacy": found.privacy.to_json()})

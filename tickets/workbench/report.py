@@ -77,8 +77,8 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     if request.out is not None and not request.out:
         raise InputError("`out`: an empty name; name a file to write")
     out = Path(request.out) if request.out else free_name(_stem(target), ".card.md" if request.card else ".html")
-    for path in (out, *([Path(request.plot)] if request.plot else [])):
-        check_free(path)
+    for name, path in (("out", out), *([("plot", Path(request.plot))] if request.plot else [])):
+        check_free(path, name)
         check_writable(path)
     if request.plot:
         check_plot(Path(request.plot))

@@ -108,6 +108,18 @@ def _may_have_begun(runner: TrialRunner, task: Task) -> bool:
     return not isinstance(task, Trial) or runner.folder.has_begun(task.label)
 
 
+def check_ledgers(recipe: Recipe, folder: SweepFolder) -> None:
+    """Opens the ledgers of all trials that nobody is at: what is missing in them is noticed before anything is spent.
+
+    Raises:
+        ArtifactError: one is damaged, gone, or holds less than when it was last used.
+    """
+    for label in (trial.label for trial in recipe.trials):
+        with folder.lock(label) as mine:
+            if mine:
+                folder.check_ledgers(label)
+
+
 def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
     """Raises InputError where a finished trial was trained on other records than those at hand: rows would mix them.
 

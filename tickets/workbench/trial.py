@@ -18,7 +18,7 @@ import torch
 
 from dpltm.checkpoint import begun_again_by
 from dpltm.data import DatasetCache
-from dpltm.errors import DpltmError, InputError, in_flags
+from dpltm.errors import ArtifactError, DpltmError, InputError, in_flags
 from dpltm.experiments.commands import COMMANDS
 from dpltm.experiments.ready import dataset_options
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, draw_options, override, reads_no_records
@@ -43,6 +43,8 @@ from dpltm.stages.progress import SILENT
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import read_json, read_section, write_json
 from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.journal import head
+from dpltm.tickets.ledger_file import held_by
 from dpltm.tickets.published import published
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
@@ -172,6 +174,7 @@ class TrialRunner:
         out, ledger = home / "run", home / "ledger.jsonl"
         before, after = self._left(home / BEFORE), self._left(home / AFTER)
         if after is not None:
+            self._check_paid(home / AFTER)
             remove_ended(out)
             return {**({} if before is None else {"select": before}), "train": after}
         _remove(out)
@@ -223,14 +226,23 @@ class TrialRunner:
         body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
         home, answer = path.parent, body.get("answer")
         ended = (home / AFTER).exists() and (home / "run").exists()
-        goes_on = checkpoint_path(home / "run").exists() or body.get("ledger") == _size(home / "ledger.jsonl")
+        goes_on = checkpoint_path(home / "run").exists() or body.get("ledger") == _head(home / "ledger.jsonl")
         valid = ended or (path.name == BEFORE and goes_on)
         return answer if valid and isinstance(answer, dict) else None
 
+    def _check_paid(self, path: Path) -> None:
+        """Raises ArtifactError where the ledger is not the one that was there when a training ended."""
+        ledger, then = path.parent / "ledger.jsonl", read_json(path, RESULT_FORMAT, RESULT_SCHEMA).get("ledger")
+        if (now := _head(ledger)) != then and isinstance(then, str):  # an older version wrote its size
+            raise ArtifactError(
+                f"{ledger}: holds {now}, and held {then} when its training ended: deleted, shortened, replaced or an older"
+                " copy; put it back, or take another `out`"
+            )
+
     def _remember(self, path: Path, answer: Mapping[str, Any]) -> None:
         """Writes that answer down, without what no artifact holds."""
-        size = _size(path.parent / "ledger.jsonl")
-        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "ledger": size, "answer": published(answer)}
+        held = _head(path.parent / "ledger.jsonl")
+        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "ledger": held, "answer": published(answer)}
         write_json(path, body)
 
     def _run(
@@ -351,8 +363,9 @@ def _round(trial: Trial, source: Path, settings: Section) -> int:
     return random.Random(f"{trial.seed} {arm.tickets}").choice(rounds)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _head(path: Path) -> str:
+    """How a ledger ends: by the digest of its last event, which no other content has."""
+    return head(held_by(path))
 
 
 def _remove(path: Path) -> None:

@@ -103,15 +103,15 @@ def test_what_a_training_is_given(relation):
         seen.append((x.ravel().tolist(), y.tolist(), seed))
         return noisy_sum(x, y, seed)
 
-    done = []
-    repeat(train, X, Y, TARGET, trials=LEAST, relation=relation, progress=done.append)
+    repeat(train, X, Y, TARGET, trials=LEAST, relation=relation)
+    assert sorted(seen[:2]) == sorted(seen[2:4]), "the first trial is repeated, on the same arrays with the same seeds"
+    del seen[2:4]
     kept = 5 if relation == "add-remove" else 4
     assert {(tuple(x), tuple(y)) for x, y, _ in seen} == {
         ((0,) * kept + (1,), (0,) * kept + (1,)),
         ((0,) * 5, (0,) * 5),
     }
     assert len({seed for _, _, seed in seen}) == len(seen) == 2 * LEAST
-    assert done == list(range(1, 2 * LEAST + 1))
 
 
 def test_a_training_cannot_write_to_its_records():
@@ -126,8 +126,8 @@ def test_a_training_cannot_write_to_its_records():
 
 def test_a_model_that_gives_no_numbers_is_a_score_like_any():
     def train(x, y, seed):
-        del y, seed
-        return lambda _: np.full((1, 2), np.nan) if x.sum() else np.random.default_rng().normal(size=(1, 2))
+        del y
+        return lambda _: np.full((1, 2), np.nan) if x.sum() else np.random.default_rng(seed).normal(size=(1, 2))
 
     assert examine_membership(repeat(train, X, Y, TARGET, trials=100), 1.0, 1e-5).violates
 
@@ -152,6 +152,63 @@ def test_refusals(change, said):
     given = {"train": noisy_sum, "x": X, "y": Y, "target": TARGET, "trials": LEAST, **change}
     with pytest.raises(InputError, match=said):
         repeat(given.pop("train"), given.pop("x"), given.pop("y"), given.pop("target"), **given)
+
+
+TWO_ANSWERS = (
+    "`train`: gave two answers for the same arrays and seed, so it keeps something between calls or draws from elsewhere;"
+    " draw all of it from the seed, or pass `deterministic=False` if it differs by rounding alone"
+)
+
+
+def counting(calls: list[int], scale: float = 1.0):
+    """A training that looks at no record, and whose answer is how often it was called, with noise from the seed."""
+
+    def train(x, y, seed):
+        del x
+        calls.append(len(calls))
+        total = scale * len(calls) + np.random.default_rng(seed).normal()
+        return noisy_sum(np.zeros(1), y, seed, 0.0, lambda _: total)
+
+    return train
+
+
+def unseeded(x, y, seed):
+    del seed
+    return noisy_sum(x, y, None)
+
+
+@pytest.mark.parametrize("training", [counting([]), unseeded])
+def test_a_training_that_is_no_function_of_its_seed_is_refused_after_the_first_trial(training):
+    calls = []
+
+    def train(x, y, seed):
+        calls.append(seed)
+        return training(x, y, seed)
+
+    with pytest.raises(InputError) as refusal:
+        repeat(train, X, Y, TARGET, trials=LEAST)
+    assert str(refusal.value) == TWO_ANSWERS
+    assert sorted(calls) == sorted(2 * calls[:2])
+
+
+def test_a_training_that_is_only_nearly_deterministic_can_be_let_through():
+    repeat(counting([], 1e-9), X, Y, TARGET, trials=LEAST, deterministic=False)
+
+
+def test_calls_that_alternate_do_not_look_like_a_leak():
+    """Every other call answers otherwise. In a fixed order of sides that would tell them apart with certainty."""
+    calls = []
+
+    def train(x, y, seed):
+        del x
+        calls.append(seed)
+        total = 10.0 * (len(calls) % 2) + np.random.default_rng(seed).normal()
+        return noisy_sum(np.zeros(1), y, seed, 0.0, lambda _: total)
+
+    answers = repeat(train, X, Y, TARGET, trials=200, deterministic=False)
+    assert examine_membership(answers, 0.5, 1e-5).lower_bound < 0.5
+    swapped = np.count_nonzero(answers.inside > 5)
+    assert 60 < swapped < 140, "a fair coin"
 
 
 def test_a_target_with_a_wrong_label():

@@ -11,7 +11,9 @@ from scipy.stats import norm
 from torch import nn
 
 from dpltm import PrivateLoop, training
-from dpltm.audit.canaries import Canaries
+from dpltm.audit.canaries import LEAST, Canaries
+from dpltm.audit.guessing import PLANNED
+from dpltm.audit.one_run import least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
 from dpltm.masks import Mask
@@ -168,6 +170,10 @@ def test_canaries_are_the_only_thing_that_an_audit_adds_to_a_sum():
 REFUSED = [
     ({"audit": 0}, "`audit`: 0 is not a positive whole number of canaries, such as 1000"),
     (
+        {"audit": 5},
+        "`audit`: 5 canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least 6, better 1000",
+    ),
+    (
         {"audit": 1046},
         "`audit`: 1,046 canaries need a live coordinate each, and there are 1,045; ask for at most 1045",
     ),
@@ -192,10 +198,15 @@ def test_findings_that_cannot_be_are_refused():
         loop.audit()
     with pytest.raises(InputError, match=re.escape("this loop has no canaries to look for")):
         looped(audit=None).audit()
-    with pytest.raises(InputError, match=re.escape("`confidence`: 0.95 needs at least 6 canaries, and the run has 5")):
-        looped(audit=5).audit()
+    with pytest.raises(InputError, match=re.escape("`confidence`: 0.99 needs at least 8 canaries, and the run has 6")):
+        looped(audit=6).audit(0.99)
     with pytest.raises(InputError, match=re.escape("`confidence`: 1 is not at least 0.5 and below 1, such as 0.95")):
-        looped(audit=5).audit(1.0)
+        looped(audit=6).audit(1.0)
+
+
+def test_the_fewest_canaries_are_those_of_an_audit_as_it_is_by_default():
+    assert least_canaries(1 - 0.05 * PLANNED / 2) == LEAST
+    assert looped(audit=LEAST).audit().canaries == LEAST
 
 
 def test_noise_of_a_third_of_the_scale_is_found():

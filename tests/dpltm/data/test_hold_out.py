@@ -79,9 +79,21 @@ def test_arrays_are_held_out_in_the_same_way(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "part"), [("0.2", Fraction(1, 5)), (".125", Fraction(1, 8)), ("t.csv", None),
-                                            ("1.0", None), ("0", None), (None, None), ("0.2e1", None)])  # fmt: skip
+                                            (None, None), ("2024.csv", None)])  # fmt: skip
 def test_what_is_a_fraction(text, part):
     assert parse_fraction(text) == part
+
+
+@pytest.mark.parametrize("text", ["20", "1.0", "20%", "0", "0.2e1", "-0.2", "1/5", "0,2", "0.1234567890"])
+def test_numbers_that_are_no_fraction(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(lambda: parse_fraction(text)) == (
+        f"`test` {text}: is neither a file nor a fraction between 0 and 1; give one such as 0.2, which holds a fifth of the"
+        " records out"
+    )
+    if "/" not in text:
+        (tmp_path / text).mkdir()
+        assert parse_fraction(text) is None, "a folder of that name is one"
 
 
 def test_refusals(tmp_path):

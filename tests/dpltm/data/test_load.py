@@ -184,11 +184,11 @@ def test_subset_errors(write):
     )
     path = write(y_train=np.array([0, 0, 1, 0, 1, 0]))  # hashes 0.85, 0.86, 0.64, 0.98, 0.79 and 0.42
     assert refused(load, path, subset="0.85:1.0") == (
-        "`subset` 0.85:1.0: t has label 0 in all of its 3 records; "
+        "`subset` 0.85:1.0: t has label 0 in all of its records; "
         "rows may be grouped by label: shuffle the file or take a wider subset"
     )
     assert refused(load, path, subset="0.5") == (
-        "`subset` 0.5: t has 1 records for 2 classes; give as many records as classes or more"
+        "`subset` 0.5: t has fewer records than its 2 classes; give as many records as classes or more"
     )
     assert refused(load, path, subset="0.4") == "`subset`: no record of t falls into that part; take a wider one"
     assert len(load(path, subset="0.4:0.8").train) == 3
@@ -287,8 +287,11 @@ def test_declared_classes_and_bounds_decide(write):
     path = write(x_test=X / np.float32(255), y_test=Y)
     assert load(path, bounds=(0, 255)).test.x.dtype == np.float32
     path = write(y_train=np.zeros(6, dtype=int))
-    assert refused(load, path) == "t has label 0 in all of its 6 records; give a file with two classes or more"
-    assert refused(load, path, classes=7) == "t has 6 records for 7 classes; give as many records as classes or more"
+    assert refused(load, path) == "t has label 0 in all of its records; give a file with two classes or more"
+    assert (
+        refused(load, path, classes=7)
+        == "t has fewer records than its 7 classes; give as many records as classes or more"
+    )
 
 
 # --- tables and --test ---

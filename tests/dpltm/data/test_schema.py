@@ -117,7 +117,9 @@ def test_a_row_depends_on_its_record_alone(tmp_path_factory, ages, place, other)
 def test_the_same_records_under_another_schema_are_known_again(table):
     """Else a second schema would be a second budget."""
     one = table()
-    other = table(text=TEXT.replace("[20, 60]", "[0, 99]").replace("buckets = 4", "buckets = 9"))
+    changed = TEXT.replace("[20, 60]", "[0, 99]").replace("buckets = 4", "buckets = 9")
+    other = table(text=changed.replace('[["no", "no."], "yes"]', '["yes", "no", "no."]'))
+    assert one.train.y.tolist() != other.train.y.tolist()
     assert one.fingerprint(b"k") == other.fingerprint(b"k")
     assert one.rows.public_hashes().tolist() == other.rows.public_hashes().tolist()
 
@@ -217,6 +219,10 @@ def test_files_that_do_not_fit(table, rows, message):
         (
             ('kind = "label"', 'kind = "category"'),
             "column 'ill': 'classes' does not go with kind 'category'; leave it out",
+        ),
+        (
+            ('classes = [["no", "no."], "yes"]', 'values = ["no", "yes"]'),
+            'column \'ill\': a label has classes in place of values; write classes = ["A", "B"]',
         ),
         (
             ('kind = "ignored"', 'kind = "label"\nclasses = [1, 2]'),

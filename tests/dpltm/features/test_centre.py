@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.features import centre
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map
@@ -34,6 +37,25 @@ def test_one_record_moves_the_sum_by_no_more_than_its_sensitivity(others, one):
     assert np.isfinite(total(with_it)).all()
 
 
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_the_sum_rounds_nothing_however_many_records_there_are(order):
+    """One record more moves it by what that record alone does, to the last bit; rounded sums would differ by far more."""
+    rows = torch.rand(20_001, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
+    one, others = (rows[:1], rows[1:]) if order == "first" else (rows[-1:], rows[:-1])
+
+    def summed(*parts):
+        """The sum before noise, as float64."""
+        with mock.patch.object(centre, "gaussian_mechanism", lambda total, *_: sums.append(total) or total):
+            sums: list[np.ndarray] = []
+            release_mean(iter(parts), 60, 1, 0.0, FastSource(0))
+        return sums[0]
+
+    with_it = summed(*(torch.cat([one, others]) if order == "first" else torch.cat([others, one])).split(1000))
+    moved = with_it - summed(*others.split(999))
+    assert np.array_equal(moved, summed(one))
+    assert np.linalg.norm(moved) <= SENSITIVITY
+
+
 def test_rows_of_the_usual_norm_count_in_full():
     rows = torch.randn(50, 20, generator=torch.Generator().manual_seed(0))
     rows *= NORM / rows.norm(dim=1, keepdim=True)
@@ -51,11 +73,11 @@ def test_features_are_centred_there_and_of_the_same_norm():
     plain = make_feature_map("unit:1", (6,), (0.0, 1.0))
     x = np.random.default_rng(0).random((9, 6))
     features = plain(x)
-    centre = features.mean(0)
-    found = plain.centred_at(centre)
+    middle = features.mean(0)
+    found = plain.centred_at(middle)
     assert (found.uncentred.id, found.id) == (plain.id, found.id)
     assert found.id != plain.id
-    by_hand = features - centre
+    by_hand = features - middle
     torch.testing.assert_close(found(x), NORM * by_hand / by_hand.norm(dim=1, keepdim=True))
     torch.testing.assert_close(found.centred(features), found(x))
     torch.testing.assert_close(found(x[3:4]), found(x)[3:4])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dpltm.privacy.describe import describe
-from dpltm.privacy.events import FEATURES, SETTINGS
+from dpltm.privacy.events import FEATURES, HELD_OUT, SETTINGS
 from entries import (
     BUDGET,
     FIRST,
@@ -34,6 +34,10 @@ DRAWN = "a winner drawn from 15 tickets set by {}, product score, eps1 0.5 at th
         (
             replace(PROVENANCE, provenance="public", ticket_set="0123456789"),
             "tickets 01234567 were made from these records, declared public: they cost nothing",
+        ),
+        (
+            replace(PROVENANCE, provenance="public", ticket_set=f"{HELD_OUT}0.2"),
+            "accuracy was measured on these records, 0.2 of a file, held out: nothing is promised for them",
         ),
         (
             replace(PROVENANCE, provenance="dp", ticket_set=f"{FEATURES}network:r1"),

@@ -109,3 +109,21 @@ def test_every_filter_has_its_own_bound(name, options, bound, nominal):
     assert plan.config.noise_std == 2 * sensitivity
     assert plan.event.mechanism.nominal_sensitivity == nominal
     assert (planned_report(plan).nominal is None) == (nominal is None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sources"),
+    [
+        ({"filter": "dpsr-cg"}, "sensitivity in the code of DPSR-CG"),
+        (
+            {"filter": "dpsr-cg", "microbatch": 4},
+            "tanh paper's sensitivity for microbatches; sensitivity in the code of DPSR-CG",
+        ),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0}, None),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0, "adjacency": "replace-one"}, None),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0, "noise": "nominal"}, None),
+    ],
+)
+def test_a_claim_names_its_sources_and_is_none_where_it_is_what_is_certified(options, sources):
+    nominal = planned_report(planned(noise_multiplier=2.0, batch_size=40, **options)).nominal
+    assert (None if nominal is None else nominal.source) == sources

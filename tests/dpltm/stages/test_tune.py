@@ -82,6 +82,13 @@ def test_every_setting_has_the_noise_of_the_private_run():
     assert len({mechanism.noise_multiplier for _, mechanism in found}) == 4
 
 
+@pytest.mark.parametrize(("records", "batch"), [(3, 1), (700, 175), (6400, 1600), (60_000, 1600)])
+def test_the_batch_that_nobody_gave_is_that_of_a_training(records, batch):
+    ((setting, mechanism),) = plan(for_records=records, batch_size=None, epochs="0.1").trainings
+    assert setting.batch_size == batch
+    assert mechanism.sampling_rate == batch / records
+
+
 def test_it_is_what_a_training_calibrates():
     """Of as many private records as ``for_records`` says."""
     ((_, mechanism),) = plan("mlp:8", for_records=200, batch_size="50").trainings
