@@ -18,6 +18,7 @@ import typer.core
 from hypothesis import given
 from hypothesis import strategies as st
 
+from child_processes import read_terminal
 from dpltm.cli.commands import Later
 from dpltm.cli.help import folded
 from dpltm.cli.main import app, run
@@ -188,16 +189,7 @@ def at_a_terminal(*words: str, **environment: str) -> str:
         [*DPLTM, *words], stdout=slave, stderr=slave, env={**cleared, "COLUMNS": "80", **environment}
     )
     os.close(slave)
-    seen = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(master)
+    seen = read_terminal(master)
     assert process.wait() == 0
     return seen.decode()
 

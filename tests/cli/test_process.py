@@ -14,7 +14,7 @@ import time
 import pytest
 from typer.core import TyperCommand
 
-from child_processes import PATIENCE, interruptible
+from child_processes import PATIENCE, interruptible, read_terminal
 from dpltm.cli import main
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -40,16 +40,7 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
     process = start(cwd, "train", "pub@1", *PRIVATE, *options, stderr=slave)
     os.close(slave)
     out, _ = process.communicate(timeout=PATIENCE)
-    seen = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(master)
+    seen = read_terminal(master)
     assert process.returncode == 0
     assert json.loads(out)["run"] == "r"
     assert b"calibrating noise to epsilon 1 at delta 1e-05" in seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,3 +29,18 @@ def interruptible(command: Sequence[str]) -> list[str]:
         command: the path of a program, and its arguments.
     """
     return [sys.executable, "-I", "-S", "-c", _START, *command]
+
+
+def read_terminal(master: int) -> bytes:
+    """All that was written to a pseudo-terminal, until its other end is closed; closes it."""
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(master)
+    return seen
