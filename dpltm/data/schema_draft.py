@@ -16,8 +16,8 @@ from dpltm.data.schema import Column, Schema
 from dpltm.data.schema_tables import read_by_schema, table_rows
 from dpltm.data.schema_text import events_text
 from dpltm.data.settle import settle
-from dpltm.data.tables import record_batches
-from dpltm.errors import DataError, first_line
+from dpltm.data.tables import comma_separated, record_batches
+from dpltm.errors import DataError
 from dpltm.privacy.events import Event
 
 FEW = 64
@@ -51,12 +51,8 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool, events
     Raises:
         DataError: the file is not what it claims to be, or has no such column.
     """
-    try:
+    with comma_separated(path):
         return _draft(path, label, header, from_public, events)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
-        ) from error
 
 
 def public_records(path: Path, label: str | None, header: bool) -> Dataset:
@@ -70,11 +66,12 @@ def public_records(path: Path, label: str | None, header: bool) -> Dataset:
     Raises:
         DataError: the file is not what it claims to be, or has no such column.
     """
-    names = _names(path, header)
-    last = names[-1] if label is None else label  # which column is the label is not needed to know rows again
-    if last not in names:
-        raise _no_column(path, last, names)
-    classes = tuple((cell,) for cell in _cells(path, names, header)[last])
+    with comma_separated(path):
+        names = _names(path, header)
+        last = names[-1] if label is None else label  # which column is the label is not needed to know rows again
+        if last not in names:
+            raise _no_column(path, last, names)
+        classes = tuple((cell,) for cell in _cells(path, names, header)[last])
     columns = [Column(name, "hashed", buckets=2, missing=True) for name in names if name != last]
     by_place = {column.name: column for column in (*columns, Column(last, "label", values=classes))}
     raw = read_by_schema(path, Schema(tuple(by_place[name] for name in names), header, ("",)))

@@ -19,8 +19,8 @@ import numpy as np
 from dpltm.data.cells import as_days, as_number, number_of
 from dpltm.data.raw import RawSplit, shown
 from dpltm.data.schema import Column, Schema
-from dpltm.data.tables import record_batches
-from dpltm.errors import DataError, first_line
+from dpltm.data.tables import comma_separated, record_batches
+from dpltm.errors import DataError
 
 BLOCK = 10_000
 """Records that are encoded at once."""
@@ -84,15 +84,11 @@ def read_by_schema(
     if coder is None:
         schema.check_finished()
     faults = Faults(str(path))
-    try:
+    with comma_separated(path):
         rows = table_rows(path, schema)
         header = next(rows)[1]
         plan = _Plan(path, schema, header, units, labelled)
         parts = [plan.encode(block, faults, coder) for block in _blocks(rows)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
-        ) from error
     faults.refuse()
     if not parts:
         raise DataError(f"{path}: holds no records")

@@ -111,19 +111,29 @@ def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
     return rest
 
 
-def _read_csv(path: Path, label: str | None, labelled: bool, units: str | None, spare: Sequence[str]) -> RawSplit:
+@contextmanager
+def comma_separated(path: Path) -> Iterator[None]:
+    """Says of what is read inside, and proves not to be comma-separated text in UTF-8, that it is not.
+
+    Raises:
+        DataError: see above.
+    """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            header = next(csv.reader(stream, strict=True), [])
-            stream.seek(0)
-            places = _places(path, header, label, labelled, units, spare)
-            if not labelled:
-                _check_names(path, header)
-            cells, whose = _csv_cells(path, stream, places)
+        yield
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
         ) from error
+
+
+def _read_csv(path: Path, label: str | None, labelled: bool, units: str | None, spare: Sequence[str]) -> RawSplit:
+    with comma_separated(path), path.open(newline="", encoding="utf-8-sig") as stream:
+        header = next(csv.reader(stream, strict=True), [])
+        stream.seek(0)
+        places = _places(path, header, label, labelled, units, spare)
+        if not labelled:
+            _check_names(path, header)
+        cells, whose = _csv_cells(path, stream, places)
     table = np.frombuffer(cells, dtype=np.float64).reshape(-1, len(places.read))
     if places.label not in places.read:
         return places.split(path, table, None, whose)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpltm.data import load, load_records
 from dpltm.data.schema import parse_schema
-from dpltm.data.schema_draft import draft
+from dpltm.data.schema_draft import draft, public_records
 from refusals import refused
 
 TEXT = """
@@ -279,6 +279,7 @@ def test_files_that_are_no_text(tmp_path, table):
     for from_public in (True, False):
         said = refused(draft, tmp_path / "d.csv", None, header=True, from_public=from_public)
         assert "d.csv: is not comma-separated text in UTF-8" in said
+    assert "d.csv: is not comma-separated text in UTF-8" in refused(public_records, tmp_path / "d.csv", None, True)
     assert "is not comma-separated text in UTF-8" in refused(
         load, str(tmp_path / "d.csv"), schema=str(tmp_path / "s.toml")
     )
