@@ -96,12 +96,16 @@ def _draft(path: Path, label: str | None, header: bool, from_public: bool, event
 def _names(path: Path, header: bool) -> list[str]:
     if path.suffix.lower() != ".csv":
         with record_batches(path) as (schema, _, _batches):
-            return list(schema.names)
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        first = next(csv.reader(stream, skipinitialspace=True), [])
-    names = [cell.strip() for cell in first] if header else [f"c{place}" for place in range(1, len(first) + 1)]
+            names = list(schema.names)
+    else:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            first = next(csv.reader(stream, skipinitialspace=True), [])
+        names = [cell.strip() for cell in first] if header else [f"c{place}" for place in range(1, len(first) + 1)]
     if not names or len(set(names)) < len(names) or not all(names):
-        raise DataError(f"{path}: has no header with a name for each column; say header = false, or name them")
+        said = "header with a name for each column; say header = false, or name them"
+        raise DataError(
+            f"{path}: has no {said if path.suffix.lower() == '.csv' else 'name of its own for each column'}"
+        )
     return names
 
 

@@ -283,6 +283,14 @@ def test_files_that_are_no_text(tmp_path, table):
     assert "is not comma-separated text in UTF-8" in refused(
         load, str(tmp_path / "d.csv"), schema=str(tmp_path / "s.toml")
     )
+    for columns in ({}, {"names": ["a", "a"]}):
+        pq.write_table(
+            pa.table([pa.array([1])] * (2 * len(columns)), **(columns or {"names": []})), tmp_path / "d.parquet"
+        )
+        for reader in (lambda path: public_records(path, None, True), lambda path: draft(path, None, True, False)):
+            assert refused(reader, tmp_path / "d.parquet").endswith(
+                "d.parquet: has no name of its own for each column"
+            )
     os.mkfifo(tmp_path / "pipe.toml")
     assert "pipe.toml: no such file" in refused(load, str(tmp_path / "d.csv"), schema=str(tmp_path / "pipe.toml"))
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
