@@ -7,7 +7,8 @@ Khosla et al. 2020). Nothing is read: what comes out is a function of the seed, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -48,18 +49,25 @@ def make(seed: int, steps: int = STEPS, step: Callable[[int, str], None] | None 
         steps: of training.
         step: told of the steps done, with a note.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
+    with one_thread():
         encoder = learn(seed, steps, step)
         narrow = {name: value.detach().half() for name, value in encoder.state_dict().items()}
         encoder.load_state_dict({name: value.float() for name, value in narrow.items()})
         narrow["mean"], narrow["directions"] = (
             part.half() for part in directions(units_of_drawings(encoder, seed + 1))
         )
+    return {name: value.contiguous().numpy() for name, value in narrow.items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What is within computes with ``THREADS``; as many as before afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
-    return {name: value.contiguous().numpy() for name, value in narrow.items()}
 
 
 def learn(seed: int, steps: int = STEPS, step: Callable[[int, str], None] | None = None) -> Encoder:
@@ -97,14 +105,16 @@ def learn(seed: int, steps: int = STEPS, step: Callable[[int, str], None] | None
     return encoder
 
 
-def directions(units: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, and the ``DIRECTIONS`` principal components, each over its variance to the power ``WHITENING``.
+def directions(units: Tensor, count: int = DIRECTIONS, whitening: float = WHITENING) -> tuple[Tensor, Tensor]:
+    """Mean, and the first principal components, each over its variance to a power.
 
     Args:
-        units: ``(n, UNITS)`` float32, of drawings.
+        units: ``(n, width)`` float32, of made-up images.
+        count: of components.
+        whitening: the power.
     """
-    mean, variances, vectors = principal_axes(units, DIRECTIONS)
-    scaled = vectors / variances.clamp_min(1e-9 * float(variances[0])) ** WHITENING
+    mean, variances, vectors = principal_axes(units, count)
+    scaled = vectors / variances.clamp_min(1e-9 * float(variances[0])) ** whitening
     return mean.float(), scaled.T.contiguous().float()
 
 

@@ -10,6 +10,9 @@ from torch.nn import functional
 from dpltm.data.augmentation import MAX_CHANNELS
 from dpltm.errors import InputError
 
+LEAST = 8
+"""Pixels of a side, at least, where an image is resized for what is bundled."""
+
 
 def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and number of colours.

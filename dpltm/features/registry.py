@@ -318,6 +318,10 @@ DRAWINGS_FILE = "drawings.safetensors"
 DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
 """The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
 
+PHOTOGRAPHS_FILE = "photographs.safetensors"
+PHOTOGRAPHS_DIGEST = "24f769062018535c810149a34ab08653cec37ab21c481ac6097d51ff486627ec"
+"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
+
 
 MAPS = Registry(
     "features",
@@ -355,6 +359,17 @@ MAPS = Registry(
             Deferred("dpltm.features.drawings:Drawings"),
             takes_values=(0.0, 1.0),
             digest=DRAWINGS_DIGEST,
+        ),
+        MapKind(
+            "photographs",
+            (Parameter("directions", 400, "Directions in which painted scenes differ most.", "K", 1, 400),),
+            "image",
+            "What patches of scenes that a program paints an image is made of: the first K directions of their shares.",
+            "Coates, Ng 2011; Lee, Mumford, Huang 2001",
+            "K must be {K}",
+            Deferred("dpltm.features.photographs:Photographs"),
+            takes_values=(0.0, 1.0),
+            digest=PHOTOGRAPHS_DIGEST,
         ),
         MapKind(
             "wavelets",

@@ -14,9 +14,9 @@ class MapOptions:
 
     features: str | None = option(
         None,
-        "In front of the network, at no cost: drawings, scatter or conv for images, wavelets for signals, unit (K"
-        " neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these joined"
-        " by +, or network:RUN.",
+        "In front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for signals, unit"
+        " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these"
+        " joined by +, or network:RUN.",
         metavar=metavar(),
         shown="none; a ticket set remembers its own",
     )
@@ -40,17 +40,28 @@ class FeatureOptions(MapOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MakeRequest:
-    """Makes a bundled encoder again: from a formula and a seed, and no data. Under an hour on one core.
+    """Makes what is bundled for features again: from a formula and a seed, and no data. Under an hour on one core.
 
     The bundled one is seed 0 with the steps that are usual. Where torch rounds in the same way, its digest is the same.
 
     Examples:
         dpltm features make drawings --out drawings.safetensors
+        dpltm features make photographs
     """
 
     what: str | None = option(
-        None, "Which: drawings.", choices=("drawings",), metavar="WHAT", argument=True, required=True
+        None,
+        "Which: drawings or photographs.",
+        choices=("drawings", "photographs"),
+        metavar="WHAT",
+        argument=True,
+        required=True,
     )
-    seed: int = option(0, "Public; decides drawings and starting weights.", metavar="S")
-    steps: int = option(2000, "Of training.", metavar="T")
-    out: str | None = option(None, "File to write.", metavar="FILE", shown="drawings.safetensors")
+    seed: int = option(0, "Public; decides all images and starting weights.", metavar="S")
+    steps: int | None = option(
+        None,
+        "Of training; for photographs, rounds of k-means.",
+        metavar="T",
+        shown="those of the bundled file: 2000 for drawings, 8 for photographs",
+    )
+    out: str | None = option(None, "File to write.", metavar="FILE", shown="WHAT.safetensors")

@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from dpltm.drawings import learning
 from dpltm.drawings.encoder import UNITS
+from dpltm.photographs import learning as photographs
 
 MAKE = ("features", "make", "drawings")
 
@@ -18,6 +19,8 @@ MAKE = ("features", "make", "drawings")
 def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SAMPLE", 480)
     monkeypatch.setattr(learning, "KINDS", 24)
+    monkeypatch.setattr(photographs, "SAMPLE", 480)
+    monkeypatch.setattr(photographs, "PATCHES", 2000)
 
 
 def test_what_is_written_and_said(cli, cwd):
@@ -45,11 +48,21 @@ def test_what_is_written_and_said(cli, cwd):
     )
 
 
+def test_photographs_are_made_in_as_many_rounds_as_the_bundled_ones(cli, cwd):
+    first, again = (cli("features", "make", "photographs", "--out", out, "--json").json for out in "ab")
+    assert first["command"] == "dpltm features make photographs --seed 0 --steps 8"
+    assert first["digest"] == again["digest"] == hashlib.sha256((cwd / "a").read_bytes()).hexdigest()
+    assert not first["bundled"]  # it saw fewer scenes
+    cli("features", "make", "photographs", "--steps", "1")
+    with safe_open(cwd / "photographs.safetensors", "np") as file:
+        assert set(file.keys()) == {"filters", "offset", "mean", "directions"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("features", "make"), "WHAT"),
-        (("features", "make", "paintings"), "WHAT: 'paintings' is not one of drawings"),
+        (("features", "make", "paintings"), "WHAT: 'paintings' is not one of drawings, photographs"),
         ((*MAKE, "--seed", "-1"), "--seed: -1 is not from 0 to 2147483647"),
         ((*MAKE, "--steps", "0"), "--steps: 0 is not from 1 to 1,000,000"),
         ((*MAKE, "--out", "there"), "--out: there exists already; choose another name or remove it first"),

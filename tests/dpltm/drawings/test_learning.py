@@ -13,6 +13,7 @@ from dpltm.drawings import learning
 from dpltm.drawings.encoder import UNITS
 from dpltm.drawings.learning import DIRECTIONS, WHITENING, directions, make
 from dpltm.options.features import MakeRequest
+from dpltm.tickets.workbench.features import BUNDLED
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,8 @@ def test_the_seed_decides_every_bit():
 
 
 def test_the_command_takes_the_usual_steps():
-    assert MakeRequest(what="drawings").steps == learning.STEPS
+    assert MakeRequest(what="drawings").steps is None
+    assert BUNDLED["drawings"].steps == learning.STEPS == 2000
 
 
 def test_threads_are_put_back_and_decide_nothing():

@@ -1,0 +1,70 @@
+"""What patches of painted scenes a photograph is made of: features of photographs from nobody's data.
+
+Every image is made one of three colours and of 32 by 32 pixels first, by a rule that looks at this image alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpltm.data.bundled import bundled_tensors
+from dpltm.errors import InputError
+from dpltm.features.image import LEAST, colours_first, image_size
+from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.photographs.dictionary import units_of
+from dpltm.photographs.leaves import SIDE
+
+
+class Photographs:
+    """Units of the dictionary along the directions in which painted scenes differ most; every image by itself.
+
+    Args:
+        count: directions.
+        shape: of the images as stored.
+
+    Raises:
+        InputError: a record is no image, too small, or of other than one or three colours.
+        DataError: the dictionary is not what was bundled.
+    """
+
+    channel_groups: int | None = None
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        height, width, colours = image_size("photographs", shape)
+        if min(height, width) < LEAST or colours not in (1, 3):
+            raise InputError(
+                f"`features`: photographs takes images of {LEAST} by {LEAST} pixels or more, in grey or in three colours,"
+                f" and these are {height} by {width} in {colours}; take unit"
+            )
+        self.feature_shape: tuple[int, ...] = (count,)
+        self._filters, self._offset, self._mean, directions = _bundled()  # now: before anything is spent
+        self._directions = directions[:count].contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, *shape)`` to ``(n, count)``."""
+        return (units_of(as_photographs(x), self._filters, self._offset) - self._mean) @ self._directions.T
+
+
+@cache
+def _bundled() -> tuple[Tensor, ...]:
+    """Filters and offset of patches, the mean of units, and the directions."""
+    tensors = bundled_tensors(PHOTOGRAPHS_FILE, PHOTOGRAPHS_DIGEST)
+    return tuple(torch.from_numpy(tensors[name]).float() for name in ("filters", "offset", "mean", "directions"))
+
+
+def as_photographs(x: Tensor) -> Tensor:
+    """Images as the dictionary knows them, ``(n, *shape)`` in 0..1 to ``(n, 3, SIDE, SIDE)``.
+
+    Args:
+        x: ``(n, height, width)`` or ``(n, height, width, colours)``; grey is taken for three equal colours, and what is of
+            another size is resized, proportions and all.
+    """
+    images = colours_first(x)
+    images = images.expand(-1, 3, -1, -1)
+    if images.shape[2:] != (SIDE, SIDE):
+        images = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
+    return images.contiguous()
