@@ -27,7 +27,8 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
         show_pairs(rich, written or "would find", facts)
         show_privacy(rich, body["privacy"])
-        show_notes(rich, body)
+        if "notes" in body:
+            show_notes(rich, body)
     else:
         rich.print(written or body["schema"], soft_wrap=True, markup=False)
 
