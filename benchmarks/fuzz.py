@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 PATIENCE = 20
 """Seconds that a command may take."""
@@ -720,6 +721,7 @@ def main(arguments: list[str]) -> dict[str, Any]:
     parser.add_argument("--log", type=Path, help="a line for each input")
     given = parser.parse_args(arguments)
     began = time.monotonic()
+    torch.set_num_threads(1)  # a forked process waits for ever for the threads that its parent had
     with tempfile.TemporaryDirectory() as root, contextlib.chdir(root):
         base, log = Path(root) / "base", given.log or Path(root) / "log"
         base.mkdir()
