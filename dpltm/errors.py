@@ -176,6 +176,10 @@ def shown_value(value: object) -> str:
 def whole_number(name: str, value: object) -> int:
     """The value of an argument as a plain whole number.
 
+    Args:
+        name: of the argument.
+        value: what was given for it.
+
     Raises:
         InputError: it is none, or none that 64 bits hold.
     """

@@ -106,7 +106,8 @@ def select(
 
     Args:
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
-        x, y: the private records; None with ``rule="smallest-within"``, which reads accuracies that are public.
+        x, y: the private records, ``(n, ...)`` and ``(n,)``; None with ``rule="smallest-within"``, which reads public
+            accuracies.
         ledger: where the draw is entered; None for that of the tickets.
         progress: told how far it is; None for silence.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
@@ -340,7 +341,7 @@ def evaluate(
 
     Args:
         run: with its network.
-        x, y: records that no release was made from; or a dataset, whose test split is taken.
+        x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken.
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
         ledger: that the run was entered in; by default the one that it has.

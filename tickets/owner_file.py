@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dpltm.drawings.description import encoder_tensors
 from dpltm.errors import InputError
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.exact import EXACT_MAPS
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.local.scheme import Scheme
 from dpltm.registry import listed
 from dpltm.tickets.files import new_file

@@ -106,6 +106,8 @@ def _names(path: Path, header: bool) -> list[str]:
         raise DataError(
             f"{path}: has no {said if path.suffix.lower() == '.csv' else 'name of its own for each column'}"
         )
+    if len(names) == 1:
+        raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
     return names
 
 

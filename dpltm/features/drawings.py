@@ -15,8 +15,8 @@ from dpltm.data.bundled import bundled_tensors
 from dpltm.drawings.encoder import Encoder
 from dpltm.drawings.strokes import SIDE
 from dpltm.errors import InputError
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.image import LEAST, colours_first, image_size
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 
 GREY = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in the brightness of an image (ITU-R BT.601)."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from dpltm.data.scaling import scale
 from dpltm.drawings.description import exact_encoder
 from dpltm.errors import InputError
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.conventions import map_id
 from dpltm.features.exact import EXACT_MAPS, ExactMap
 from dpltm.features.network import FrozenNetwork
@@ -30,8 +31,6 @@ from dpltm.features.normalisation import (
     pixels_first,
 )
 from dpltm.features.registry import (
-    DRAWINGS_DIGEST,
-    DRAWINGS_FILE,
     Choice,
     MapChoice,
     NetworkRun,

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from dpltm.data.bundled import bundled_tensors
 from dpltm.errors import InputError
+from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.image import LEAST, colours_first, image_size
-from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.photographs.dictionary import units_of
 from dpltm.photographs.leaves import SIDE
 

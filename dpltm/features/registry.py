@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, PHOTOGRAPHS_DIGEST
 from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
@@ -312,15 +313,6 @@ def metavar() -> str:
 def names_with_channels() -> tuple[str, ...]:
     """Names of the kinds whose channels public records can normalise."""
     return tuple(kind.name for kind in MAPS.values() if kind.channels)
-
-
-DRAWINGS_FILE = "drawings.safetensors"
-DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
-"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
-
-PHOTOGRAPHS_FILE = "photographs.safetensors"
-PHOTOGRAPHS_DIGEST = "24f769062018535c810149a34ab08653cec37ab21c481ac6097d51ff486627ec"
-"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
 
 
 MAPS = Registry(

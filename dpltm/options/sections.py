@@ -138,6 +138,7 @@ def _typed(item: Field[Any], value: Any) -> Any:
 
 
 def value_type(item: Field[Any]) -> type:
+    """The type of an option's value, whether or not it may be missing."""
     return _TYPES[str(item.type).removesuffix(" | None")]
 
 

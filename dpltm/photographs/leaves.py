@@ -145,7 +145,13 @@ def draw_textures(generator: Generator) -> Tensor:
 
 
 def draw_colours(canvases: int, number: int, generator: Generator) -> Tensor:
-    """Colours that go together, ``(canvases, number, 3)``: a palette of each canvas, which varies most in brightness."""
+    """Colours that go together, ``(canvases, number, 3)``: a palette of each canvas, which varies most in brightness.
+
+    Args:
+        canvases: how many.
+        number: colours of each.
+        generator: of public bits.
+    """
     middle = uniform(generator, (canvases, 1, 3), 0.2, 0.8)
     own = torch.diag_embed(uniform(generator, (canvases, 3), 0.02, 0.22))
     bright = 0.25 / math.sqrt(3) * torch.randn(canvases, 1, 1, generator=generator)
@@ -153,5 +159,12 @@ def draw_colours(canvases: int, number: int, generator: Generator) -> Tensor:
 
 
 def uniform(generator: Generator, shape: tuple[int, ...], low: float, high: float) -> Tensor:
-    """Numbers between two others."""
+    """Numbers between two others.
+
+    Args:
+        generator: of public bits.
+        shape: of what is returned.
+        low: the least.
+        high: the largest.
+    """
     return torch.rand(shape, generator=generator) * (high - low) + low

@@ -53,7 +53,13 @@ def draw_views(kinds: int, each: int, generator: Generator) -> Tensor:
 
 
 def grounds(count: int, textures: Tensor, generator: Generator) -> Tensor:
-    """Grounds: a colour that falls from top to bottom, noise, and up to nine leaves; ``(count, 3, CANVAS, CANVAS)``."""
+    """Grounds: a colour that falls from top to bottom, noise, and up to nine leaves; ``(count, 3, CANVAS, CANVAS)``.
+
+    Args:
+        count: how many.
+        textures: noise, ``(TEXTURES, CANVAS, CANVAS)``.
+        generator: of public bits.
+    """
     which = torch.randint(TEXTURES, (count,), generator=generator)
     noise = uniform(generator, (count, 1, 1, 1), 0.0, 0.25) * textures[which][:, None]
     fall = 0.2 * torch.randn(count, 1, 1, 1, generator=generator) * torch.linspace(-1, 1, CANVAS)[:, None]

@@ -14,7 +14,7 @@ import torch
 
 from dpltm.drawings import learning as drawings
 from dpltm.errors import InputError
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.options.features import MakeRequest
 from dpltm.photographs import learning as photographs
 from dpltm.stages.progress import Progress

@@ -291,6 +291,10 @@ def test_files_that_are_no_text(tmp_path, table):
             assert refused(reader, tmp_path / "d.parquet").endswith(
                 "d.parquet: has no name of its own for each column"
             )
+    (tmp_path / "one.csv").write_text("a\n1\n2\n")
+    for reader in (lambda path: public_records(path, None, True), lambda path: draft(path, None, True, False)):
+        said = "one.csv: has one column alone; records have a label, and something that it is learned from"
+        assert refused(reader, tmp_path / "one.csv").endswith(said)
     os.mkfifo(tmp_path / "pipe.toml")
     assert "pipe.toml: no such file" in refused(load, str(tmp_path / "d.csv"), schema=str(tmp_path / "pipe.toml"))
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)

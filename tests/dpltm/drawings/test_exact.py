@@ -17,8 +17,8 @@ from dpltm.drawings.description import architecture, encoder_tensors, exact_enco
 from dpltm.drawings.exact import PIXEL_BITS, Architecture, ExactEncoder
 from dpltm.drawings.images import whole_drawings
 from dpltm.drawings.strokes import SIDE, draw, draw_kinds
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import as_drawings
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 
 BUNDLED = (DRAWINGS_FILE, DRAWINGS_DIGEST, 400)
 

@@ -14,9 +14,9 @@ from dpltm.data import bundled
 from dpltm.drawings.strokes import draw, draw_kinds
 from dpltm.errors import DataError
 from dpltm.features import MAPS
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import Drawings, _bundled, as_drawings
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 from refusals import refused
 
 

@@ -11,9 +11,9 @@ import torch
 
 from dpltm.data import bundled
 from dpltm.errors import DataError
+from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import Photographs, _bundled, as_photographs
-from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.photographs.scenes import draw_views
 from refusals import refused
 
