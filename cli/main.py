@@ -228,7 +228,8 @@ COMMANDS = [
         commands=[
             Later(
                 "make",
-                "Makes a bundled encoder again: from a formula and a seed, and no data. Under an hour on one core.",
+                "Makes what is bundled for features again: from a formula and a seed, and no data."
+                " Under an hour on one core.",
                 "features:MakeRequest",
             ),
         ],

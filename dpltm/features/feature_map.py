@@ -35,9 +35,9 @@ from dpltm.features.registry import (
     MapChoice,
     NetworkRun,
     Takes,
-    Transform,
     parse,
 )
+from dpltm.features.transform import Transform
 from dpltm.models import ModelSpec
 from dpltm.principal_axes import principal_axes
 from dpltm.privacy.events import FEATURES, DatasetRef, Event

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpltm.features.normalisation import GroupNormalisation, fixed_norm, pixels_first
-from dpltm.features.registry import Transform
+from dpltm.features.transform import Transform
 
 
 class Joined:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.features.registry import Takes, Transform
+from dpltm.features.registry import Takes
+from dpltm.features.transform import Transform
 from dpltm.models import ModelSpec, build
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, PHOTOGRAPHS_DIGEST
+from dpltm.features.transform import Transform
 from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
@@ -20,26 +21,6 @@ if TYPE_CHECKING:
 
 Takes = Literal["image", "signal", "any"]
 """What a record has to be: (height, width) or (height, width, colours); (steps, channels); or anything of quantities."""
-
-
-class Transform(Protocol):
-    """What takes records of one shape to their features, each record by itself, before normalisation.
-
-    Attributes:
-        feature_shape: of the features of one record: (height, width, channels), or (their number,).
-        channel_groups: of neighbouring channels, each of which may be normalised within a record; None for features that
-            have no channels.
-    """
-
-    @property
-    def feature_shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def channel_groups(self) -> int | None: ...
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ def test_what_it_does_not_take(text: str):
     near = {"None": "none", "Scatter": "scatter", "scatter2": "scatter"}.get(text)  # of a name that there is none of
     hint = f"; did you mean {near}?" if near else ""
     assert refused(parse, text) == (
-        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, wavelets,"
-        f" wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN{hint}"
+        f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, photographs,"
+        f" photographs:K, wavelets, wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN{hint}"
     )
 
 
