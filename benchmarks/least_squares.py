@@ -29,8 +29,8 @@ ARMS: dict[str, tuple[str, ...]] = {
     "mnist-scatter": ("--dataset", "mnist", "--features", "scatter", "--public", "kmnist-7k", *COMPONENTS),
     "mnist-drawings": ("--dataset", "mnist", "--features", "drawings"),
     "kmnist-scatter": ("--dataset", "kmnist-7k", "--features", "scatter", "--public", "mnist", *COMPONENTS),
-    "cifar-photographs": ("--dataset", "cifar10-12k", "--features", "photographs"),
     "kmnist-drawings": ("--dataset", "kmnist-7k", "--features", "drawings"),
+    "cifar-photographs": ("--dataset", "cifar10-12k", "--features", "photographs"),
 }
 """What stands in front of the layer."""
 

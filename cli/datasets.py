@@ -27,8 +27,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
         show_pairs(rich, written or "would find", facts)
         show_privacy(rich, body["privacy"])
-        if "notes" in body:
-            show_notes(rich, body)
+        show_notes(rich, body)
     else:
         rich.print(written or body["schema"], soft_wrap=True, markup=False)
 

@@ -33,8 +33,7 @@ def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
     """What was agreed on; of the file of an owner as well."""
     show_pairs(rich, f"wrote {body.get('owner') or body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS})
     _show_figures(rich, body)
-    if "notes" in body:
-        show_notes(rich, body)
+    show_notes(rich, body)
 
 
 def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
 
 def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
     """What a reader should know beside the figures."""
-    for note in body["notes"]:
+    for note in body.get("notes", ()):
         rich.print(f"- {note}", style="dim")
 
 

@@ -53,8 +53,7 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(table)
     else:
         show_tickets(rich, body)
-    if "notes" in body:
-        show_notes(rich, body)
+    show_notes(rich, body)
 
 
 def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -97,15 +97,14 @@ def _names(path: Path, header: bool) -> list[str]:
     if path.suffix.lower() != ".csv":
         with record_batches(path) as (schema, _, _batches):
             names = list(schema.names)
+        lacking = "name of its own for each column"
     else:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             first = next(csv.reader(stream, skipinitialspace=True), [])
         names = [cell.strip() for cell in first] if header else [f"c{place}" for place in range(1, len(first) + 1)]
+        lacking = "header with a name for each column; say header = false, or name them"
     if not names or len(set(names)) < len(names) or not all(names):
-        said = "header with a name for each column; say header = false, or name them"
-        raise DataError(
-            f"{path}: has no {said if path.suffix.lower() == '.csv' else 'name of its own for each column'}"
-        )
+        raise DataError(f"{path}: has no {lacking}")
     if len(names) == 1:
         raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
     return names

@@ -14,9 +14,8 @@ from torch.nn import functional
 from dpltm.data.bundled import bundled_tensors
 from dpltm.drawings.encoder import Encoder
 from dpltm.drawings.strokes import SIDE
-from dpltm.errors import InputError
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
-from dpltm.features.image import LEAST, colours_first, image_size
+from dpltm.features.image import check_resizable, colours_first
 
 GREY = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in the brightness of an image (ITU-R BT.601)."""
@@ -37,12 +36,7 @@ class Drawings:
     channel_groups: int | None = None
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        height, width, colours = image_size("drawings", shape)
-        if min(height, width) < LEAST or colours not in (1, 3):
-            raise InputError(
-                f"`features`: drawings takes images of {LEAST} by {LEAST} pixels or more, in grey or in three colours, and"
-                f" these are {height} by {width} in {colours}; take unit"
-            )
+        check_resizable("drawings", shape)
         self.feature_shape: tuple[int, ...] = (count,)
         self._encoder, self._mean, directions = _bundled()  # now: what is damaged is refused before anything is spent
         self._directions = directions[:count].contiguous()

@@ -11,7 +11,7 @@ from dpltm.data.augmentation import MAX_CHANNELS
 from dpltm.errors import InputError
 
 LEAST = 8
-"""Pixels of a side, at least, where an image is resized for what is bundled."""
+"""Pixels of a side, at least, of an image that is resized."""
 
 
 def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -31,6 +31,24 @@ def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
             f" {shape}; take unit"
         )
     return shape[0], shape[1], colours
+
+
+def check_resizable(kind: str, shape: tuple[int, ...]) -> None:
+    """Refuses what no bundled file has features of: images are made as large as it wants them, and grey or coloured.
+
+    Args:
+        kind: of map, for the message.
+        shape: of a record as stored.
+
+    Raises:
+        InputError: it is no image, too small, or of other than one or three colours.
+    """
+    height, width, colours = image_size(kind, shape)
+    if min(height, width) < LEAST or colours not in (1, 3):
+        raise InputError(
+            f"`features`: {kind} takes images of {LEAST} by {LEAST} pixels or more, in grey or in three colours, and these"
+            f" are {height} by {width} in {colours}; take unit"
+        )
 
 
 def resized(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

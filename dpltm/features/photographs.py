@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.data.bundled import bundled_tensors
-from dpltm.errors import InputError
 from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
-from dpltm.features.image import LEAST, colours_first, image_size
+from dpltm.features.image import check_resizable, colours_first
 from dpltm.photographs.dictionary import units_of
 from dpltm.photographs.leaves import SIDE
 
@@ -34,12 +33,7 @@ class Photographs:
     channel_groups: int | None = None
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        height, width, colours = image_size("photographs", shape)
-        if min(height, width) < LEAST or colours not in (1, 3):
-            raise InputError(
-                f"`features`: photographs takes images of {LEAST} by {LEAST} pixels or more, in grey or in three colours,"
-                f" and these are {height} by {width} in {colours}; take unit"
-            )
+        check_resizable("photographs", shape)
         self.feature_shape: tuple[int, ...] = (count,)
         self._filters, self._offset, self._mean, directions = _bundled()  # now: before anything is spent
         self._directions = directions[:count].contiguous()
@@ -63,8 +57,7 @@ def as_photographs(x: Tensor) -> Tensor:
         x: ``(n, height, width)`` or ``(n, height, width, colours)``; grey is taken for three equal colours, and what is of
             another size is resized, proportions and all.
     """
-    images = colours_first(x)
-    images = images.expand(-1, 3, -1, -1)
+    images = colours_first(x).expand(-1, 3, -1, -1)
     if images.shape[2:] != (SIDE, SIDE):
         images = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
     return images.contiguous()

@@ -47,7 +47,7 @@ def make(seed: int, rounds: int = ROUNDS, step: Callable[[int, str], None] | Non
         rounds: of k-means.
         step: told of the rounds done, with a note.
     """
-    with one_thread(), torch.no_grad():
+    with one_thread():
         generator = Generator().manual_seed(seed)
         images = torch.cat([draw_views(SCENES, 1, generator) for _ in range(max(1, SAMPLE // SCENES))])
         filters, offset = (part.half() for part in dictionary(patches(images, generator), rounds, generator, step))

@@ -19,7 +19,7 @@ SIDE, CANVAS = 32, 44
 """Pixels of an image's side, and of what it is cut from."""
 
 TEXTURES = 96
-"""Patterns of noise that leaves and grounds of a step share."""
+"""Patterns of noise that leaves and grounds of the scenes of one call share."""
 
 POWERS = (1.0, 2.0, 2.0, 2.0, 6.0)
 """Of the norm whose ball a leaf is: a diamond, an ellipse (most of them), a rectangle."""

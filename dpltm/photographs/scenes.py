@@ -1,4 +1,4 @@
-"""What a step of training sees: views of scenes, and views of things on grounds that change.
+"""What patches are taken from: views of scenes, and views of things on grounds that change.
 
 A *scene* is a canvas of leaves; its views are parts of it. A *thing* is some leaves near one another; its views are
 painted anew, a little jittered, each on a ground of its own, so that the ground says nothing of the thing. Every view is
@@ -26,7 +26,6 @@ from dpltm.photographs.leaves import (
 )
 
 
-@torch.no_grad()
 def draw_views(kinds: int, each: int, generator: Generator) -> Tensor:
     """Views of scenes and things that nobody has seen before, ``(each * kinds, 3, SIDE, SIDE)`` in 0..1.
 

@@ -91,6 +91,13 @@ def test_what_is_found_costs_what_it_says(cli, events):
     assert body["schema"] == Path("f.toml").read_text().rstrip("\n")
 
 
+def test_at_a_terminal_it_shows_what_it_cost(cli):
+    done = cli(*FIND, "--epsilon", "2", "--out", "f.toml")
+    assert (done.code, done.err) == (0, "")
+    assert "wrote f.toml" in done.out
+    assert "certified epsilon = " in done.out
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_whoever_uses_it_pays_for_it(cli, events, named):
     """In the ledger that holds it already, or in another one: once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
 import runpy
 import shlex
@@ -63,6 +64,9 @@ INSTEAD = {  # page: words on it, and what is typed in their place
     },
     "tickets.md": {" --digest 6de5...": ""},
 }  # fmt: skip
+
+MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
+"""Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
 
 HOURS = "trains for minutes to hours on whole datasets"
 
@@ -248,7 +252,9 @@ def as_typed(step: Step) -> Step:
     text = step.text
     for words, other in INSTEAD.get(step.page, {}).items():
         text = text.replace(words, other)
-    if step.page not in AS_THEY_STAND and step.shown is None and not text.startswith("dpltm privacy"):
+    if step.page == "data.md" and MIXED_TABLE.search(text):
+        text += " --json"
+    elif step.page not in AS_THEY_STAND and step.shown is None and not text.startswith("dpltm privacy"):
         for pattern, other in QUICKER:
             text = re.sub(pattern, other, text)
         if text.startswith("dpltm train ") and not re.search(r"--(steps|epochs|config|head least)", text):
@@ -317,10 +323,27 @@ def check_printed(step: Step, out: str) -> None:
         assert re.match(r"Certified\(epsilon=0\.99\d+, delta=1e-05", certified)
         assert len(validated.strip("[]").split()) == 3
         assert 0.6 < float(together) <= 3 * 0.6
-    if step.text.startswith("dpltm datasets schema visits.csv --private"):
-        assert 'values = ["east", "north", "south"]' in Path("visits.toml").read_text(encoding="utf-8"), (
-            "twenty are on the roof"
-        )
+    if step.page == "data.md" and MIXED_TABLE.search(step.text):
+        check_mixed_table(step.words[1], json.loads(out))
+
+
+def check_mixed_table(command: str, answer: dict[str, Any]) -> None:
+    """What the three stages on a mixed table come to."""
+    certified = answer["privacy"]["certified"]["epsilon"] if command in ("datasets", "select", "train") else None
+    match command:
+        case "datasets":
+            assert certified == pytest.approx(0.3, rel=2e-3)
+            assert 'values = ["east", "north", "south"]' in answer["schema"], "twenty are on the roof"
+        case "select":
+            assert certified == pytest.approx(0.71, abs=0.02)
+        case "train":
+            assert certified == pytest.approx(2, rel=2e-3)
+            assert set(answer["columns"]) <= {"age", "ward", "seen", "weight"}
+        case "evaluate":
+            trained = json.loads(Path("visits.run/result.json").read_text(encoding="utf-8"))
+            assert trained["accuracy"] == answer["accuracy"] > 0.5, "55 % do not come back"
+        case other:
+            assert other == "generate"
 
 
 def test_what_does_not_run_says_why_and_becomes_less(capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,6 +360,12 @@ def test_what_does_not_run_says_why_and_becomes_less(capsys: pytest.CaptureFixtu
     for page, words in INSTEAD.items():
         for word in words:
             assert any(word in step.text for step in every if step.page == page), (page, word)
+
+
+def test_the_mixed_table_is_looked_at_from_first_to_last() -> None:
+    (page,) = (path for path in PAGES if path.name == "data.md")
+    looked_at = [step.words[1] for step in steps(page) if MIXED_TABLE.search(step.text)]
+    assert looked_at == ["datasets", "generate", "select", "train", "evaluate"]
 
 
 def test_readme_and_quickstart_show_what_is_printed() -> None:

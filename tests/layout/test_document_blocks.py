@@ -14,13 +14,11 @@ import pytest
 from dpltm.cli.main import COMMANDS
 from pages import PAGES, ROOT, blocks, steps
 
-ARGUMENTS = re.compile(r"^[A-Z_]+=\S+$")
-
 
 def command_lines(document: Path) -> Iterator[list[str]]:
     """Arguments of each ``dpltm`` in blocks of shell, with lines joined and comments left out."""
     for step in steps(document):
-        words = [word for word in step.words if not ARGUMENTS.match(word)]
+        words = step.command
         if words[:1] == ["torchrun"]:
             words = words[words.index("dpltm") :]
         if words[:1] == ["dpltm"]:
@@ -53,7 +51,7 @@ def test_python_of_documents_compiles(document):
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
 def test_programs_of_documents_exist_with_such_options(document):
     for step in steps(document):
-        words = [word for word in step.words if not ARGUMENTS.match(word)]
+        words = step.command
         if words[:1] == ["python"] and words[1].endswith(".py"):
             source = (ROOT / words[1]).read_text(encoding="utf-8")
             assert [word for word in words if word.startswith("--") and f'"{word}"' not in source] == [], step

@@ -192,7 +192,8 @@ def train_cases() -> Iterator[Case]:
     for copies, features in itertools.product(("flip", "shift", "shift-flip"), ("none", "scatter:1,2")):
         command = (*TRAIN, *SMALL, *NOISE, "--augment", copies, "--features", features)
         yield Case(f"train --augment {copies} --features {features}", (command,), "images")
-    for features in ("scatter:1,2", "conv:1", "unit:2", "drawings:9", "fourier:8,1", "drawings:9+scatter:1,2"):
+    alone = ("scatter:1,2", "conv:1", "unit:2", "drawings:9", "photographs:9", "fourier:8,1")
+    for features in (*alone, "drawings:9+scatter:1,2"):
         command = (*TRAIN, *SMALL, *budget, "--features", features, "--centre", "0.1")
         yield Case(f"train --features {features} --centre", (command,), "images")
     embed = ("train", "--dense", *TOKENS, "--model", "embed:20:3,4", *SHORT, *SMALL, *NOISE, "--json", "--out", "r")

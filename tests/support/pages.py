@@ -26,6 +26,8 @@ from transcripts import Normal, difference, fixed_randomness, marked, same
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SETTING = re.compile(r"[A-Z_]+=\S+")
+"""Of the environment, in front of a command."""
 PROGRAMS = frozenset({"dpltm", "python", "make", "pip", "git", "torchrun"})
 ANY = "..."
 
@@ -46,6 +48,11 @@ class Step:
     text: str
     words: list[str] = field(default_factory=list)
     shown: list[str] | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """The words without what is set in the environment."""
+        return [word for word in self.words if not SETTING.fullmatch(word)]
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}: {shlex.join(self.words) if self.words else 'python'}"
@@ -86,7 +93,7 @@ def _words(line: str) -> list[str] | None:
         words = shlex.split(line.removeprefix("$ "), comments=True)
     except ValueError:
         return None
-    program = next((word for word in words if not re.fullmatch(r"[A-Z_]+=\S+", word)), None)
+    program = next((word for word in words if not SETTING.fullmatch(word)), None)
     return words if program in PROGRAMS else None
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 import torch
 
@@ -14,6 +10,7 @@ from dpltm.drawings.encoder import UNITS
 from dpltm.drawings.learning import DIRECTIONS, WHITENING, directions, make
 from dpltm.options.features import MakeRequest
 from dpltm.tickets.workbench.features import BUNDLED
+from made_features import check_nothing_is_read, check_seed, check_threads
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +20,7 @@ def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_bit():
-    first, again, other = make(3, 4), make(3, 4), make(4, 4)
-    assert first.keys() == other.keys()
-    assert all(np.array_equal(first[name], again[name]) for name in first)
-    assert not np.array_equal(first["layers.0.weight"], other["layers.0.weight"])
-    assert {value.dtype for value in first.values()} == {np.dtype("float16")}
-    assert all(np.isfinite(value).all() for value in first.values())
+    first = check_seed(lambda seed: make(seed, 4), "layers.0.weight")
     assert first["directions"].shape == (DIRECTIONS, UNITS)
 
 
@@ -38,14 +30,7 @@ def test_the_command_takes_the_usual_steps():
 
 
 def test_threads_are_put_back_and_decide_nothing():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        found = make(3, 2)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert all(np.array_equal(value, found[name]) for name, value in make(3, 2).items())
+    check_threads(lambda: make(3, 2))
 
 
 def test_who_watches_is_told_of_every_step():
@@ -73,18 +58,5 @@ def test_directions_without_spread_are_numbers_all_the_same():
     assert all(part.half().isfinite().all() for part in directions(units))
 
 
-SEALED = """
-import sys
-from dpltm.drawings import learning
-learning.SAMPLE, learning.KINDS = 480, 24
-learning.make(9, 1)  # what is imported on the way
-seen = []
-sys.addaudithook(lambda event, args: seen.append(event) if event in ("open", "socket.connect", "subprocess.Popen") else None)
-learning.make(0, 2)
-print(seen)
-"""
-
-
 def test_no_file_and_no_network_is_read():
-    done = subprocess.run([sys.executable, "-c", SEALED], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    check_nothing_is_read("dpltm.drawings", "learning.SAMPLE, learning.KINDS = 480, 24")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.data import bundled
 from dpltm.drawings.strokes import draw, draw_kinds
 from dpltm.errors import DataError
 from dpltm.features import MAPS
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import Drawings, _bundled, as_drawings
 from dpltm.features.feature_map import make_feature_map
+from made_features import damage
 from refusals import refused
 
 
@@ -118,11 +118,7 @@ def test_it_tells_apart_drawings_that_it_has_not_seen():
 
 @pytest.mark.parametrize("what", ["changed", "gone"])
 def test_a_damaged_encoder_is_refused(what, tmp_path, monkeypatch):
-    if what == "changed":
-        body = bytearray(resources.files("dpltm.data").joinpath(DRAWINGS_FILE).read_bytes())
-        body[-1] ^= 1
-        (tmp_path / DRAWINGS_FILE).write_bytes(bytes(body))
-    monkeypatch.setattr(bundled.resources, "files", lambda _: tmp_path)
+    damage(DRAWINGS_FILE, what, tmp_path, monkeypatch)
     _bundled.cache_clear()
     with pytest.raises(DataError, match="is not what was bundled; install dpltm again"):
         make_feature_map("drawings", (28, 28), (0.0, 255.0))  # before anything is computed, or spent

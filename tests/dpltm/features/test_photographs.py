@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.data import bundled
 from dpltm.errors import DataError
 from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import Photographs, _bundled, as_photographs
 from dpltm.photographs.scenes import draw_views
+from made_features import damage
 from refusals import refused
 
 
@@ -93,11 +93,7 @@ def test_it_tells_apart_scenes_that_it_has_not_seen():
 
 @pytest.mark.parametrize("what", ["changed", "gone"])
 def test_a_damaged_dictionary_is_refused(what, tmp_path, monkeypatch):
-    if what == "changed":
-        body = bytearray(resources.files("dpltm.data").joinpath(PHOTOGRAPHS_FILE).read_bytes())
-        body[-1] ^= 1
-        (tmp_path / PHOTOGRAPHS_FILE).write_bytes(bytes(body))
-    monkeypatch.setattr(bundled.resources, "files", lambda _: tmp_path)
+    damage(PHOTOGRAPHS_FILE, what, tmp_path, monkeypatch)
     _bundled.cache_clear()
     with pytest.raises(DataError, match=r"photographs\.safetensors, which comes with dpltm, is not what was bundled"):
         make_feature_map("photographs", (32, 32, 3), (0.0, 255.0))

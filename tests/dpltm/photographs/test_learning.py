@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 import torch
 
 from dpltm.photographs import learning
 from dpltm.photographs.dictionary import PATCH, WINDOWS, units_of
 from dpltm.photographs.learning import DIRECTIONS, SIZE, dictionary, make, patches
+from made_features import check_nothing_is_read, check_seed, check_threads
 
 
 @pytest.fixture(autouse=True)
@@ -21,24 +18,13 @@ def _few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_bit():
-    first, again, other = make(3, 2), make(3, 2), make(4, 2)
-    assert all(np.array_equal(first[name], again[name]) for name in first)
-    assert not np.array_equal(first["filters"], other["filters"])
-    assert {value.dtype for value in first.values()} == {np.dtype("float16")}
-    assert all(np.isfinite(value).all() for value in first.values())
+    first = check_seed(lambda seed: make(seed, 2), "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)
     assert first["directions"].shape == (DIRECTIONS, 2 * SIZE * WINDOWS**2)
 
 
 def test_threads_are_put_back_and_decide_nothing():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        found = make(3, 1)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert all(np.array_equal(value, found[name]) for name, value in make(3, 1).items())
+    check_threads(lambda: make(3, 1))
 
 
 def test_who_watches_is_told_of_every_round():
@@ -86,18 +72,5 @@ def test_filters_compare_whitened_patches():
     torch.testing.assert_close(taken.mean(0) @ filters.flatten(1).T, offset, rtol=0, atol=1e-3)
 
 
-SEALED = """
-import sys
-from dpltm.photographs import learning
-learning.SAMPLE, learning.PATCHES = 480, 2000
-learning.make(9, 1)  # what is imported on the way
-seen = []
-sys.addaudithook(lambda event, args: seen.append(event) if event in ("open", "socket.connect", "subprocess.Popen") else None)
-learning.make(0, 2)
-print(seen)
-"""
-
-
 def test_no_file_and_no_network_is_read():
-    done = subprocess.run([sys.executable, "-c", SEALED], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    check_nothing_is_read("dpltm.photographs", "learning.SAMPLE, learning.PATCHES = 480, 2000")
