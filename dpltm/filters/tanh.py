@@ -39,8 +39,8 @@ UPPER, LOWER = _lambert(11)
 def fraction(values: Tensor) -> Tensor:
     """tanh within [-1, 1], any shape, float32: to 2.1e-6 of its value, whatever that is.
 
-    Made of products, sums and a quotient alone: fused by a compiler, it takes less than half of the time of torch's own, which
-    is exact to the last bit. Sums of positive terms lose nothing, so small values keep their relative error.
+    Made of products, sums and a quotient alone: fused by a compiler, it takes less than half of the time of torch's own,
+    which is exact to the last bits. Sums of positive terms lose nothing, so small values keep their relative error.
     """
     values = values.clamp(-SATURATED, SATURATED)
     squares = values * values

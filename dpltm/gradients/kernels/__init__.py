@@ -25,7 +25,8 @@ class Kernel:
         add: adds to ``(live,)`` float64 the sum over some rows of scaled output gradient times input, in the precision of
             the scaled gradients.
         in_chunks: whether chunks are summed in float32; else every sum is taken in float64.
-        turned: whether ``add`` wants the scaled gradients of an output coordinate side by side in memory, and not a record's.
+        turned: whether ``add`` wants the scaled gradients of an output coordinate side by side in memory, not those of a
+            record.
     """
 
     forward: Callable[[Operands, Tensor], Tensor] | None
@@ -42,7 +43,5 @@ KERNELS = {
     "dense": Kernel(None, dense.squared_norms, dense.add),
     "mixed": Kernel(sparse.forward, sparse.squared_norms, dense.add),
     "sparse": Kernel(sparse.forward, sparse.squared_norms, sparse.add, turned=True),
-    "sparse-float64": Kernel(
-        sparse.forward, sparse.squared_norms, sparse.add, in_chunks=False, turned=True
-    ),
+    "sparse-float64": Kernel(sparse.forward, sparse.squared_norms, sparse.add, in_chunks=False, turned=True),
 }
