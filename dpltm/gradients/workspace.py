@@ -63,7 +63,7 @@ class Workspace:
         size = values.element_size()
         if values.stride(1) == 1 and values.stride(0) * size % 64 == values.data_ptr() % 64 == 0:
             return values
-        return self.rows(name, *values.shape, values.dtype, values.device).copy_(values)
+        return self.rows(name, len(values), values.shape[1], values.dtype, values.device).copy_(values)
 
     def turn(self, name: str, values: Tensor) -> Tensor:
         """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads.

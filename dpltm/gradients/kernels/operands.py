@@ -92,7 +92,8 @@ class Operands:
         """
         if turned:
             return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
-        rows = self.space.rows("scaled", *self.gradient.shape, factor.dtype, factor.device)
+        records, width = self.gradient.shape
+        rows = self.space.rows("scaled", records, width, factor.dtype, factor.device)
         return rows.copy_(self.gradient).mul_(factor[:, None])
 
     @property
