@@ -215,7 +215,13 @@ class NoCanaries:
         """Adds nothing."""
 
     def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
-        """Looks at nothing."""
+        """Looks at nothing.
+
+        Args:
+            released: not looked at, as the others.
+            divisor: of a mean.
+            noise_std: of a sum.
+        """
 
     def state(self) -> dict[str, np.ndarray]:
         """There is none."""
