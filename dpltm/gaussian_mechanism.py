@@ -13,12 +13,13 @@ sensitivity, and the accounting of S + std X holds as it is.
 first 52 bits are drawn; u and v are the middles of what is left open. Let s = std / step < 2^11, t = (S + std X) / step and
 r = sqrt(-2 ln u). For 2^-22 <= u <= 1 - 2^-22, float64 arithmetic gives t up to
 
-    |dt| <= s 2^-53 / (u r) + s r (2^-41 + 2^-40 + 2^-48) < 2^-22.                                                 (2)
+    |dt| <= s 2^-53 / (u r) + s r (2^-41 + 2^-40 + 2^-48) + 2^-26 < 2^-22.                                         (2)
 
-The first term is the open bits of U; it is largest at the least u, where r = 5.52. The others are errors of 2^-40 in ``log``
-(relative) and in ``cos`` or ``sin`` (absolute), and the open bits of V with the rounding of 2 pi v. S is split into whole
-steps and a rest without rounding. So unless t is within 2^-22 of a half, or u is beyond these ends (together one coordinate
-in a million), any continuation of the bits gives the multiple that float64 gives.
+The first term is the open bits of U; it is largest at the least u, where r = 5.52: 0.73 times 2^-22. The next are errors
+of 2^-40 in ``log`` (relative) and in ``cos`` or ``sin`` (absolute), and the open bits of V with the rounding of 2 pi v. The
+last is the rounding of the sum t, up to 2^28 steps; where S may be larger, it is first split into whole steps and a rest,
+without rounding. So unless t is within 2^-22 of a half, or u is beyond these ends (together one coordinate in a million),
+any continuation of the bits gives the multiple that float64 gives.
 
 Those others are computed again, to 600 bits, with 256 further bits of U and of V. That is wrong at most where t is within
 2^-130 of a half, or where U or 1 - U is below 2^-100. So in total variation
@@ -29,7 +30,7 @@ and delta grows by at most (1 + e^epsilon) 2^-98 per coordinate and step. At eps
 add less than 10^-10 together; the printed figures leave that out.
 
 **Assumptions of (3)**: the bytes are uniform and independent, which no efficient observer can tell from those of a
-cryptographic generator; and errors of 2^-40 where NumPy and PyTorch promise about 2^-50.
+cryptographic generator; and errors of 2^-40 where PyTorch promises about 2^-50.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ AT_ONCE = 2**16
 SEED = 32
 """Bytes from which further bits of a block come, if any are wanted; drawn anyway, so that how many bytes are drawn depends
 on no record."""
+
+_LARGE = 2.0**27
+"""Values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them."""
 
 _OPEN = 2.0**-22
 """How near to a half, and how near to 0 or 1 a uniform number, float64 arithmetic is not trusted."""
@@ -101,8 +105,10 @@ def _release(values: np.ndarray, noise_std: float, source: RandomSource, noisy: 
     scale = noise_std / step  # exact, as is whatever else is divided by a power of two
     offset = box_muller(pairs, scale)[:count]
     rest = np.multiply(values, 1 / step, out=pairs.reshape(-1)[:count])
-    whole = np.rint(rest)
-    rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
+    whole: np.ndarray | None = None
+    if not (rest.max() < _LARGE and rest.min() > -_LARGE):
+        whole = np.rint(rest)
+        rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
     offset += rest
     nearest = np.rint(offset, out=noisy)
     offset -= nearest
@@ -113,7 +119,8 @@ def _release(values: np.ndarray, noise_std: float, source: RandomSource, noisy: 
         for place in np.flatnonzero(doubtful).tolist():
             pair, seed = place % half, bytes(data[:SEED])
             nearest[place] = _exact(float(rest[place]), scale, pairs[:, pair], _further(seed, pair), place >= half)
-    nearest += whole
+    if whole is not None:
+        nearest += whole
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has
     nearest *= step
 

@@ -139,10 +139,10 @@ def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
     Returns:
         ``(2 half,)`` float64: scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v).
     """
-    import torch  # its cosine and sine are vectorised in float64, which numpy's are not
+    import torch  # its logarithm, cosine and sine are vectorised in float64, which numpy's are not everywhere
 
     radius, turn = pairs
-    np.log(radius, out=radius)
+    torch.from_numpy(radius).log_()
     radius *= -2.0 * scale * scale
     np.sqrt(radius, out=radius)
     turn *= 2.0 * math.pi

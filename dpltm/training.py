@@ -211,7 +211,7 @@ class NoisyGradients:
         """
         if self._first:
             mean = noisy_mean(total, self.noise_std, self.config.divisor, self._noise)
-            self.canaries.observe(mean * self.config.divisor, self.noise_std)
+            self.canaries.observe(mean, self.config.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             mean = torch.empty(len(self._live), dtype=self._flat.dtype, device=self._flat.device)
@@ -373,4 +373,4 @@ def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSou
         noise: random bits.
     """
     noisy = gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise)
-    return (torch.from_numpy(noisy) / divisor).to(total.device, torch.float32)
+    return torch.from_numpy(noisy).div_(divisor).to(total.device, torch.float32)

@@ -155,15 +155,16 @@ class Canaries:
         signs = torch.from_numpy(np.where(self.observations.included[self._drawn], 1.0, -1.0)).to(total.device)
         total.index_add_(0, self._places[which].flatten(), self._filtered(signs, which).flatten())
 
-    def observe(self, released: Tensor, noise_std: float) -> None:
+    def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
         """Takes in one step.
 
         Args:
-            released: the noisy sum, ``(live,)``.
-            noise_std: that it is claimed to have.
+            released: the noisy mean, ``(live,)``.
+            divisor: of the noisy sum that it was made from.
+            noise_std: that the sum is claimed to have.
         """
         norms = self.observations.norms
-        along = (released[self._places].double() * self._vectors).sum(1).cpu().numpy()
+        along = (released[self._places].double() * (divisor * self._vectors)).sum(1).cpu().numpy()
         shift, half = along / noise_std**2, norms**2 / (2 * noise_std**2)
         self.observations.scores[:] += self._log_ratio(shift - half)
         if self._replace_one:
@@ -213,8 +214,14 @@ class NoCanaries:
     def add_to(self, total: Tensor) -> None:
         """Adds nothing."""
 
-    def observe(self, released: Tensor, noise_std: float) -> None:
-        """Looks at nothing."""
+    def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
+        """Looks at nothing.
+
+        Args:
+            released: not looked at, as the others.
+            divisor: of a mean.
+            noise_std: of a sum.
+        """
 
     def state(self) -> dict[str, np.ndarray]:
         """There is none."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpltm.filters.clip import Clip
@@ -15,8 +16,40 @@ from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SC
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROUNDING = 1 + 1e-6
-"""Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
+ROUNDING = 1 + 2.5e-6
+"""Outward rounding of the bound: covers the error of tanh and of two products in float32. Torch's own is off by a few 2^-24;
+``fraction`` by 4.8e-7 where it is cut off, and by 26 roundings of at most 2^-24: less than 2.1e-6 together."""
+
+SATURATED = 9.1
+"""From here on tanh is 1 in float32."""
+
+
+def _lambert(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Coefficients of P and Q in y, highest first: x P(x^2) / Q(x^2) is the continued fraction
+    tanh x = x / (1 + x^2 / (3 + x^2 / (5 + ...))) (Lambert 1768), cut off at ``depth``. All are positive."""
+    upper, lower = [1], [2 * depth - 1]  # lowest first
+    for number in range(2 * depth - 3, 0, -2):
+        upper, lower = lower, [number * one + other for one, other in zip_longest(lower, [0, *upper], fillvalue=0)]
+    return tuple(each / lower[0] for each in reversed(upper)), tuple(each / lower[0] for each in reversed(lower))
+
+
+UPPER, LOWER = _lambert(11)
+
+
+def fraction(values: Tensor) -> Tensor:
+    """tanh within [-1, 1], any shape, float32: to 2.1e-6 of its value, whatever that is.
+
+    Made of products, sums and a quotient alone: fused by a compiler, it takes less than half of the time of torch's own,
+    which is exact to the last bits. Sums of positive terms lose nothing, so small values keep their relative error.
+    """
+    values = values.clamp(-SATURATED, SATURATED)
+    squares = values * values
+    upper, lower = squares * UPPER[0] + UPPER[1], squares * LOWER[0] + LOWER[1]
+    for coefficient in UPPER[2:]:
+        upper = upper * squares + coefficient
+    for coefficient in LOWER[2:]:
+        lower = lower * squares + coefficient
+    return (values * (upper / lower)).clamp(-1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +80,10 @@ class Tanh:
 
     def map(self, values: Tensor) -> Tensor:
         """c tanh(values / k), any shape; ``values`` may be overwritten."""
+        import torch
+
+        if torch.compiler.is_compiling():
+            return fraction(values * (1 / self.range)) * self.scale
         return values.mul_(1 / self.range).tanh_().mul_(self.scale)
 
     def certified_bound(self, live: int) -> float:

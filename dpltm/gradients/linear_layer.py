@@ -116,7 +116,7 @@ class LinearLayer:
         count = len(self.operands.index)
         bias = add_weighted_sum(KERNELS[self.kernel], self.operands, total[:count], factor, chunks)
         if self.bias_index is not None:
-            total[count:] += bias.index_select(0, self.bias_index)
+            total[count:].add_(bias if len(self.bias_index) == len(bias) else bias.index_select(0, self.bias_index))
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)

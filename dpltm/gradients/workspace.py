@@ -16,6 +16,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+        self._taken: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}  # to look at a buffer anew takes time
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again.
@@ -26,12 +27,16 @@ class Workspace:
             dtype: of the tensor; each has memory of its own.
             device: that it lies on.
         """
-        count = math.prod(shape)
-        buffer = self._buffers.get((name, dtype, device))
-        if buffer is None or len(buffer) < count:
-            buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
-            self._buffers[name, dtype, device] = buffer
-        return buffer[:count].view(shape)
+        key = (name, dtype, device)
+        taken = self._taken.get(key)
+        if taken is None or taken.shape != shape:
+            count = math.prod(shape)
+            buffer = self._buffers.get(key)
+            if buffer is None or len(buffer) < count:
+                buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
+                self._buffers[key] = buffer
+            taken = self._taken[key] = buffer[:count].view(shape)
+        return taken
 
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
@@ -47,6 +52,18 @@ class Workspace:
         """
         step = 64 // dtype.itemsize
         return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
+
+    def aligned(self, name: str, values: Tensor) -> Tensor:
+        """``values`` if its rows begin as those of :meth:`rows` do, else a copy.
+
+        Args:
+            name: see :meth:`take`.
+            values: ``(rows, width)``.
+        """
+        size = values.element_size()
+        if values.stride(1) == 1 and values.stride(0) * size % 64 == values.data_ptr() % 64 == 0:
+            return values
+        return self.rows(name, len(values), values.shape[1], values.dtype, values.device).copy_(values)
 
     def turn(self, name: str, values: Tensor) -> Tensor:
         """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads.

@@ -160,6 +160,17 @@ def test_tiny_values_stay_on_their_side(value: float) -> None:
     assert in_steps(found, 1.0) == in_reals([value], 1.0, first, second, bytes(SEED))
 
 
+@pytest.mark.parametrize("size", [2.0**16, 2.0**17 - 1e-9, 2.0**17, 2.0**17 + 0.3, 2.0**30, 2.0**40])
+def test_values_are_split_where_float64_has_no_room_for_them_beside_noise(size: float) -> None:
+    """From 2^27 steps on, of either sign."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.integers(0, 2**52, 20).tolist() for _ in range(2))
+    for sign in (1.0, -1.0):
+        values = [sign * (size - 1e-4 * number) for number in range(40)]
+        found = gaussian_mechanism(np.array(values), 1.0, block(first, second))
+        assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, bytes(SEED))
+
+
 # The law.
 
 

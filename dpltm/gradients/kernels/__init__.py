@@ -25,12 +25,15 @@ class Kernel:
         add: adds to ``(live,)`` float64 the sum over some rows of scaled output gradient times input, in the precision of
             the scaled gradients.
         in_chunks: whether chunks are summed in float32; else every sum is taken in float64.
+        turned: whether ``add`` wants the scaled gradients of an output coordinate side by side in memory, not those of a
+            record.
     """
 
     forward: Callable[[Operands, Tensor], Tensor] | None
     squared_norms: Callable[[Operands], Tensor]
     add: Callable[[Operands, Tensor, slice, Tensor], None]
     in_chunks: bool = True
+    turned: bool = False
 
 
 FLOAT64 = "float64"
@@ -39,6 +42,6 @@ KERNELS = {
     FLOAT64: Kernel(None, dense.squared_norms, dense.add, in_chunks=False),
     "dense": Kernel(None, dense.squared_norms, dense.add),
     "mixed": Kernel(sparse.forward, sparse.squared_norms, dense.add),
-    "sparse": Kernel(sparse.forward, sparse.squared_norms, sparse.add),
-    "sparse-float64": Kernel(sparse.forward, sparse.squared_norms, sparse.add, in_chunks=False),
+    "sparse": Kernel(sparse.forward, sparse.squared_norms, sparse.add, turned=True),
+    "sparse-float64": Kernel(sparse.forward, sparse.squared_norms, sparse.add, in_chunks=False, turned=True),
 }

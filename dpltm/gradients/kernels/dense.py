@@ -35,7 +35,7 @@ def squared_norms(operands: Operands) -> Tensor:
 
 
 def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """One product, gathered at the live coordinates; of copies that begin as any other (``Workspace``).
+    """One product, gathered at the live coordinates; of rows that begin as any others (``Workspace``).
 
     Args:
         operands: with what a pass left.
@@ -43,11 +43,15 @@ def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
         rows: that these are of the batch.
         total: ``(live,)`` float64, to which the sum is added.
     """
-    space, inputs = operands.space, operands.input[rows]
+    space = operands.space
     product = space.take("product", tuple(operands.mask.shape), scaled.dtype, scaled.device)
-    for some in blocks(slice(0, len(scaled)), inputs.shape[1] if scaled.device.type == "cpu" else 0):
-        right = space.fill("chunk", inputs[some], scaled.dtype)
-        product.addmm_(scaled[some].T, right, beta=float(some.start > 0))
+    if scaled.dtype == operands.input.dtype:
+        torch.mm(scaled.T, operands.aligned[rows], out=product)
+    else:
+        inputs = operands.input[rows]
+        for some in blocks(slice(0, len(scaled)), inputs.shape[1] if scaled.device.type == "cpu" else 0):
+            right = space.fill("chunk", inputs[some], scaled.dtype)
+            product.addmm_(scaled[some].T, right, beta=float(some.start > 0))
     total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
 
 

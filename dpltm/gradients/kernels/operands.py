@@ -39,19 +39,24 @@ class Operands:
         self.space = Workspace()
         self._patterns: dict[torch.dtype, Tensor] = {}
         self._inputs: Tensor | None = None
+        self._gradients: Tensor | None = None
+        self._aligned: Tensor | None = None
         self._norms: tuple[Tensor, Tensor] | None = None
         self.release()
 
     def release(self) -> None:
         """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
         self.input = self.gradient = torch.empty(0)
-        self._inputs = self._norms = None
+        self._forget()
 
     def zero_records(self, bad: Tensor) -> None:
         """Makes what these records left, ``(batch,)`` bool, exactly zero."""
         self.input = self.input.masked_fill(bad[:, None], 0.0)
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
-        self._inputs = self._norms = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._inputs = self._gradients = self._aligned = self._norms = None
 
     @property
     def inputs(self) -> Tensor:
@@ -62,6 +67,34 @@ class Operands:
         """The same of an input that is about to become that of the pass."""
         self._inputs = self.space.turn("inputs", input)
         return self._inputs
+
+    @property
+    def gradients(self) -> Tensor:
+        """The transpose of ``gradient``, ``(out, batch)``."""
+        if self._gradients is None:
+            self._gradients = self.space.turn("gradients", self.gradient)
+        return self._gradients
+
+    @property
+    def aligned(self) -> Tensor:
+        """``input``, or a copy of it, in which every row begins as ``Workspace.rows`` has them."""
+        if self._aligned is None:
+            self._aligned = self.space.aligned("aligned", self.input)
+        return self._aligned
+
+    def scaled(self, factor: Tensor, turned: bool) -> Tensor:
+        """Factor times output gradient, ``(batch, out)``, to be overwritten.
+
+        Args:
+            factor: ``(batch,)``, in the precision of the product.
+            turned: whether the records of an output coordinate come one after the other in memory, and not the
+                coordinates of a record.
+        """
+        if turned:
+            return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
+        records, width = self.gradient.shape
+        rows = self.space.rows("scaled", records, width, factor.dtype, factor.device)
+        return rows.copy_(self.gradient).mul_(factor[:, None])
 
     @property
     def norms(self) -> tuple[Tensor, Tensor]:

@@ -19,13 +19,14 @@ def forward(operands: Operands, input: Tensor) -> Tensor:
     output = _times(operands.bags, operands.turned(input), values)
     if module.bias is not None:
         output += module.bias.detach()[:, None]
-    return output.T.contiguous()  # what follows goes over one record after the other
+    rows = output.new_empty(output.shape[1], len(output))  # what follows goes over one record after the other
+    rows.T.copy_(output)
+    return rows
 
 
 def squared_norms(operands: Operands) -> Tensor:
     """See ``dense.squared_norms``; records side by side."""
-    inputs, gradient, space = operands.inputs, operands.gradient, operands.space
-    gradients = space.turn("gradients", gradient)
+    inputs, gradients, space = operands.inputs, operands.gradients, operands.space
     if len(gradients) < len(inputs):
         left, right, bags = inputs, gradients, operands.bags
     else:
@@ -36,7 +37,7 @@ def squared_norms(operands: Operands) -> Tensor:
 
 def add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
     """See :meth:`dense.add`."""
-    left = operands.space.turn("left", scaled)
+    left = operands.space.fill("left", scaled.T)
     right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
     pattern = operands.pattern(scaled.dtype)
     found = pattern.values().zero_()  # one dot product each; what is there would be multiplied by beta

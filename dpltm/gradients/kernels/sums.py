@@ -33,9 +33,12 @@ def add_weighted_sum(
     narrow = [rows for rows in chunks or () if kernel.in_chunks and rows.start < rows.stop]
     for dtype, parts in ((gradient.dtype, narrow), (torch.float64, others(narrow, len(factor)))):
         if parts:
-            scaled = operands.space.rows("scaled", len(gradient), gradient.shape[1], dtype, gradient.device)
-            torch.mul(gradient, factor.to(dtype)[:, None], out=scaled).clamp_(-most, most)
-            for rows in parts:  # each in its own precision, whatever that of the others is
+            scaled = operands.scaled(factor.to(dtype), kernel.turned)
+            if most < math.inf:
+                scaled.clamp_(-most, most)
+            whole = sum(rows.stop - rows.start for rows in parts) == len(gradient)
+            for rows in (slice(None),) if whole else parts:
                 bias += scaled[rows].sum(0, dtype=torch.float64)
+            for rows in parts:  # each in its own precision, whatever that of the others is
                 kernel.add(operands, scaled[rows], rows, total)
     return bias

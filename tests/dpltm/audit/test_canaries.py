@@ -80,7 +80,7 @@ def test_scores_are_log_likelihood_ratios(rate, replace_one):
     generator, expected = np.random.default_rng(1), np.zeros(20)
     for _ in range(3):
         released = 1.5 * generator.standard_normal(100) + 1
-        planted.observe(torch.from_numpy(released), 1.5)
+        planted.observe(torch.from_numpy(released) / 4, 4.0, 1.5)
         at = released[::5]
         inside = (1 - rate) * norm.pdf(at, 0, 1.5) + rate * norm.pdf(at, 2, 1.5)
         other = (
@@ -92,11 +92,11 @@ def test_scores_are_log_likelihood_ratios(rate, replace_one):
 
 def test_coins_and_scores_go_on_in_another_process():
     first, second = canaries(Clip(1.0)), canaries(Clip(1.0), seed=1)
-    first.observe(torch.arange(100.0), 2.0)
+    first.observe(torch.arange(100.0), 1.0, 2.0)
     second.resume(first.state())
     assert (second.observations.included == first.observations.included).all()
     for one in (first, second):
-        one.observe(torch.arange(100.0), 2.0)
+        one.observe(torch.arange(100.0), 1.0, 2.0)
     assert (second.observations.scores == first.observations.scores).all()
     with pytest.raises(ValueError, match="other canaries"):
         canaries(Clip(1.0), count=19).resume(first.state())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.filters import Clip, Tanh
+from dpltm.filters.tanh import LOWER, ROUNDING, UPPER, fraction
 
 positive = st.floats(1e-3, 1e3)
 
@@ -24,6 +25,22 @@ def test_map_golden():
     values = torch.tensor([[-1e30, -1.0, 0.0], [0.25, 1.0, 1e30]], dtype=torch.float64)
     expected = [[-2.0, -2 * 0.9640275800758169, 0.0], [2 * 0.46211715726000975, 2 * 0.9640275800758169, 2.0]]
     torch.testing.assert_close(Tanh(2.0, 0.5, None).map(values), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_the_fraction_that_is_compiled_is_tanh_as_exactly_as_the_bound_says():
+    """Everywhere in float32, from its least numbers to infinity; and never beyond 1, where the bound has no room."""
+    values = torch.cat(
+        [torch.linspace(0, 12, 3_000_001), torch.logspace(-45, 38, 300_001), torch.tensor([torch.inf, 3e38, 1e-45])]
+    )
+    exact = values.double().tanh()
+    found = fraction(values)
+    off = ((found.double() - exact).abs() / exact)[values > 0]
+    assert 1e-7 < float(off.max()) < 2.1e-6 < 2.5e-6 - 3 * 2.0**-24 < ROUNDING - 1
+    assert torch.equal(fraction(-values), -found)
+    assert float(found.max()) == 1.0
+    assert fraction(torch.tensor([torch.nan])).isnan().all()
+    assert len(UPPER) == len(LOWER) == 6
+    assert all(coefficient > 0 for coefficient in (*UPPER, *LOWER))
 
 
 @pytest.mark.parametrize(
