@@ -71,6 +71,35 @@ def together(body: Mapping[str, Any]) -> str:
     )
 
 
+def baseline_lines(body: Mapping[str, Any]) -> list[str]:
+    """What training baselines costs, in words.
+
+    Args:
+        body: what the answer says of them.
+    """
+    if not body["trainings"]:
+        return ["no baseline is missing"]
+    count, lines = body["to_train"], []
+    if count:
+        lines.append(f"{_trainings(count)} in {body['out']} costs {_certified(body['privacy'])}, all together")
+    else:
+        lines.append(f"nothing is left to train in {body['out']}, and nothing more is spent")
+    if body["spent"] is not None:
+        lines.append(f"everything that the ledgers of {body['out']} hold: {_certified(body['spent'])}")
+    elif body["together"] is not None:
+        lines.append(together(body))
+    return lines
+
+
+def _trainings(count: int) -> str:
+    return f"training {count} baseline{'' if count == 1 else 's'}"
+
+
+def _certified(privacy: Mapping[str, Any]) -> str:
+    one = privacy["certified"]
+    return f"certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
+
+
 def markdown(body: Mapping[str, Any]) -> str:
     """The table for a document."""
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
