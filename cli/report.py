@@ -43,12 +43,10 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for row in rows:
         table.add_row(*(row[at] for at in shown))
     rich.print(table)
-    if body.get("dry_run"):
-        rich.print("nothing was trained")
-    if said := together(body):
-        rich.print(said, style="bold")
     for line in baseline_lines(body["baselines"]) if "baselines" in body else ():
         rich.print(line, style="bold")
+    if said := together(body):
+        rich.print(said, style="bold")
     show_notes(rich, body)
     for name in ("csv", "md", "plot"):
         if body.get(name):
@@ -64,6 +62,4 @@ def _is_wanting(body: dict[str, Any]) -> bool:
 report_command = answering(
     Deferred("dpltm.tickets.workbench.report:report"), show_report, lambda body: body["state"] == "damaged"
 )
-compare_command = answering(
-    Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison, _is_wanting
-)
+compare_command = answering(Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison, _is_wanting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,32 +73,21 @@ def together(body: Mapping[str, Any]) -> str:
 
 
 def baseline_lines(body: Mapping[str, Any]) -> list[str]:
-    """What training baselines costs, in words.
+    """What training baselines costs, or did, in words.
 
     Args:
         body: what the answer says of them.
     """
+    count, cost, states = body["to_train"], body["cost"], Counter(one["state"] for one in body["trainings"])
     if not body["trainings"]:
-        return ["no baseline is missing"]
-    count, lines = body["to_train"], []
-    if count:
-        lines.append(f"{_trainings(count)} in {body['out']} costs {_certified(body['privacy'])}, all together")
-    else:
-        lines.append(f"nothing is left to train in {body['out']}, and nothing more is spent")
-    if body["spent"] is not None:
-        lines.append(f"everything that the ledgers of {body['out']} hold: {_certified(body['spent'])}")
-    elif body["together"] is not None:
-        lines.append(together(body))
-    return lines
-
-
-def _trainings(count: int) -> str:
-    return f"training {count} baseline{'' if count == 1 else 's'}"
-
-
-def _certified(privacy: Mapping[str, Any]) -> str:
-    one = privacy["certified"]
-    return f"certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
+        return ["no baseline is missing: a run of the whole network is a dense one itself, and has no random mask"]
+    if not count:
+        return [f"baselines: nothing is left to pay for in {body['out']}"]
+    did = "would cost" if states["planned"] else "cost"
+    return [
+        f"{count} baseline{'' if count == 1 else 's'} in {body['out']} {did} certified epsilon ="
+        f" {figure(cost['epsilon'])} at delta {cost['delta']:g}, all together"
+    ]
 
 
 def markdown(body: Mapping[str, Any]) -> str:

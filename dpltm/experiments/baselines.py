@@ -87,7 +87,9 @@ def kinds_of(given: str | None) -> tuple[str, ...]:
     kinds = ("dense", "random") if given is None else tuple(part.strip() for part in given.split(","))
     wrong = next((kind for kind in kinds if kind not in BASELINES), None)
     if wrong is not None:
-        raise InputError(f"`kinds`: {wrong!r:.80} is not one of {listed(BASELINES, 'and')}; name some of them, with commas")
+        raise InputError(
+            f"`kinds`: {wrong!r:.80} is not one of {listed(BASELINES, 'and')}; name some of them, with commas"
+        )
     if len(set(kinds)) < len(kinds):
         raise InputError("`kinds`: one is named twice; name each once")
     return kinds

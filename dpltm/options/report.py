@@ -48,7 +48,10 @@ class BaselineOptions:
         shown="dense,random",
     )
     out: str | None = option(
-        None, "Folder of their sweep; what is finished there is not trained again.", metavar="DIR", shown="baselines.sweep"
+        None,
+        "Folder of their sweep; what is finished there is not trained again.",
+        metavar="DIR",
+        shown="baselines.sweep",
     )
     jobs: int | None = option(None, "Processes.", metavar="N", shown="one a processor")
     dry_run: bool = option(False, "Check everything, and print what training them would cost together.")

@@ -14,6 +14,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.account import total_privacy
 from dpltm.experiments.baselines import TITLE, Base, Baseline, base_of, baselines, kinds_of
 from dpltm.experiments.recipe import Recipe
+from dpltm.features.feature_map import FeatureMap
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.report import CompareRequest
 from dpltm.options.sections import resolve
@@ -32,7 +33,7 @@ from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import progress_of
-from dpltm.tickets.comparison_files import baseline_lines
+from dpltm.tickets.comparison_files import baseline_lines, together
 from dpltm.tickets.found import FoundRun, candidate_of, find_run, privacy_of
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import open_ledger, unnamed_ledger
@@ -42,10 +43,10 @@ from dpltm.tickets.workbench.engines import check_jobs
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.results import finish
+from dpltm.tickets.workbench.results import finish, ledgers
 from dpltm.tickets.workbench.sweep import check_ledgers, local_engine, new_session, sweep
 from dpltm.tickets.workbench.train import open_records, open_start
-from dpltm.tickets.workbench.trial import STAGES, TrialRunner
+from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
 
 OUT = "baselines.sweep"
 
@@ -61,7 +62,7 @@ class Baselines:
     """What stands beside runs.
 
     Attributes:
-        body: what the answer says of them.
+        body: what the answer says of them, and what everything costs that their ledgers hold, or would hold.
         rows: of the table.
         notes: under it.
     """
@@ -122,24 +123,26 @@ def with_baselines(
     recipe, wanted = baselines([one.base for one in beside], kinds, root)
     folder = SweepFolder(root, TITLE, session) if os.path.lexists(root) else None
     work = _Work(recipe, wanted, root, folder, {one.base.label: one for one in beside})
-    with progress.progress("what baselines would cost", len(wanted)) as step:
-        shown = []
-        for baseline in wanted:
-            shown.append(work.at(baseline))
-            step(len(shown))
+    shown = work.before(progress)
     new = [one.new for one in shown if one.new]
     unnamed_ledger(remember=False).check_budgets(event for events in new for event in events)
-    rows = [candidate for _, candidate in runs]
-    together = compare([*rows, *_rows(shown, there)])["together"]
-    body = {"out": str(root), "to_train": len(new), "privacy": total_privacy(recipe, new), "together": together}
-    body |= {"spent": None, "trainings": _answers(shown)}
-    for line in baseline_lines(body):
+    rows = (*(candidate for _, candidate in runs), *_rows(shown, there))
+    cost, held = total_privacy(recipe, new)["certified"], [] if folder is None else ledgers(recipe, folder)
+    body = {
+        "out": str(root),
+        "to_train": len(new),
+        "cost": {"epsilon": cost["epsilon"], "delta": cost["delta"]},
+        "trainings": _answers(shown),
+    }
+    privacy = total_privacy(recipe, [*held, *new])
+    for line in (*baseline_lines(body), together(compare(rows))):
         progress.say(line)
     if wanted and not request.dry_run:
-        shown, body["spent"] = work.train(request.jobs, session, progress)
+        shown, privacy = work.train(request.jobs, session, progress)
         body["trainings"] = _answers(shown)
     bare = [one.candidate.label for one in shown if one.baseline.kind == "non-private"]
-    return Baselines(body, _rows(shown, there), (*notes, *(f"{label}: {UNPROTECTED}" for label in bare)))
+    said = (*notes, *(f"{label}: {UNPROTECTED}" for label in bare))
+    return Baselines({"privacy": privacy, "baselines": body}, _rows(shown, there), said)
 
 
 def _rows(shown: Sequence[Shown], there: Collection[Path]) -> tuple[Candidate, ...]:
@@ -162,7 +165,9 @@ def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:
     ]
 
 
-def _generate(request: GenerateRequest, progress: Progress, *, draws: Mapping[str, tuple[Event, ...]], **more: Any) -> Any:
+def _generate(
+    request: GenerateRequest, progress: Progress, *, draws: Mapping[str, tuple[Event, ...]], **more: Any
+) -> dict[str, Any]:
     """As ``dpltm generate``; the set remembers the draws that its density depends on."""
     return generate(request, progress, draws=draws[request.name or ""], **more)
 
@@ -194,22 +199,25 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
 
 
 def _check_density(found: FoundRun) -> None:
-    """Raises InputError where the size or density of a ticket may tell of private records that it was made from.
+    """Raises InputError where the network's size or the ticket's density may tell of private records.
 
-    A schedule fixes both, whatever the records. A set that was compacted, carried over or imported has none.
+    The schedule of a set fixes both but for the draw of a round, which the baseline's ledger enters as well. A set that was
+    compacted, carried over or imported has no schedule: its size may tell of records, or of a draw.
     """
     config = found.config or {}
-    if config.get("ticket_set_id") is None or config.get("provenance") in ("public", "data-free"):
+    own = config.get("ticket_set_id")
+    elsewhere = any(isinstance(event, SelectionEvent) and event.ticket_set != own for event in found.held)
+    if own is None or (config.get("provenance") in ("public", "data-free") and not elsewhere):
         return
     name = split_round(str(section(config, "options").get("ticket")))[0]
     for path in (Path(name), found.path.parent / name):
         if path.is_dir():
             tickets = find_set(str(path))
-            if tickets.id == config["ticket_set_id"] and tickets.parent is None and tickets.criterion != "imported":
+            if tickets.id == own and tickets.parent is None and tickets.criterion != "imported":
                 return
     raise InputError(
-        f"its ticket was made from private records, and without its set, {name}, as dpltm generate made it, nobody can tell"
-        " whether the density tells of them; put that set beside the run"
+        f"its ticket may come from private records, or a draw from them, and without its set, {name}, as dpltm generate made"
+        " it, nobody can tell whether its density tells of them; put that set beside the run"
     )
 
 
@@ -240,7 +248,22 @@ class _Work:
             for baseline in wanted if baseline.trial.arm.tickets is not None
         }  # fmt: skip
 
-    def at(self, baseline: Baseline) -> Shown:
+    def before(self, progress: Progress) -> list[Shown]:
+        """All of them before they are trained.
+
+        Raises:
+            DpltmError: one cannot be trained.
+        """
+        if not self._wanted:
+            return []
+        with progress.progress("what baselines would cost", len(self._wanted)) as step:
+            shown = []
+            for baseline in self._wanted:
+                shown.append(self._before(baseline))
+                step(len(shown))
+        return shown
+
+    def _before(self, baseline: Baseline) -> Shown:
         """A baseline before it is trained: what it would cost, unless that was paid before.
 
         Raises:
@@ -262,9 +285,9 @@ class _Work:
             row = _planned(plan, label)
             if (why := unlike(base.candidate, row)) is not None:
                 raise InputError(CHANGED.format(why))
-            ours, theirs = (None if one is None else one.uncentred.id for one in (
-                plan.dataset.feature_map, base.found.run and base.found.run.feature_map))  # fmt: skip
-            if ours != theirs:
+            if _front(plan.dataset.feature_map) != _front(
+                None if base.found.run is None else base.found.run.feature_map
+            ):
                 raise InputError("the features that its options make are not those that RUN was trained on")
         except DpltmError as error:
             raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {error}") from None
@@ -283,8 +306,10 @@ class _Work:
         """
         folder = SweepFolder(self._root, TITLE, session)
         check_ledgers(self._recipe, folder)
-        stages = {**STAGES, "generate": partial(_generate, draws=self._draws)}
-        sweep(self._recipe, TrialRunner(folder, self._cache, stages), local_engine(self._recipe, folder, jobs), progress)
+        stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, draws=self._draws)}
+        sweep(
+            self._recipe, TrialRunner(folder, self._cache, stages), local_engine(self._recipe, folder, jobs), progress
+        )
         spent = finish(self._recipe, folder)["privacy"]
         return [self._after(baseline, folder) for baseline in self._wanted], spent
 
@@ -334,6 +359,11 @@ class _Work:
         dataset = open_features(dataset, request, registry, SILENT)
         plan = generation.plan(dataset, request, Ledger(registry=registry), services(SILENT))
         return replace(generation.generate(plan, services(SILENT)), draws=self._draws[title])
+
+
+def _front(feature_map: FeatureMap | None) -> str | None:
+    """What stands in front of a network, but for where features are centred: each run releases that anew."""
+    return None if feature_map is None else feature_map.uncentred.id
 
 
 def _planned(plan: TrainingPlan, label: str) -> Candidate:

@@ -27,12 +27,14 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         InputError: fewer than two runs, or none that can be compared; or as ``with_baselines``, like BudgetError.
         ArtifactError: a file is there already, or cannot be written.
     """
+    for item in fields(BaselineOptions) if not request.baselines else ():
+        if getattr(request, item.name) != item.default:
+            raise InputError(
+                f"`{item.name}`: only with `baselines`, which trains something; add it, or leave this out"
+            )
     paths = _folders(request.runs or ())  # with what the table calls each
     if len(paths) < 2 and not request.baselines:
-        raise InputError("RUN: name at least two runs, or a sweep with several; or train some beside it with `baselines`")
-    for item in fields(BaselineOptions):
-        if not request.baselines and getattr(request, item.name) != item.default:
-            raise InputError(f"`{item.name}`: only with `baselines`, which trains something; add it, or leave this out")
+        raise InputError("RUN: name at least two runs, or a sweep with several; or train some beside it (`baselines`)")
     given = {"csv": request.csv, "md": request.md, "plot": request.plot}
     targets = {name: Path(path) for name, path in given.items() if path is not None}
     if len(set(targets.values())) < len(targets):
@@ -52,7 +54,7 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     candidates = [*(candidate for _, candidate in runs), *(() if beside is None else beside.rows)]
     body = compare(candidates)
     if beside is not None:
-        body |= {"notes": [*beside.notes, *body["notes"]], "baselines": beside.body}
+        body |= {"notes": [*beside.notes, *body["notes"]], **beside.body}
     body = as_flags(body)
     if request.dry_run:
         return {"dry_run": True, **body}
