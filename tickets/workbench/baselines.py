@@ -54,6 +54,7 @@ NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense withou
 """What the table calls each kind."""
 
 UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
+WHERE = "; a run keeps no folders: start the command where its files lie"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
 
 
@@ -290,7 +291,8 @@ class _Work:
             ):
                 raise InputError("the features that its options make are not those that RUN was trained on")
         except DpltmError as error:
-            raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {error}") from None
+            said = str(error).replace("; correct the path", WHERE)
+            raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {said}") from None
         return Shown(baseline, path, "planned", row, (*plan.lineage, plan.event))
 
     def train(self, jobs: int | None, session: str, progress: Progress) -> tuple[list[Shown], dict[str, Any]]:
