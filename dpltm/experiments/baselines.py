@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ from dpltm.registry import listed
 from dpltm.reports.subjects import number, section, text
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpltm.features.feature_map import FeatureMap
 
 TITLE = "Baselines"
@@ -48,7 +49,7 @@ class Base:
         label: what the table calls it.
         train: its options of ``dpltm train``, as those of a dense network.
         spec: its network.
-        density: of its ticket; 1 for a whole network.
+        rate: fraction of each layer that one round would drop to leave a mask as dense as its ticket; 0 for a whole network.
         draws: that its ticket, and so the density, may depend on.
         measure: ``accuracy`` or ``rmse``.
     """
@@ -56,7 +57,7 @@ class Base:
     label: str
     train: Section
     spec: ModelSpec
-    density: float
+    rate: float
     draws: tuple[Event, ...]
     measure: str
 
@@ -96,13 +97,19 @@ def kinds_of(given: str | None) -> tuple[str, ...]:
 
 
 def base_of(
-    label: str, config: Mapping[str, Any], feature_map: FeatureMap | None, draws: Iterable[Event], measure: str
+    label: str,
+    config: Mapping[str, Any],
+    mask: Mapping[str, Tensor],
+    feature_map: FeatureMap | None,
+    draws: Iterable[Event],
+    measure: str,
 ) -> Base:
     """What baselines of a run are trained with.
 
     Args:
         label: what the table calls it.
         config: of the run.
+        mask: that it was trained with.
         feature_map: in front of its network, as the run keeps it.
         draws: of its ledger.
         measure: ``accuracy`` or ``rmse``.
@@ -128,12 +135,12 @@ def base_of(
         raise InputError("it was trained without noise")
     spec = ModelSpec(config["model"], config["features"], config["classes"])  # which the run was read by
     train = {name: value for name, value in train.items() if name not in IN_FRONT}
-    density = number(section(config, "resolved").get("density"))
+    whole = section(config, "resolved").get("round") in (None, 0)
     return Base(
         label,
         {**train, "model": spec.text, **_in_front(feature_map, given)},
         spec,
-        1.0 if density is None else density,
+        0.0 if whole else random_rate(spec, mask, by_user=config.get("unit") == "user"),
         tuple(draws),
         measure,
     )
@@ -171,13 +178,17 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
     """
     arms: dict[str, tuple[str, Arm, list[Base]]] = {}
     sets: dict[str, Section] = {}
-    there = {digest(base.train) for base in bases if base.density == 1}
+    there = {digest(base.train) for base in bases if not base.rate}
     for kind in kinds:
         for base in bases:
             if kind == "dense" and digest(base.train) in there:
                 continue
-            if kind == "random" and base.density == 1:
+            if kind == "random" and not base.rate:
                 continue
+            if kind == "random" and "unit-column" in base.train:
+                raise InputError(
+                    f"RUN: {base.label}: no baseline random: a ticket set knows no `unit_column`; take `kinds` dense"
+                )
             arm = _random_arm(base, sets) if kind == "random" else _dense_arm(base, kind)
             arms.setdefault(arm.name, (kind, arm, []))[2].append(base)
     rows = tuple(arm for _, arm, _ in arms.values())
@@ -206,7 +217,7 @@ def _random_arm(base: Base, sets: dict[str, Section]) -> Arm:
         **front,
         "criterion": "random",
         "rounds": 1,
-        "prune": f"{random_rate(base.spec, base.density):.12g}",
+        "prune": f"{base.rate:.12g}",
     }
     name = f"random {digest(section)[:DIGITS]}"
     sets[name] = section
@@ -219,9 +230,15 @@ def _arm(kind: str, train: Section, tickets: str | None) -> Arm:
     return Arm(name, name, None, None, tickets, number_of, None, train, None, None, None)
 
 
-def random_rate(spec: ModelSpec, density: float) -> float:
-    """The fraction of each layer that one round drops to leave a network so dense; layers that are never pruned count."""
-    shapes = spec.shapes()
-    weights = sum(prod(shape) for shape in shapes.values() if len(shape) >= 2)
-    prunable = sum(prod(shapes[name]) for name in pruning_rates(spec, GenerationConfig()))
-    return (1 - density) * weights / prunable
+def random_rate(spec: ModelSpec, mask: Mapping[str, Tensor], *, by_user: bool = False) -> float:
+    """The fraction of each layer that one round drops to leave as many weights as a mask has in all.
+
+    Args:
+        spec: the network; layers that are never pruned count.
+        mask: by parameter.
+        by_user: whether users are protected: held-out ones are pruned anyway, so tables of users do not count.
+    """
+    apart = spec.kind.user_parameters if by_user else ()
+    weights = {name: live for name, live in mask.items() if live.ndim >= 2 and name not in apart}
+    dropped = sum(live.numel() - int(live.sum()) for live in weights.values())
+    return dropped / sum(weights[name].numel() for name in pruning_rates(spec, GenerationConfig()) if name in weights)

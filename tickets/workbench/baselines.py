@@ -189,7 +189,7 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
                 raise InputError(reason)
             _check_density(found)
             draws = [event for event in found.held if isinstance(event, SelectionEvent)]
-            base = base_of(candidate.label, found.config, found.run.feature_map, draws, found.measure)
+            base = base_of(candidate.label, found.config, found.run.mask, found.run.feature_map, draws, found.measure)
             beside.append(Beside(found, candidate, base))
         except DpltmError as error:
             why[candidate.label] = str(error)

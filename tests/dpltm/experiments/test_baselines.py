@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import refusals
 from dpltm.experiments.baselines import base_of, baselines, kinds_of, random_rate
-from dpltm.generation import GenerationConfig, scheduled_densities
+from dpltm.generation import GenerationConfig, without_data
+from dpltm.masks import Mask
 from dpltm.models import ModelSpec
 
 OPTIONS: dict[str, Any] = {
@@ -18,16 +20,23 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def config(density: float = 0.5, **options: Any) -> dict[str, Any]:
+def config(number: int | None = 1, **options: Any) -> dict[str, Any]:
     """What a run of a ticket says of itself."""
     return {
         "model": "mlp:8", "features": 64, "classes": 10, "options": {**OPTIONS, **options},
-        "resolved": {"density": density, "noise_multiplier": 1.0},
+        "resolved": {"round": number, "noise_multiplier": 1.0},
     }  # fmt: skip
 
 
-def base(label: str = "r", density: float = 0.5, **options: Any) -> Any:
-    return base_of(label, config(density, **options), None, (), "accuracy")
+def mask(spec: ModelSpec, *rates: float, rounds: int = 1) -> Mask:
+    """Of the last round of a random set."""
+    asked = GenerationConfig(rounds=rounds, prune=rates, criterion="random")
+    return without_data(spec, asked).tickets[-1].mask
+
+
+def base(label: str = "r", rate: float = 0.5, **options: Any) -> Any:
+    masked = mask(ModelSpec("mlp:8", 64, 10), rate or 0.5)
+    return base_of(label, config(1 if rate else None, **options), masked, None, (), "accuracy")
 
 
 @pytest.mark.parametrize(
@@ -40,12 +49,25 @@ def base(label: str = "r", density: float = 0.5, **options: Any) -> Any:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("density", [0.5, 0.7**3])
-def test_a_random_mask_is_as_dense_as_the_ticket(spec: ModelSpec, density: float) -> None:
-    once = GenerationConfig(rounds=1, prune=(random_rate(spec, density),), criterion="random")
-    shapes = [shape for shape in spec.shapes().values() if len(shape) >= 2]
-    rounding = 0.5 * len(shapes) / sum(a * b for a, b, *_ in shapes)  # half a weight a layer, of no more than these
-    assert scheduled_densities(spec, once)[1] == pytest.approx(density, abs=rounding)
+def test_a_random_mask_is_as_dense_as_the_ticket(spec: ModelSpec) -> None:
+    """Also of a set of several rounds with rates of their own."""
+    ticket = mask(spec, 0.4, 0.2, rounds=3)
+    random = mask(spec, random_rate(spec, ticket))
+    assert abs(random.live - ticket.live) <= 0.5 * len(spec.shapes())  # half a weight a layer is rounding
+    assert not random.same_as(ticket)
+
+
+def test_users_that_are_held_out_do_not_count() -> None:
+    """What belongs to them is pruned in a run, whatever its ticket."""
+    spec = ModelSpec("ncf:20x30:2,4", 2, 5)
+    ticket = mask(spec, 0.4)
+    users = spec.kind.user_parameters
+    run = {
+        name: live & (torch.arange(len(live)) < 15)[:, None] if name in users else live
+        for name, live in ticket.items()
+    }
+    assert random_rate(spec, run, by_user=True) == pytest.approx(0.4, abs=0.01)
+    assert random_rate(spec, run) > 0.45
 
 
 def test_settings_are_those_of_the_run() -> None:
@@ -64,7 +86,7 @@ def test_settings_are_those_of_the_run() -> None:
 
 
 def test_each_is_made_once() -> None:
-    runs = [base("a"), base("b", ticket="other@1"), base("c", density=0.25), base("d", density=1.0, epsilon=2.0)]
+    runs = [base("a"), base("b", ticket="other@1"), base("c", rate=0.25), base("d", rate=0, epsilon=2.0)]
     _, made = baselines([*runs, base("e", epsilon=2.0)], kinds_of(None), Path("x"))
     assert [(one.kind, one.beside) for one in made] == [
         ("dense", ("a", "b", "c")),  # not of e: d is the whole network with its settings
@@ -79,10 +101,19 @@ def test_each_is_made_once() -> None:
 
 def test_runs_that_have_none() -> None:
     def said(change: dict[str, Any]) -> str:
-        return refusals.refused(base_of, "r", {**config(), **change}, None, (), "accuracy")
+        return refusals.refused(base_of, "r", {**config(), **change}, {}, None, (), "accuracy")
 
     assert said({"options": None}).startswith("it holds no options of dpltm train")
-    assert said({"resolved": {"density": 0.5, "noise_multiplier": 0.0}}) == "it was trained without noise"
+    assert said({"resolved": {"round": 1, "noise_multiplier": 0.0}}) == "it was trained without noise"
     assert said({"options": {**OPTIONS, "dataset": None}}).startswith("it names no dataset")
     assert "unknown key" in said({"options": {**OPTIONS, "tries": 3}})
     assert "must be of type float" in said({"options": {**OPTIONS, "epsilon": "much"}})
+
+
+def test_a_table_of_persons_has_no_random_mask() -> None:
+    people = base(unit_column="person")
+    assert refusals.refused(baselines, [people], kinds_of(None), Path("x")) == (
+        "RUN: r: no baseline random: a ticket set knows no `unit_column`; take `kinds` dense"
+    )
+    _, made = baselines([people], kinds_of("dense"), Path("x"))
+    assert made[0].trial.arm.train["unit-column"] == "person"
