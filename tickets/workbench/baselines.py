@@ -116,7 +116,7 @@ def with_baselines(
         BudgetError: a budget set on the records does not allow all of them; nothing is spent.
 
     Guarantees:
-        Whatever can be refused is, for all baselines, before the first is paid for.
+        What options, records, ledgers and budgets refuse is refused, for all baselines, before the first is paid for.
     """
     check_jobs(request.jobs)
     kinds, (beside, notes) = kinds_of(request.kinds), _beside(runs)
@@ -136,7 +136,7 @@ def with_baselines(
         "trainings": _answers(shown),
     }
     privacy = total_privacy(recipe, [*held, *new])
-    for line in (*baseline_lines(body), together(compare(rows))):
+    for line in filter(None, (*baseline_lines(body), together(compare(rows)))):
         progress.say(line)
     if wanted and not request.dry_run:
         shown, privacy = work.train(request.jobs, session, progress)
