@@ -11,7 +11,7 @@ from dpltm.cli.console import answering
 from dpltm.cli.recipe import NARROW, WIDE
 from dpltm.cli.show import show_notes, show_privacy
 from dpltm.registry import Deferred
-from dpltm.tickets.comparison_files import HEAD, cells, terms, together
+from dpltm.tickets.comparison_files import HEAD, baseline_lines, cells, terms, together
 
 
 def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -43,18 +43,23 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for row in rows:
         table.add_row(*(row[at] for at in shown))
     rich.print(table)
+    for line in baseline_lines(body["baselines"]) if "baselines" in body else ():
+        rich.print(line, style="bold")
     if said := together(body):
         rich.print(said, style="bold")
     show_notes(rich, body)
     for name in ("csv", "md", "plot"):
-        if body[name]:
+        if body.get(name):
             rich.print(f"wrote {body[name]}")
+
+
+def _is_wanting(body: dict[str, Any]) -> bool:
+    """Whether a run is damaged, or a baseline failed."""
+    trainings = body.get("baselines", {}).get("trainings", ())
+    return any(one["state"] in ("damaged", "failed") for one in (*body["rows"], *trainings))
 
 
 report_command = answering(
     Deferred("dpltm.tickets.workbench.report:report"), show_report, lambda body: body["state"] == "damaged"
 )
-compare_command = answering(
-    Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison,
-    lambda body: any(row["state"] == "damaged" for row in body["rows"]),
-)  # fmt: skip
+compare_command = answering(Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison, _is_wanting)

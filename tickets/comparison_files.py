@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,24 @@ def together(body: Mapping[str, Any]) -> str:
     return (
         f"all {one['runs']} released together: certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
     )
+
+
+def baseline_lines(body: Mapping[str, Any]) -> list[str]:
+    """What training baselines costs, or did, in words.
+
+    Args:
+        body: what the answer says of them.
+    """
+    count, cost, states = body["to_train"], body["cost"], Counter(one["state"] for one in body["trainings"])
+    if not body["trainings"]:
+        return ["no baseline is missing: a run of the whole network is a dense one itself, and has no random mask"]
+    if not count:
+        return [f"baselines: nothing is left to pay for in {body['out']}"]
+    did = "would cost" if states["planned"] else "cost"
+    return [
+        f"{count} baseline{'' if count == 1 else 's'} in {body['out']} {did} certified epsilon ="
+        f" {figure(cost['epsilon'])} at delta {cost['delta']:g}, all together"
+    ]
 
 
 def markdown(body: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,7 +11,9 @@ from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.own_event import other_event
 from dpltm.privacy.parts import touching
-from dpltm.reports.subjects import holds_training, of_unknown_cost
+from dpltm.privacy.report import report
+from dpltm.reports.comparison import Candidate
+from dpltm.reports.subjects import holds_training, of_unknown_cost, terms_of_run
 from dpltm.run import Run
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
@@ -151,3 +153,30 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")
     return body
+
+
+def candidate_of(found: FoundRun, label: str) -> Candidate:
+    """A run as it is compared with others.
+
+    Args:
+        found: the run.
+        label: what the table calls it.
+    """
+    config = found.config or {}
+    known = found.events or (config and found.state == "finished")
+    return Candidate(
+        label, found.state, found.problems, config, found.result or {},
+        None if found.run is None else found.run.spec.parameters, found.records, found.events,
+        privacy_of(found.events, config) if known else None,
+    )  # fmt: skip
+
+
+def privacy_of(events: Sequence[Event], config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What events come to, at the terms of a run, as JSON; None where no rule says what they cost together."""
+    terms = terms_of_run(config)
+    try:
+        return report(
+            events, terms.delta, terms.adjacency, (), terms.accountant, terms.unit if config else None
+        ).to_json()
+    except DpltmError:
+        return None

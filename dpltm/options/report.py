@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dpltm.options import option
 
+BASELINES = ("dense", "random", "non-private")
+"""What runs can be compared with: the whole network, a random mask, and the whole network without noise."""
+
 
 @dataclass(frozen=True)
 class ReportRequest:
@@ -32,14 +35,49 @@ class ReportRequest:
 
 
 @dataclass(frozen=True)
-class CompareRequest:
+class BaselineOptions:
+    """Baselines: runs to compare with, trained if they are missing."""
+
+    baselines: bool = option(
+        False, "Train what is missing to compare with: the whole network and a random mask, with the settings of RUN."
+    )
+    kinds: str | None = option(
+        None,
+        "Which: some of dense, random and non-private. The last has no noise: certified epsilon inf.",
+        metavar="KIND,...",
+        shown="dense,random",
+    )
+    out: str | None = option(
+        None,
+        "Folder of their sweep; what is finished there is not trained again.",
+        metavar="DIR",
+        shown="baselines.sweep",
+    )
+    jobs: int | None = option(None, "Processes.", metavar="N", shown="one a processor")
+    dry_run: bool = option(False, "Check everything, and print what training them would cost together.")
+
+
+@dataclass(frozen=True)
+class CompareRequest(BaselineOptions):
     """Runs in one table: accuracy with its interval, both epsilons, density, parameters.
 
     A folder of a sweep stands for all of its runs. Runs are compared if they were trained on the same records and measured
     on as many test records; others are shown, with the reason.
 
+    With `baselines` the runs that are missing are trained first, as a sweep: the whole network and a random mask, each with
+    the settings of RUN and a ledger of its own. That spends privacy on the same records. What all of them cost together is
+    said before; a budget that does not allow it refuses all of them. Files that RUN names are looked for in this folder.
+
+    The exit code is 1 if a run is damaged, if a baseline could not be trained, or if a budget does not allow them; and 2 if
+    there is nothing to compare.
+
     Examples:
         dpltm compare one.run two.run --md table.md --plot runs.svg
+        # what a dense network and a random mask would cost, and then both
+        dpltm compare one.run --baselines --dry-run
+        dpltm compare one.run --baselines --out one-baselines
+        # and the dense network without noise, for which nothing is certified
+        dpltm compare one.run --baselines --kinds dense,random,non-private --out one-baselines
     """
 
     runs: tuple[str, ...] | None = option(

@@ -116,7 +116,11 @@ def _row(one: Candidate, why: str | None) -> dict[str, Any]:
         "why_not": why if why is not None else next(iter(one.problems), None),
         "records": None if one.records is None else str(one.records),
         "network": text(one.config.get("model")),
-        "trained": None if density is None else "dense" if density == 1 else f"ticket, round {number_of}",
+        "trained": None
+        if density is None
+        else "dense"
+        if density == 1 or number_of is None
+        else f"ticket, round {number_of}",
         "accuracy": accuracy,
         "low": ends.get("low"),
         "high": ends.get("high"),

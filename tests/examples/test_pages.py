@@ -220,7 +220,7 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ),
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("reports.md", "dpltm report demo"): both(
-        typed(f"dpltm train --dense {HALF} --model mlp:8 --epsilon 2 --steps 5 --out demo/run"), OTHER
+        SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),
     ("results.md", "dpltm train --dense --dataset adult.csv"): adult,
     ("accountant.md", "dpltm privacy adopt"): copied("digits.tickets/ledger.jsonl", "from-elsewhere.jsonl"),

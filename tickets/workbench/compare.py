@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import DpltmError, InputError, as_flags
-from dpltm.options.report import CompareRequest
-from dpltm.privacy.report import report
-from dpltm.reports.comparison import Candidate, compare
-from dpltm.reports.subjects import terms_of_run
+from dpltm.errors import InputError, as_flags
+from dpltm.options.report import BaselineOptions, CompareRequest
+from dpltm.reports.comparison import compare
 from dpltm.stages.progress import Progress
 from dpltm.tickets.comparison_files import markdown, table_csv
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.found import FoundRun, find_run
+from dpltm.tickets.found import candidate_of, find_run
 from dpltm.tickets.report_charts import against_epsilon, write_charts
 from dpltm.tickets.sweep_report import is_sweep
+from dpltm.tickets.workbench.baselines import with_baselines
 
 
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm compare``; the files that were asked for are written.
 
     Raises:
-        InputError: fewer than two runs, or none that can be compared.
+        InputError: fewer than two runs, or none that can be compared; or as ``with_baselines``, like BudgetError.
         ArtifactError: a file is there already, or cannot be written.
     """
+    for item in fields(BaselineOptions) if not request.baselines else ():
+        if getattr(request, item.name) != item.default:
+            raise InputError(
+                f"`{item.name}`: only with `baselines`, which trains something; add it, or leave this out"
+            )
     paths = _folders(request.runs or ())  # with what the table calls each
-    if len(paths) < 2:
-        raise InputError("RUN: name at least two runs, or a sweep with several")
+    if len(paths) < 2 and not request.baselines:
+        raise InputError("RUN: name at least two runs, or a sweep with several; or train some beside it (`baselines`)")
     given = {"csv": request.csv, "md": request.md, "plot": request.plot}
     targets = {name: Path(path) for name, path in given.items() if path is not None}
     if len(set(targets.values())) < len(targets):
@@ -40,11 +45,19 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     if request.plot is not None:
         check_plot(Path(request.plot))
     with progress.progress("reading runs", len(paths)) as step:
-        candidates = []
+        runs = []
         for path, label in paths.items():
-            candidates.append(_candidate(find_run(path), label))
-            step(len(candidates))
-    body = as_flags(compare(candidates))
+            found = find_run(path)
+            runs.append((found, candidate_of(found, label)))
+            step(len(runs))
+    beside = with_baselines(request, runs, progress) if request.baselines else None
+    candidates = [*(candidate for _, candidate in runs), *(() if beside is None else beside.rows)]
+    body = compare(candidates)
+    if beside is not None:
+        body |= {"notes": [*beside.notes, *body["notes"]], **beside.body}
+    body = as_flags(body)
+    if request.dry_run:
+        return {"dry_run": True, **body}
     drawn = _charts(body["rows"]) if request.plot is not None else []
     if request.plot is not None and not drawn:
         raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
@@ -68,23 +81,6 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
                 raise InputError(f"RUN: {folder} is named twice; name each run once")
             labels[folder] = label
     return labels
-
-
-def _candidate(found: FoundRun, label: str) -> Candidate:
-    privacy = None
-    if found.events or (found.config and found.state == "finished"):
-        terms, config = terms_of_run(found.config or {}), found.config or {}
-        try:
-            told = report(
-                found.events, terms.delta, terms.adjacency, (), terms.accountant, terms.unit if config else None
-            )
-            privacy = told.to_json()
-        except DpltmError:  # releases of which no rule says what they cost together
-            privacy = None
-    return Candidate(
-        label, found.state, found.problems, found.config or {}, found.result or {},
-        None if found.run is None else found.run.spec.parameters, found.records, found.events, privacy,
-    )  # fmt: skip
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> list[Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpltm.data import DatasetCache
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
+from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import DP_CRITERIA
 from dpltm.ranks import Ranks
@@ -35,6 +37,7 @@ def generate(
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
     ranks: Ranks | None = None,
+    draws: tuple[Event, ...] = (),
 ) -> dict[str, Any]:
     """Makes and writes the ticket set; returns the answer of ``dpltm generate``.
 
@@ -44,6 +47,7 @@ def generate(
         dataset_cache: datasets that were read already; None to read them anew.
         ending: called with the answer once all is written, and before it is in its place.
         ranks: that share the work, of which this is rank 0; None for one process.
+        draws: of winners that the request itself depends on, such as by its density; the set remembers them.
 
     Raises:
         DpltmError: bad input, before any training and before budget is spent.
@@ -70,6 +74,7 @@ def generate(
         check_room(out, _room(settled), ledger_path(out) if request.ledger is None else Path(request.ledger))
         checkpoints.begin(_room(settled))
         made = generate_set(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints, ranks=ranks)
+        made = replace(made, draws=draws)
         checkpoints.give_room()
         answer = as_flags(_answer(made, str(out), reveal=request.reveal))
         copied = ledger.events if request.ledger is None else ()
