@@ -238,6 +238,10 @@ processor change the seventh digit of a probability and no accuracy; other noise
 NOISE, EXACT = 1e-3, 1e-4
 """Relative tolerances of noise, which is searched for, and of any other number that has a point: epsilons above all."""
 
+FOURIER = 1e-9
+"""Absolute tolerance of anything: small deltas are differences of probabilities that a Fourier transform made, which
+processors round differently (7e-11 was seen)."""
+
 
 def close(name: str, one: str, other: str, percent: bool) -> bool:
     """Whether two numbers are the same but for the processor that computed them.
@@ -257,7 +261,7 @@ def close(name: str, one: str, other: str, percent: bool) -> bool:
         return abs(first - second) <= ACCURACY * (100 if percent else 1)
     relative = NOISE if any("noise" in word for word in words) else EXACT
     step = max(_last_place(one), _last_place(other))
-    return abs(first - second) <= relative * max(abs(first), abs(second)) + (step if step > 1e-9 else 1e-12)
+    return abs(first - second) <= relative * max(abs(first), abs(second)) + max(FOURIER, step)
 
 
 def _last_place(text: str) -> float:
