@@ -9,6 +9,7 @@ import functools
 import http.server
 import json
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from dpltm.cli.next import after
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.tickets.export import SHARING_PRIVATE
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
@@ -240,3 +243,13 @@ def test_what_else_lies_there_is_not_taken(cli: Callable[..., Any], hub: FakeHub
     hub.put("me/x/run_me.py", b"x")
     assert cli("tickets", "pull", "hf://me/x", "--quiet").code == 0
     assert sorted(path.name for path in Path("x.tickets").iterdir()) == SHARED
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_is_to_be_typed_next_can_be_typed(cli: Callable[..., Any]) -> None:
+    pushed = cli("tickets", "push", "pub", "hf://me/next", "--no-predictors", "--json").json
+    (line,) = after(PushRequest(set="pub", dest="hf://me/next"), pushed)
+    pulled = cli(*shlex.split(line)[1:], "--json").json
+    (line,) = after(PullRequest(source="hf://me/next"), pulled)
+    ready = line.replace("PRIVATE", "digits --subset 0.5:1.0").replace(" E", " 1 --steps 2 --out r")
+    assert cli(*shlex.split(ready)[1:], "--json").json["ticket_set"] == "next.tickets"
