@@ -43,7 +43,7 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
         that was written anew.
     """
     if isinstance(place, Folder):
-        check_free(place.path)
+        check_dest(place.path)
     with tempfile.TemporaryDirectory(prefix="dpltm-push-") as temporary:
         copy = Path(temporary) / "set"
         export_set(tickets, copy, predictors=predictors)
@@ -53,6 +53,14 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
         digest: str = described(copy)["digest"]
         place.put(copy)
     return digest
+
+
+def check_dest(path: Path) -> None:
+    """Raises ArtifactError if something is at ``path`` already, in the words of a push, which has no `out`."""
+    try:
+        check_free(path)
+    except ArtifactError as error:
+        raise ArtifactError(str(error).replace("`out`", "DEST", 1)) from None
 
 
 def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet, str]:

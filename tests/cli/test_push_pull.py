@@ -133,7 +133,7 @@ def test_what_a_push_is_refused_for(refused: Callable[..., str], hub: FakeHub, c
     (cwd / "there").mkdir()
     assert push("pub@1", "x") == "SET@ROUND: push takes the whole set; leave @ROUND out"
     assert push("none", "x") == "none: no ticket set there; make one with dpltm generate --out none"
-    assert push("pub", "there") == "--out: there exists already; choose another name or remove it first"
+    assert push("pub", "there") == "DEST: there exists already; choose another name or remove it first"
     assert push("pub", "https://a.org/b") == (
         "DEST: https://a.org/b: a web address takes no files; push to hf://OWNER/NAME, or to a folder"
     )
@@ -175,6 +175,13 @@ def test_what_a_pull_is_refused_for(
     assert pull(f"{server}/none") == f"{server}/none: {nothing}"
     assert pull("hf://me/none") == f"hf://me/none: {nothing}"
     assert pull("http://a.org/b") == "SOURCE: http://a.org/b: may be changed by anybody on the way; take https"
+    for extra, named in (("?key=1", "a query (?)"), ("#top", "a fragment (#)")):
+        assert pull(f"https://a.org/b{extra}") == (
+            f"SOURCE: {named} cannot stand behind the address of a folder, to which names of files are added; leave it out"
+        )
+    assert pull("https://me:secret@a.org/b") == (  # which is shown nowhere
+        "SOURCE: an address with a login in it would be shown on screens; fetch the set into a folder, and pull that"
+    )
     assert pull("memory::https://a.org/b") == (
         "SOURCE: memory::https://a.org/b: takes hf://OWNER/NAME, https://... and folders"
     )
