@@ -185,8 +185,8 @@ class TicketEstimator(BaseEstimator):
         self._check_units(units is not None)
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
-        facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
-        facts["units"] = None if units is None else owners(units)
+        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
+        facts |= {"units": None if units is None else owners(units), "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
         with in_python():
             own = book.open_fit(dataset, self.adjacency)

@@ -134,6 +134,8 @@ def test_what_a_push_is_refused_for(refused: Callable[..., str], hub: FakeHub, c
     assert push("pub@1", "x") == "SET@ROUND: push takes the whole set; leave @ROUND out"
     assert push("none", "x") == "none: no ticket set there; make one with dpltm generate --out none"
     assert push("pub", "there") == "DEST: there exists already; choose another name or remove it first"
+    (cwd / "file").write_text("mine")
+    assert push("pub", "file/x") == "DEST: cannot write to file: File exists; choose another place"
     assert push("pub", "https://a.org/b") == (
         "DEST: https://a.org/b: a web address takes no files; push to hf://OWNER/NAME, or to a folder"
     )
