@@ -122,6 +122,10 @@ class TicketEstimator(BaseEstimator):
     def __sklearn_clone__(self) -> TicketEstimator:
         given = self.get_params(deep=False).items()
         twin = type(self)(**{name: value if name in _SHARED else clone(value, safe=False) for name, value in given})
+        if (
+            "_metadata_request" in self.__dict__
+        ):  # what set_fit_request asked for, as scikit-learn's own clones have it
+            twin._metadata_request = copy.deepcopy(self._metadata_request)
         return self._share_account(twin)
 
     def __copy__(self) -> TicketEstimator:

@@ -95,10 +95,12 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
     """Folds that keep a person's records together; what is trained on goes with its own part of the column."""
     with sklearn.config_context(enable_metadata_routing=True):
         asked = classifier(n_records=40).set_fit_request(units=True).set_score_request(units=True)
-        pipe = make_pipeline(FunctionTransformer(), asked)
+        front = classifier().set_fit_request(units=True)
+        through = clone(make_pipeline(FunctionTransformer(), front)).fit(X, Y, units=WHO)
         given = {"params": {"units": WHO, "groups": WHO}, "cv": GroupKFold(5)}
-        got = cross_validate(pipe, X, Y, return_estimator=True, error_score=np.nan, **given)
-    runs = [one[-1] for one in got["estimator"] if hasattr(one[-1], "run_")]
+        got = cross_validate(asked, X, Y, return_estimator=True, error_score=np.nan, **given)
+    assert through[-1].run_.config["unit"] == "user"
+    runs = [one for one in got["estimator"] if hasattr(one, "run_")]
     assert runs
     assert all(one.run_.config["unit"] == "user" for one in runs)
     assert asked.privacy_.certified.unit == "user"
