@@ -285,6 +285,8 @@ class TicketEstimator(BaseEstimator):
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
         """The same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
+        if self.run_.config.get("unit") == "user":
+            self._check_units(True)
         X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
         return dense(X), y
 
@@ -308,7 +310,6 @@ class TicketEstimator(BaseEstimator):
             (epsilon / sums)-DP, exactly (docs/privacy-model.md section 5.8).
         """
         check_epsilon("score_epsilon", epsilon)
-        self._check_units(self.run_.config.get("unit") == "user")
         each = epsilon / (len(values) * GRID)
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
