@@ -15,6 +15,8 @@ from dpltm.options.latent import EncodeRequest, OwnerRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
+from dpltm.options.synthesize import SynthesizeRequest
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 
@@ -54,6 +56,18 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
         case RunRequest(out=str(out)) | DemoRequest(out=str(out)) if "train" in body:
             data = "--dataset digits" if isinstance(request, DemoRequest) else "--dataset NAME"
             return [*after_training(f"{out}/run", data), f"dpltm privacy ledger {quoted(out)}/ledger.jsonl"]
+        case SynthesizeRequest():
+            made = quoted(body["synthetic"])
+            return [
+                f"dpltm generate --dataset {made} --provenance public --out TICKETS",
+                f"dpltm privacy ledger {quoted(body['ledger'])}",
+            ]
+        case PushRequest():
+            out = "" if body["pushed"].startswith("hf://") else " --out DIR"
+            return [f"dpltm tickets pull {quoted(body['pushed'])} --digest {body['digest']}{out}"]
+        case PullRequest():
+            uses = after_tickets(body["ticket_set"], body["tickets"][-1]["round"], PRIVATE)
+            return uses if body["predictors"] else uses[1:]
         case SchemeRequest(out=str(out)):
             return [f"dpltm latent encode {quoted(out)} {PRIVATE} --out MESSAGES"]
         case EncodeRequest(out=str(out)):

@@ -74,7 +74,7 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_pushed(rich: RichConsole, body: dict[str, Any]) -> None:
     """Where the set is, and how to ask for the very same."""
     rich.print(f"pushed {body['ticket_set']} to {body['pushed']}")
-    rich.print(f"dpltm tickets pull {body['pushed']} --digest {body['digest']} takes it from there", style="dim")
+    rich.print(f"digest {body['digest']}")
     show_notes(rich, body)
 
 

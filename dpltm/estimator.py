@@ -28,8 +28,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dpltm import face
 from dpltm.errors import InputError, whole_number
-from dpltm.estimator_base import TicketEstimator, in_our_words
+from dpltm.estimator_base import TicketEstimator
 from dpltm.estimator_records import numbered, scored_records, separate_records
+from dpltm.estimator_words import in_our_words
 
 MAX_BINS = 1000
 """More parts of a range of targets are a slip of the finger."""
@@ -66,6 +67,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         centre: part of ``epsilon`` by which features are centred at their noisy mean.
         noise: ``secure``, or ``fast`` for bits that are not cryptographic.
         adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
+        per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
         ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of the tickets, or one in
             memory. Clones share it.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
@@ -89,12 +91,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     classes: int | Sequence[Any] | None = None
     score_epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any) -> TicketClassifier:
+    def fit(self, X: Any, y: Any, units: Any = None) -> TicketClassifier:
         """Trains under differential privacy.
 
         Args:
             X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
             y: labels ``(n,)``.
+            units: whose each record is, ``(n,)`` whole numbers or texts: then all records of a person are protected
+                together, and ``n_records`` is the number of persons.
 
         Raises:
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
@@ -107,7 +111,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             codes = numbered(y, labels, "that `classes` declares")
             if (codes == codes[0]).all():
                 raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
-            self._fit(X, codes, declared)
+            self._fit(X, codes, declared, units)
         self.classes_ = labels
         return self
 
@@ -142,12 +146,13 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         outputs = self._told(X)
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, units: Any = None) -> float:
         """Accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
 
         Args:
             X: ``(n, columns)``.
             y: labels ``(n,)``.
+            units: whose each record is, where ``fit`` was told: no person may be in both.
 
         Raises:
             ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
@@ -157,7 +162,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             book = self._open_book()
             codes = numbered(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
-                held_out = self._separate(X, codes, book)
+                held_out = self._separate(X, codes, book, units)
                 return float(face.evaluate(self.run_, held_out, ledger=book.ledger).accuracy)
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             right = self._outputs(X).argmax(1) == codes
@@ -177,7 +182,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
-        ledger, random_state, name: as there.
+        per_unit, ledger, random_state, name: as there.
         target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
         bins: equal parts of that range.
         score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
@@ -195,12 +200,13 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     bins: int = 10
     score_epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any) -> TicketRegressor:
+    def fit(self, X: Any, y: Any, units: Any = None) -> TicketRegressor:
         """Trains under differential privacy.
 
         Args:
             X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
             y: targets ``(n,)``, finite numbers.
+            units: as for :meth:`TicketClassifier.fit`.
 
         Raises:
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
@@ -209,7 +215,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         with self._fitting():
             X, y = self._validated(X, y, numeric=True)
             edges = self._edges()
-            self._fit(X, _part_of(y, edges), len(edges) - 1, for_training=False)
+            self._fit(X, _part_of(y, edges), len(edges) - 1, units, for_training=False)
         self.bin_centres_, self._edges_ = (edges[:-1] + edges[1:]) / 2, edges
         return self
 
@@ -231,7 +237,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """The expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
         return softmax(self._told(X), axis=1) @ self.bin_centres_
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, units: Any = None) -> float:
         """R^2: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
 
         What is paid for is that of targets within ``target_bounds``, and from -1 to 1.
@@ -239,6 +245,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         Args:
             X: ``(n, columns)``.
             y: targets ``(n,)``.
+            units: as for :meth:`TicketClassifier.score`.
 
         Raises:
             ValueError: records that are private, without ``score_epsilon``.
@@ -248,7 +255,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             book, codes = self._open_book(), _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
             if self.score_epsilon is None:
-                self._separate(X, codes, book)
+                self._separate(X, codes, book, units)
                 return float(r2_score(y, predicted))
             records = scored_records(separate_records(self.run_, self._columns, X, codes))
             low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]

@@ -281,6 +281,37 @@ class Book:
         registry = self.ledger.registry
         self.account.measured.append((registry, registry.reference(dataset)))
 
+    def check(self, events: Iterable[Event], dataset: Dataset, adjacency: str) -> None:
+        """Refuses what :meth:`open_fit` would, once ``events`` are entered one after the other; enters nothing.
+
+        Args:
+            events: that a fit would enter.
+            dataset, adjacency: as of :meth:`open_fit`.
+
+        Raises:
+            BudgetError: a budget does not allow all of them together.
+        """
+        with self.account.lock:
+            ledger = self.ledger
+            self.records.append(entered_on(dataset, adjacency, ledger.registry))
+            try:
+                ledger.check_budgets(self._allowed(events, ledger))
+            finally:
+                self.records.pop()
+
+    def _allowed(self, events: Iterable[Event], ledger: Ledger) -> tuple[Event, ...]:
+        """Those of ``events`` that are not on record, as they compose with what is.
+
+        Raises:
+            BudgetError: a budget in the account does not allow them.
+        """
+        new: list[Event] = []
+        for event in to_enter(events, ledger.events):
+            new.append(after(event, (*ledger.events, *new)))
+        check_never_private(ledger.events, new)
+        self.account.check_budgets(self._ours(new))
+        return tuple(new)
+
     def _enter(self, events: Iterable[Event], records: DatasetRef) -> None:
         """Enters what is not on record yet, as it composes with what is, if every budget in the account allows it."""
         events = tuple(events)
@@ -288,14 +319,9 @@ class Book:
             try:
                 with self.account.lock:
                     ledger = self.ledger
-                    new: list[Event] = []
-                    for event in to_enter(events, ledger.events):
-                        new.append(after(event, (*ledger.events, *new)))
-                    check_never_private(ledger.events, new)
                     self.records.append(records)
                     try:
-                        self.account.check_budgets(self._ours(new))
-                        ledger.enter(new)
+                        ledger.enter(self._allowed(events, ledger))
                     except BaseException:
                         self.records.pop()
                         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -19,9 +18,19 @@ from dpltm import face
 from dpltm.calls import check_types
 from dpltm.data import Dataset
 from dpltm.data.notes import NO_TEST
-from dpltm.errors import DpltmError, InputError, in_python, named
+from dpltm.errors import InputError, in_python
 from dpltm.estimator_account import Account, Book
-from dpltm.estimator_records import Bounds, Columns, dense, private_records, scored_records, separate_records
+from dpltm.estimator_draw import draw_ticket
+from dpltm.estimator_records import (
+    Bounds,
+    Columns,
+    dense,
+    owners,
+    private_records,
+    scored_records,
+    separate_records,
+)
+from dpltm.estimator_words import in_our_words, in_words_of_fit
 from dpltm.masks import Mask
 from dpltm.noise import MIN_EPSILON, SecureSource, two_sided_geometric
 from dpltm.privacy.ledger import Ledger
@@ -41,23 +50,14 @@ FEW_COLUMNS = 32
 public number of columns alone. This, and that step sizes fall to zero, was compared on the digits (64 columns) and breast
 cancer (30) that come with scikit-learn, at epsilon 0.3, 1 and 3."""
 
-_WORDS = {
-    "x": "X",
-    "records": "n_records",
-    "seed": "random_state",
-    "eps1": "select_epsilon",
-    "ticket": "tickets",
-    "target": "tickets",
-}
-"""What parameters are called here, by the names that the stages have for them."""
+WHOSE = (
+    "`score` was not told whose its records are: accuracy on records of persons who were trained on would show what is"
+    " protected; pass `units` to it as well"
+)
 
 NO_LIMIT = (
     "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
 )
-
-_PERSONS = "train with `unit_column`, the column that says whose a row is"
-
-_COUNTED = re.compile(r"\b(\d+) of the (\d+) test records of(?= the scored records\b)")
 
 _TRAINING = (
     "head",
@@ -71,6 +71,7 @@ _TRAINING = (
     "centre",
     "noise",
     "adjacency",
+    "per_unit",
 )
 """Parameters that are options of ``dpltm.train`` under the same name."""
 
@@ -83,24 +84,6 @@ _SEEN = ("n_features_in_", "feature_names_in_")
 
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
-
-
-@contextlib.contextmanager
-def in_our_words() -> Iterator[None]:
-    """A block whose refusals name parameters of an estimator."""
-    try:
-        yield
-    except DpltmError as error:
-        error.args = (_ours(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
-        raise
-
-
-def _ours(text: str) -> str:
-    """A sentence of a stage in the words of an estimator, which tell no private number of records."""
-    text = _COUNTED.sub(lambda match: "all of" if match[1] == match[2] else "some of", text)
-    return named(
-        text.replace(_PERSONS, "protect them with `units` of dpltm.train"), lambda name: f"`{_WORDS.get(name, name)}`"
-    )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -129,6 +112,7 @@ class TicketEstimator(BaseEstimator):
     centre: float | None = None
     noise: str = "secure"
     adjacency: str = "add-remove"
+    per_unit: int | None = None
     ledger: Ledger | Callable[[], Ledger] | None = None
     random_state: int | np.random.RandomState | None = None
     name: str = "records"
@@ -138,6 +122,10 @@ class TicketEstimator(BaseEstimator):
     def __sklearn_clone__(self) -> TicketEstimator:
         given = self.get_params(deep=False).items()
         twin = type(self)(**{name: value if name in _SHARED else clone(value, safe=False) for name, value in given})
+        if (
+            "_metadata_request" in self.__dict__
+        ):  # what set_fit_request asked for, as scikit-learn's own clones have it
+            twin._metadata_request = copy.deepcopy(self._metadata_request)
         return self._share_account(twin)
 
     def __copy__(self) -> TicketEstimator:
@@ -184,27 +172,32 @@ class TicketEstimator(BaseEstimator):
 
     # training
 
-    def _fit(self, x: np.ndarray, y: np.ndarray, classes: int | None, *, for_training: bool = True) -> None:
+    def _fit(
+        self, x: np.ndarray, y: np.ndarray, classes: int | None, units: Any, *, for_training: bool = True
+    ) -> None:
         """Trains on the records, and keeps the run; everything is entered before it is spent.
 
         Args:
             x: ``(n, columns)``.
             y: classes, ``(n,)``, from 0.
             classes: how many were declared; None to count them.
+            units: whose each record is; None where single records are protected.
             for_training: whether more than one class has to be there.
         """
         book = self._open_book()
         self._check_parameters()
+        self._check_units(units is not None)
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
-        facts = {"classes": classes, "records": self.n_records, "name": self.name, "for_training": for_training}
+        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
+        facts |= {"units": None if units is None else owners(units), "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
         with in_python():
             own = book.open_fit(dataset, self.adjacency)
-        run = self._train(self._drawn(dataset, own), dataset, own, features)
+        run = self._train(dataset, book, own, features)
         said = () if run.privacy is None else run.privacy.notes
         book.account.notes |= dict.fromkeys(
-            _ours(note) for note in said if note != NO_TEST
+            in_words_of_fit(note) for note in said if note != NO_TEST
         )  # `score` measures it here
         if self.noise_multiplier is not None:
             book.account.notes |= {NO_LIMIT: None}
@@ -220,7 +213,22 @@ class TicketEstimator(BaseEstimator):
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
-    def _drawn(self, dataset: Dataset, ledger: Ledger) -> TicketSet | Winner | None:
+    def _check_units(self, given: bool) -> None:
+        """Raises InputError for parameters that do not go with the unit of privacy, before anything is paid for."""
+        if not given and self.per_unit is not None:
+            raise InputError(
+                "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
+            )
+        for name in ("select_epsilon", "score_epsilon") if given else ():
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"`{name}`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
+                    f" `{name}` out" + ("" if name == "select_epsilon" else ", and score on records of other persons")
+                )
+
+    def _drawn(
+        self, dataset: Dataset, book: Book, ledger: Ledger, training: dict[str, Any]
+    ) -> TicketSet | Winner | None:
         """The tickets, or the winner of a draw on the records, where one is asked for."""
         if self.select_epsilon is None:
             if isinstance(self.tickets, TicketSet) and self.round is None:
@@ -232,9 +240,9 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
         options |= {"delta": self.delta, "adjacency": self.adjacency}
-        return face.select(self.tickets, dataset, ledger=ledger, **options)
+        return draw_ticket(self.tickets, dataset, book, ledger, options, training)
 
-    def _train(self, tickets: TicketSet | Winner | None, dataset: Dataset, ledger: Ledger, columns: int) -> Run:
+    def _train(self, dataset: Dataset, book: Book, ledger: Ledger, columns: int) -> Run:
         options = {name: getattr(self, name) for name in _TRAINING}
         options |= {"epsilon": self.epsilon, "noise_multiplier": self.noise_multiplier, "delta": self.delta}
         if self.noise_multiplier is not None:  # the default budget says nothing beside it
@@ -244,9 +252,10 @@ class TicketEstimator(BaseEstimator):
         ):  # nor does the default schedule, of a head that takes none
             options["schedule"] = "constant"
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        behind = {**options, "features": None if self.features == "auto" else self.features}
+        tickets = self._drawn(dataset, book, ledger, behind)
         if tickets is not None:
-            features = None if self.features == "auto" else self.features
-            return face.train(tickets, dataset, round=self.round, ledger=ledger, features=features, **options)
+            return face.train(tickets, dataset, round=self.round, ledger=ledger, **behind)
         features = self.features
         if features == "auto":
             features = "fourier" if columns <= FEW_COLUMNS else "unit"
@@ -276,6 +285,8 @@ class TicketEstimator(BaseEstimator):
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
         """The same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
+        if self.run_.config.get("unit") == "user":
+            self._check_units(True)
         X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
         return dense(X), y
 
@@ -307,13 +318,15 @@ class TicketEstimator(BaseEstimator):
         book.account.notes |= {SCORED: None}
         return np.array([int(one) + two_sided_geometric(SecureSource(), each) for one in sums]) / GRID
 
-    def _separate(self, X: np.ndarray, codes: np.ndarray, book: Book) -> Dataset:
+    def _separate(self, X: np.ndarray, codes: np.ndarray, book: Book, units: Any) -> Dataset:
         """Held-out records, after checking that no release was made from them; they count as looked at from now on.
 
         Raises:
             InputError: one was.
         """
-        held_out = separate_records(self.run_, self._columns, X, codes)
+        held_out = separate_records(self.run_, self._columns, X, codes, None if units is None else owners(units))
+        if units is None and self.run_.config.get("unit") == "user":
+            book.account.notes |= {WHOSE: None}
         try:
             with in_python(test="x"):
                 for each in book.account.books:

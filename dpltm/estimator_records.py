@@ -11,7 +11,9 @@ from scipy import sparse
 
 from dpltm.calls import held_out
 from dpltm.data import Dataset, Rows, from_arrays
+from dpltm.data.raw import RawSplit
 from dpltm.data.scaling import affine
+from dpltm.data.units import checked_units
 from dpltm.errors import DataError, InputError, in_python
 from dpltm.run import Run
 
@@ -91,6 +93,35 @@ def dense(x: Any) -> np.ndarray:
     return x.toarray() if sparse.issparse(x) else x
 
 
+def owners(units: Any) -> np.ndarray:
+    """Whose each record is, ``(n,)`` of numbers or texts, as a column of pandas, polars or NumPy says it.
+
+    Args:
+        units: the column. Columns of objects, as pandas has them for texts, become texts; nobody becomes the empty one.
+
+    Raises:
+        InputError: it is no column.
+    """
+    values = units if isinstance(units, np.ndarray) else np.asarray(units)
+    if values.ndim != 1:
+        raise InputError(
+            f"`units`: has {values.ndim} dimensions, not one; give a column that says whose each record is"
+        )
+    if values.dtype != object:
+        return values
+    return np.array(["" if _is_nobody(value) else str(_as_whole(value)) for value in values], dtype=str)
+
+
+def _is_nobody(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, or one of pandas', which is not even itself."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def _as_whole(value: Any) -> Any:
+    """A whole number for a float that is one, as pandas makes of a column with holes; as it is otherwise."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[str, Any]) -> Dataset:
     """The dataset that a fit trains on.
 
@@ -98,14 +129,16 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
         columns: what becomes of the table.
         x: ``(n, columns)``.
         y: classes, ``(n,)``, from 0.
-        facts: ``classes``, ``records``, ``name`` and ``for_training``, as :func:`dpltm.data.from_arrays` takes them.
+        facts: ``classes``, ``records``, ``units``, ``name`` and ``for_training``, as ``dpltm.data.from_arrays`` takes them.
     """
     with in_python():
         dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
-    return dataset if columns.low is None else replace(dataset, rows=_rows(x, y))
+    return dataset if columns.low is None else replace(dataset, rows=_rows(dataset.rows, x, y))
 
 
-def separate_records(run: Run, columns: Columns, x: np.ndarray, y: np.ndarray) -> Dataset:
+def separate_records(
+    run: Run, columns: Columns, x: np.ndarray, y: np.ndarray, units: np.ndarray | None = None
+) -> Dataset:
     """Records that were held out, as the test split that :func:`dpltm.evaluate` measures on.
 
     Args:
@@ -113,9 +146,16 @@ def separate_records(run: Run, columns: Columns, x: np.ndarray, y: np.ndarray) -
         columns: as it was fitted.
         x: ``(n, columns)``.
         y: classes, ``(n,)``, from 0.
+        units: whose each record is; None where that is not known.
     """
     dataset = held_out(run, columns.records(x), y, {"name": "the scored records"})
-    return dataset if columns.low is None else replace(dataset, test_rows=_rows(x, y))
+    rows = dataset.test_rows
+    assert rows is not None
+    if units is not None:
+        with in_python():
+            names = checked_units(RawSplit(x, y, "the scored records", units=units))
+        rows = replace(rows, units=names, units_name="units")
+    return replace(dataset, test_rows=rows if columns.low is None else _rows(rows, x, y))
 
 
 def scored_records(dataset: Dataset) -> Dataset:
@@ -125,9 +165,9 @@ def scored_records(dataset: Dataset) -> Dataset:
     return replace(dataset, train=dataset.test, test=None, rows=dataset.test_rows, test_rows=None)
 
 
-def _rows(x: np.ndarray, y: np.ndarray) -> Rows:
-    """What records are known by: their values as they came, whatever bounds they are scaled by."""
-    return Rows(np.ascontiguousarray(x), y)
+def _rows(rows: Rows, x: np.ndarray, y: np.ndarray) -> Rows:
+    """What records are known by: their values as they came, whatever bounds they are scaled by, and whose they are."""
+    return Rows(np.ascontiguousarray(x), y, units=rows.units, units_name=rows.units_name)
 
 
 def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:

@@ -104,15 +104,20 @@ def commands() -> Iterator[str]:
 def _command(title: str, entry: Any, level: str = "##") -> Iterator[str]:
     command = entry.command
     shown = [one for one in command.params if one.name not in ("json", "quiet", "config", "help")]
-    yield f"{level} {title}\n\n{_escaped(command.help or '')}\n"
+    yield f"{level} {title}\n\n{_with_code(_escaped(command.help or ''))}\n"
     if not shown:
         return
     yield "| option | value | what it does |\n|---|---|---|"
     for one in shown:
         names = ", ".join(f"`{name}`" for name in one.opts) if one.param_type_name == "option" else f"`{one.metavar}`"
         value = "" if getattr(one, "is_flag", False) or one.param_type_name != "option" else f"`{one.metavar}`"
-        yield f"| {names} | {value.replace('|', chr(92) + '|')} | {_escaped(one.help or '')} |"
+        yield f"| {names} | {value} | {_escaped(one.help or '')} |"  # bars in code do not end a cell
     yield ""
+
+
+def _with_code(text: str) -> str:
+    """Options in a sentence as code, which no line breaks between its dashes."""
+    return re.sub(r"(?<![\w`-])--[a-z][a-z0-9-]*", r"`\g<0>`", text)
 
 
 def _escaped(text: str) -> str:

@@ -46,7 +46,7 @@ SHARE = 0.02
 SOON = 1.0
 """Seconds after a checkpoint until the next one may be written for somebody who waits for figures."""
 
-UNBOUND = ("out", "fresh", "dry_run")
+UNBOUND = ("out", "plot", "fresh", "dry_run")
 """Options that do not say what the work is."""
 
 

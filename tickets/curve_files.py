@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.errors import ArtifactError
-from dpltm.tickets.files import replaced
+from dpltm.errors import ArtifactError, InputError
+from dpltm.tickets.files import check_free, check_writable, replaced
 
 if TYPE_CHECKING:
     from dpltm.privacy.trade_off import Curves
@@ -21,6 +21,24 @@ def check_plot(path: Path) -> None:
     """Raises ArtifactError unless ``path`` names a kind of picture that can be written."""
     if path.suffix.lower() not in PLOTS:
         raise ArtifactError(f"{path}: not a picture; let its name end in {', '.join(PLOTS)}")
+
+
+def new_picture(plot: str | None) -> Path | None:
+    """The file that `plot` names, which can be written once there is something to draw; None where nothing is to be drawn.
+
+    Raises:
+        InputError: an empty name.
+        ArtifactError: a file that is there already, cannot be written, or is of no known format.
+    """
+    if plot is None:
+        return None
+    if not plot:
+        raise InputError("`plot`: an empty name; name a file to write")
+    path = Path(plot)
+    check_free(path, "plot")
+    check_plot(path)
+    check_writable(path)
+    return path
 
 
 def write_csv(path: Path, curves: Curves) -> None:

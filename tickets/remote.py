@@ -12,6 +12,7 @@ import importlib
 import re
 import shutil
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -226,6 +227,7 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
             raise InputError(f"{argument}: {text:.100}: not a repository; write hf://OWNER/NAME")
         return Hub(match[1], match[2], public)
     if text.startswith("https://") or _HERE.match(text):
+        _check_plain(text, argument)
         return Web(text)
     if text.startswith("http://"):
         raise InputError(f"{argument}: {text:.100}: may be changed by anybody on the way; take https")
@@ -233,6 +235,22 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
     if found and scheme != "file":
         raise InputError(f"{argument}: {text:.100}: takes hf://OWNER/NAME, https://... and folders")
     return Folder(Path(rest if found else text))
+
+
+def _check_plain(text: str, argument: str) -> None:
+    """Raises InputError for an address that names of files cannot be added to, or that holds a secret."""
+    parts = urllib.parse.urlsplit(text)
+    if "@" in parts.netloc:
+        raise InputError(
+            f"{argument}: an address with a login in it would be shown on screens; fetch the set into a folder, and pull"
+            " that"
+        )
+    for mark, what in (("?", "a query (?)"), ("#", "a fragment (#)")):
+        if mark in text:
+            raise InputError(
+                f"{argument}: {what} cannot stand behind the address of a folder, to which names of files are added; leave"
+                " it out"
+            )
 
 
 def _copy(answer: Any, into: IO[bytes], most: int, where: str) -> None:

@@ -19,6 +19,7 @@ from dpltm.tickets.files import replaced
 from dpltm.tickets.svg import Chart, Series
 
 _FIGURE = Deferred("matplotlib.figure:Figure")
+_MARKS, _NO_MARKS = Deferred("matplotlib.ticker:LogLocator"), Deferred("matplotlib.ticker:NullFormatter")
 
 EVERY = 6
 """Of the points of a trade-off function: as many as can be told apart."""
@@ -40,11 +41,11 @@ def trade_off(curves: Curves) -> Chart:
     )  # fmt: skip
 
 
-def over_steps(metrics: Mapping[int, tuple[float, float]], measure: str) -> list[Chart]:
-    """Accuracy (or RMSE), and certified epsilon, over the steps of a training."""
+def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) -> list[Chart]:
+    """Accuracy (or RMSE), and certified epsilon, over the steps of a training; what was not measured is left out."""
     steps = sorted(metrics)
     name = "accuracy" if measure == "accuracy" else "RMSE"
-    measured = [(float(step), metrics[step][0]) for step in steps]
+    measured = [(float(step), value) for step in steps if (value := metrics[step][0]) is not None]
     spent = [(float(step), metrics[step][1]) for step in steps if metrics[step][1] < float("inf")]
     charts = [
         Chart(
@@ -179,6 +180,15 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
         figure.savefig(staging, dpi=150, format=path.suffix[1:].lower(), metadata=_undated(path))
 
 
+def _scale_by_factors(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis whose marks are plain numbers: matplotlib's own has powers of ten, and shares in percent beside."""
+    axes.set_xscale("log")
+    several = (1, 2, 5) if max(values) > 10 * min(values) else (1, 2, 3, 4, 5, 6, 8)
+    axes.xaxis.set_major_locator(_MARKS(subs=several))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(_NO_MARKS())
+
+
 def _undated(path: Path) -> dict[str, None]:
     """A file of the same charts is the same file."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
@@ -201,7 +211,7 @@ def _draw(axes: Any, chart: Chart) -> None:
     axes.set_xlabel(chart.x, parse_math=False)
     axes.set_ylabel(chart.y, parse_math=False)
     if chart.log:
-        axes.set_xscale("log")
+        _scale_by_factors(axes, [x for one in chart.series for x, _ in one.points])
     for axis, share in ((axes.xaxis, chart.percent_x), (axes.yaxis, chart.percent)):
         if share:
             axis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
         that was written anew.
     """
     if isinstance(place, Folder):
-        check_free(place.path)
+        with _named_dest():
+            check_free(place.path)
     with tempfile.TemporaryDirectory(prefix="dpltm-push-") as temporary:
         copy = Path(temporary) / "set"
         export_set(tickets, copy, predictors=predictors)
@@ -51,8 +54,18 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
         if not isinstance(place, Folder) and place.fetch(DESCRIPTION, found, MAX_JSON):
             raise ArtifactError(f"{place.name}: holds a ticket set already; choose another name")
         digest: str = described(copy)["digest"]
-        place.put(copy)
+        with _named_dest():
+            place.put(copy)
     return digest
+
+
+@contextlib.contextmanager
+def _named_dest() -> Iterator[None]:
+    """A block whose refusals name DEST: a push has no `out`."""
+    try:
+        yield
+    except ArtifactError as error:
+        raise ArtifactError(str(error).replace("`out`", "DEST", 1)) from None
 
 
 def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet, str]:

@@ -30,9 +30,14 @@ class ShowRequest:
         dpltm tickets show digits.tickets
         # one ticket, layer by layer
         dpltm tickets show digits.tickets@5
+        # a picture
+        dpltm tickets show digits.tickets --plot density.png
     """
 
     set: str | None = option(None, "Ticket set.", metavar="SET[@ROUND]", argument=True, required=True)
+    plot: str | None = option(
+        None, "Draw the accuracy of all tickets against their density.", metavar="FILE.png|.svg|.pdf"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,6 +231,9 @@ class RunFolderOptions:
     ledger: str | None = option(
         None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl for `dense`"
     )
+    plot: str | None = option(
+        None, "Draw accuracy and certified epsilon over the steps.", metavar="FILE.png|.svg|.pdf"
+    )
     dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."

@@ -8,6 +8,7 @@ ledger on disk costs today it must cost tomorrow.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -15,6 +16,9 @@ from dpltm.errors import InputError
 
 Adjacency = Literal["add-remove", "replace-one"]
 """How neighbours differ: one has a record (or user) more, or one is replaced by another."""
+
+Sampling = Literal["poisson", "none"]
+"""How records enter the steps: each by a coin of its own, or all of them in every step."""
 
 Unit = Literal["record", "user"]
 """What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.privacy_unit``."""
@@ -254,6 +258,26 @@ class TwoSteps(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", self.mechanism.adjacency)
         object.__setattr__(self, "unit", self.mechanism.unit)
+
+
+def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
+    """``poisson`` where some of ``mechanisms`` sample their records, and their cost rests on it; ``none`` elsewhere.
+
+    Args:
+        mechanisms: that ran on the same records.
+    """
+    return "poisson" if any(_samples(mechanism) for mechanism in mechanisms) else "none"
+
+
+def _samples(mechanism: Mechanism) -> bool:
+    match mechanism:
+        case NoisySgd():
+            return mechanism.sampling_rate < 1
+        case PrivateSearch():
+            return any(_samples(training) for training in mechanism.trainings)
+        case TwoSteps():
+            return _samples(mechanism.mechanism)
+    return False
 
 
 def mean_tries(gamma: float) -> float:

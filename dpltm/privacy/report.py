@@ -27,7 +27,7 @@ from dpltm.privacy.events import (
     TrainingEvent,
     is_release,
 )
-from dpltm.privacy.mechanisms import Adjacency, Unit
+from dpltm.privacy.mechanisms import Adjacency, Unit, sampling_of
 from dpltm.privacy.parts import mechanisms_of, parts, protect_several, stated_relations, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, unit_of
 from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport, json_figure
@@ -111,7 +111,7 @@ def report(
     value, place = max((total_epsilon(part, delta, method, unit=unit), -place) for place, part in enumerate(pieces))
     stated = stated_relations(events)
     relation = next(iter(stated_relations(pieces[-place])), adjacency)
-    certified = Certified(value, delta, method, relation, unit, "poisson")
+    certified = Certified(value, delta, method, relation, unit, sampling_of(mechanisms_of(pieces[-place])))
     claims = [
         _nominal(part, delta, unit) if certifies else _approximated(part, delta, unit, accountant) for part in pieces
     ]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpltm.privacy.mechanisms import Adjacency, Unit
+from dpltm.privacy.mechanisms import Adjacency, Sampling, Unit
 
 SEARCH_NOTE = (
     "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
@@ -23,7 +23,7 @@ class Certified:
     accountant: str
     adjacency: Adjacency
     unit: Unit
-    sampling: str
+    sampling: Sampling
 
 
 @dataclass(frozen=True)

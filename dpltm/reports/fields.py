@@ -115,9 +115,8 @@ def meaning(body: Mapping[str, Any]) -> list[str]:
         )
     if certified["epsilon"] != "inf" and certified["epsilon"] >= HARDLY:
         sentences.append(f"An epsilon of {figure(certified['epsilon'])} is hardly a guarantee.")
-    sentences.append(
-        "These are bounds for the strongest attacker, who knows all other records, the code and every intermediate network."
-    )
+    seen = ", the code and every intermediate network" if _kinds(body) & {"training"} else " and the code"
+    sentences.append(f"These are bounds for the strongest attacker, who knows all other records{seen}.")
     return sentences
 
 
@@ -158,22 +157,36 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
         "central",
         "Whoever trains sees the records. The guarantee is about what is released afterwards.",
     )
-    yield Field(
-        "what may be released", "all noisy steps",
-        "The figure counts every step, so intermediate networks are covered as well as the last one.",
-    )  # fmt: skip
+    yield from (Field("what may be released", *said) for said in _covered(body))
     yield Field("releases counted", str(len(body["events"])), "Each stands in the ledger below.")
     if body["kind"] == "run":
         yield Field("cost of tuning", *_tuning(body))
-    if settings.get("budget") is not None:
+    if (budget := settings.get("budget")) is not None:
+        fits = certified["epsilon"] != "inf" and certified["epsilon"] <= budget
         yield Field(
-            "budget asked for", f"{settings['budget']:g}", "Noise was calibrated so that the certified epsilon fits."
+            "budget asked for", f"{budget:g}", f"The certified epsilon is {'within it' if fits else 'larger than it'}."
+        )
+
+
+def _kinds(body: Mapping[str, Any]) -> set[str]:
+    return {event["kind"] for event in body["events"]}
+
+
+def _covered(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What may be published, by what was paid for; nothing where the figure covers no more than its ledger names."""
+    kinds = _kinds(body)
+    if "search" in kinds:
+        # privacy-model.md 5.7: the price rests on nobody seeing the other tries, nor how many there were
+        yield "the best try alone", "The other tries, their scores and how many there were must stay secret."
+    elif "training" in kinds:
+        yield (
+            "all noisy steps",
+            "The figure counts every step, so intermediate networks are covered as well as the last one.",
         )
 
 
 def _tuning(body: Mapping[str, Any]) -> tuple[str, str]:
-    kinds = [event["kind"] for event in body["events"]]
-    if "search" in kinds:
+    if "search" in _kinds(body):
         return "paid for", "A private search stands in the ledger, and the certified epsilon includes it."
     if (source := body["settings"].get("tuned_on")) is not None:
         return "0", f"Settings were searched on {source}, declared public."
@@ -182,6 +195,15 @@ def _tuning(body: Mapping[str, Any]) -> tuple[str, str]:
         "No search is on record. If settings, seeds or stopping were chosen by private scores, that is not covered.",
     )
 
+
+_CLIPS = "Norm that {} is clipped to."
+_LIMITS = {
+    "normalize": "Norm that {} is scaled to, the short ones as well.",
+    "auto": "Norm that {} is scaled to, the short ones as well, but for gamma.",
+    "radial-tanh": "Norm that {} stays below.",
+    "per-layer": "Of all layers together: each of L layers is clipped to C / sqrt(L).",
+}
+"""What C does in filters that do not clip to it, by name."""
 
 _BITS = {
     "secure": "those of a cryptographic generator.",
@@ -215,7 +237,7 @@ def mechanism_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     what = "the mean gradient of each group of records" if grouped else "each gradient"
     yield Field("gradient filter", str(said["filter"]), f"What {what} goes through before the sum.")
     if (norm := said.get("clip_norm")) is not None:
-        yield Field("clip norm", f"{norm:g}", f"Norm that {what} is clipped to.")
+        yield Field("clip norm", f"{norm:g}", _LIMITS.get(str(said["filter"]).partition("(")[0], _CLIPS).format(what))
     else:
         yield Field("clip norm", "none", "This filter clips nothing; the sensitivity below is that of its range.")
     claimed = said.get("nominal_sensitivity")

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, in_flags
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.event_json import from_json, to_json
 from dpltm.privacy.events import Event
-from dpltm.privacy.mechanisms import Adjacency, Unit
+from dpltm.privacy.mechanisms import Adjacency, Sampling, Unit
 from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.report import report
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
@@ -168,7 +168,7 @@ _SHAPE: dict[str, Any] = {
     "accountant": str, "odds": (dict, type(None)), "events": list, "parts": list, "settings": dict, "outcome": dict,
     "computed_with": dict, "versions": dict,
 }  # fmt: skip
-_CHOICES = {"adjacency": ("add-remove", "replace-one"), "unit": ("record", "user")}
+_CHOICES = {name: get_args(kind) for name, kind in (("adjacency", Adjacency), ("unit", Unit), ("sampling", Sampling))}
 
 
 def check_shape(body: Mapping[str, Any]) -> None:

@@ -17,6 +17,8 @@ from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
+from dpltm.options.synthesize import SynthesizeRequest
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 
@@ -223,6 +225,38 @@ TICKETS = {"ticket_set": "my digits.tickets", "tickets": [{"round": 0}, {"round"
         (RunRequest(out="r.sweep"), {"arms": []}, []),
         (SchemeRequest(out="s"), {}, ["dpltm latent encode s --dataset PRIVATE --out MESSAGES"]),
         (EncodeRequest(scheme="s", out="m.msg"), {}, ["dpltm latent train s --messages m.msg --out RUN"]),
+        (
+            SynthesizeRequest(**DIGITS),
+            {"synthetic": "my made.npz", "ledger": "made.jsonl"},
+            [
+                "dpltm generate --dataset 'my made.npz' --provenance public --out TICKETS",
+                "dpltm privacy ledger made.jsonl",
+            ],
+        ),
+        (SynthesizeRequest(**DIGITS), {"dry_run": True, "synthetic": "made.npz", "ledger": "made.jsonl"}, []),
+        (
+            PushRequest(set="a", dest="hf://me/a"),
+            {"pushed": "hf://me/a", "digest": "ab"},
+            ["dpltm tickets pull hf://me/a --digest ab"],
+        ),
+        (
+            PushRequest(set="a", dest="shared/a"),
+            {"pushed": "shared/a", "digest": "ab"},
+            ["dpltm tickets pull shared/a --digest ab --out DIR"],
+        ),
+        (
+            PullRequest(source="hf://me/a"),
+            {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": True},
+            [
+                "dpltm select a.tickets --dataset PRIVATE --score additive --eps1 0.1",
+                "dpltm train a.tickets@3 --dataset PRIVATE --epsilon E",
+            ],
+        ),
+        (  # without predictors there is nothing to draw by
+            PullRequest(source="hf://me/a"),
+            {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": False},
+            ["dpltm train a.tickets@3 --dataset PRIVATE --epsilon E"],
+        ),
     ],
 )
 def test_what_to_type_next(request_: object, body: dict[str, Any], commands: list[str]) -> None:

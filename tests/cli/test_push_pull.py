@@ -9,6 +9,7 @@ import functools
 import http.server
 import json
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from dpltm.cli.next import after
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.tickets.export import SHARING_PRIVATE
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
@@ -130,7 +133,9 @@ def test_what_a_push_is_refused_for(refused: Callable[..., str], hub: FakeHub, c
     (cwd / "there").mkdir()
     assert push("pub@1", "x") == "SET@ROUND: push takes the whole set; leave @ROUND out"
     assert push("none", "x") == "none: no ticket set there; make one with dpltm generate --out none"
-    assert push("pub", "there") == "--out: there exists already; choose another name or remove it first"
+    assert push("pub", "there") == "DEST: there exists already; choose another name or remove it first"
+    (cwd / "file").write_text("mine")
+    assert push("pub", "file/x") == "DEST: cannot write to file: File exists; choose another place"
     assert push("pub", "https://a.org/b") == (
         "DEST: https://a.org/b: a web address takes no files; push to hf://OWNER/NAME, or to a folder"
     )
@@ -172,6 +177,13 @@ def test_what_a_pull_is_refused_for(
     assert pull(f"{server}/none") == f"{server}/none: {nothing}"
     assert pull("hf://me/none") == f"hf://me/none: {nothing}"
     assert pull("http://a.org/b") == "SOURCE: http://a.org/b: may be changed by anybody on the way; take https"
+    for extra, named in (("?key=1", "a query (?)"), ("#top", "a fragment (#)")):
+        assert pull(f"https://a.org/b{extra}") == (
+            f"SOURCE: {named} cannot stand behind the address of a folder, to which names of files are added; leave it out"
+        )
+    assert pull("https://me:secret@a.org/b") == (  # which is shown nowhere
+        "SOURCE: an address with a login in it would be shown on screens; fetch the set into a folder, and pull that"
+    )
     assert pull("memory::https://a.org/b") == (
         "SOURCE: memory::https://a.org/b: takes hf://OWNER/NAME, https://... and folders"
     )
@@ -240,3 +252,13 @@ def test_what_else_lies_there_is_not_taken(cli: Callable[..., Any], hub: FakeHub
     hub.put("me/x/run_me.py", b"x")
     assert cli("tickets", "pull", "hf://me/x", "--quiet").code == 0
     assert sorted(path.name for path in Path("x.tickets").iterdir()) == SHARED
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_is_to_be_typed_next_can_be_typed(cli: Callable[..., Any]) -> None:
+    pushed = cli("tickets", "push", "pub", "hf://me/next", "--no-predictors", "--json").json
+    (line,) = after(PushRequest(set="pub", dest="hf://me/next"), pushed)
+    pulled = cli(*shlex.split(line)[1:], "--json").json
+    (line,) = after(PullRequest(source="hf://me/next"), pulled)
+    ready = line.replace("PRIVATE", "digits --subset 0.5:1.0").replace(" E", " 1 --steps 2 --out r")
+    assert cli(*shlex.split(ready)[1:], "--json").json["ticket_set"] == "next.tickets"

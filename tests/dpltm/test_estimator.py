@@ -448,7 +448,7 @@ def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
     notes = made.privacy_.notes
     for note in notes:
         for name in re.findall(r"`(\w+)`(?! of dpltm.train)", note):
-            assert name in made.get_params() or name == "score"
+            assert name in made.get_params() or name in ("score", "units")
     assert [note for note in notes if "accuracy" in note] == [
         "accuracy was measured by `score` on records kept separate, without noise: nothing is promised for those"
     ]

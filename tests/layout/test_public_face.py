@@ -10,9 +10,11 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mkdocs.config import load_config
 
 import dpltm
 from dpltm.cli.main import COMMANDS
@@ -123,3 +125,26 @@ def test_every_option_says_what_it_does(name: str, command: Any):
     assert command.help
     bare = [one.name for one in command.params if one.param_type_name == "option" and len(one.help or "") < 8]
     assert bare == [], name
+
+
+def test_the_reference_of_commands_shows_bars_as_they_are_typed() -> None:
+    """Inside code a backslash is one, so none escapes a bar there."""
+    codes = re.findall(r"`([^`\n]+)`", "\n".join(site.commands()))
+    assert "NAME|FILE" in codes
+    assert [code for code in codes if "\\|" in code] == []
+
+
+def test_options_in_sentences_are_code() -> None:
+    text = "\n".join(site.commands())
+    assert "with `--provenance`: public" in text
+
+
+def test_pages_of_the_site_load_nothing_from_elsewhere() -> None:
+    """The plugin that lets search work in a folder adds a script of another site to every page, unless there is one here."""
+    root = Path(site.__file__).parents[1]
+    config = load_config(str(root / "mkdocs.yml"))
+    config.plugins.run_event("config", config)
+    scripts = [str(one) for one in (*config.extra["polyfills"], *config.extra_javascript, *config.extra_css)]
+    assert [one for one in scripts if "//" in one] == []
+    assert (root / "docs" / config.extra["polyfills"][0]).is_file()
+    assert config.theme["font"] is False

@@ -14,8 +14,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.audit_plot import write_audit_plot
-from dpltm.tickets.curve_files import check_plot
-from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
@@ -36,13 +35,10 @@ MASKS = "made-up records with a feature that no record has, found by masks alone
 def audit(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm audit``; the plot is written if one was asked for."""
     check_confidence(request.confidence)
-    if request.plot is not None:
-        check_free(Path(request.plot), "plot")
-        check_plot(Path(request.plot))
-        check_writable(Path(request.plot))
+    picture = new_picture(request.plot)
     body = _demo(request, progress) if request.target == "demo" else _audit(request, progress)
-    if request.plot is not None:
-        write_audit_plot(Path(request.plot), body.get("rows", [body]))
+    if picture is not None:
+        write_audit_plot(picture, body.get("rows", [body]))
     return as_flags({**body, "plot": request.plot})
 
 

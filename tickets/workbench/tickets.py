@@ -15,8 +15,10 @@ from dpltm.stages.columns import columns_read
 from dpltm.stages.progress import Progress
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets import export
+from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.origin import origin_of
+from dpltm.tickets.report_charts import against_density, write_charts
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import ticket_rows
 from dpltm.tickets.winner import last_winner
@@ -43,9 +45,12 @@ def list_sets(request: ListRequest, progress: Progress) -> dict[str, Any]:
 
 def show_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
     """Everything about a set; of one round, its layers."""
-    del progress
+    picture = new_picture(request.plot)
     name, number = split_round(request.set or "")
     tickets = find_set(name)
+    drawn = [] if picture is None else against_density(tickets)
+    if picture is not None and not drawn:
+        raise InputError(f"`plot`: {name} says no accuracies, so there is nothing to draw; leave it out")
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
     for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
         columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
@@ -53,6 +58,10 @@ def show_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
             row["columns"] = columns
     if number is not None:
         body["layers"] = _layers(tickets.ticket(number))
+    if picture is not None:
+        write_charts(picture, drawn, f"{tickets.name}: {tickets.body.spec.text}")
+        progress.say(f"wrote {picture}")
+        body["plot"] = str(picture)
     return body
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from dpltm.data import Dataset, DatasetCache
 from dpltm.data.registry import RecordRegistry
-from dpltm.errors import as_flags
+from dpltm.errors import InputError, as_flags
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event
 from dpltm.ranks import Ranks
+from dpltm.run import Run
 from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
@@ -26,11 +27,13 @@ from dpltm.stages.train_state import resumed
 from dpltm.ticket_set import TicketSet
 from dpltm.tickets.audit_files import BYTES
 from dpltm.tickets.checkpoint_files import CheckpointFolder
+from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.journal import begin
 from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger
 from dpltm.tickets.published import recorded
+from dpltm.tickets.report_charts import over_steps, write_charts
 from dpltm.tickets.room import check_room
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, is_bundled, split_round
@@ -62,6 +65,7 @@ def train(
         DpltmError: bad input or too small a budget, before any budget is spent.
     """
     check_request(request)
+    picture = picture_of(request)
     tickets, start, dataset = open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
     shared = shared_ledger(request.ledger, None if request.dense else tickets)
@@ -100,9 +104,47 @@ def train(
         enrol(ledger_path(out))
     progress.say(f"wrote {out}")
     said = answer(run)
+    if picture is not None:
+        said["plot"] = drawn_over_steps(picture, run, progress)
     if ending is None:  # else it is a stage, or a trial, of something that says what all of it costs
         said = note_all_ledgers(ledger_path(out) if shared is None else shared, plan.event, said)
     return as_flags(said)
+
+
+def picture_of(request: TrainRequest) -> Path | None:
+    """The file that `plot` names; None for none.
+
+    Raises:
+        InputError: what else is written goes there, or what is written there would be in the run.
+    """
+    picture = new_picture(request.plot)
+    if picture is not None:
+        for name, other in (("out", request.out), ("ledger", request.ledger)):
+            if other and Path(other).absolute() in (picture.absolute(), *picture.absolute().parents):
+                raise InputError(f"`plot`: {picture} is where `{name}` goes; name another file")
+    return picture
+
+
+def drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
+    """Draws what a run noted over its steps; None where that is nothing.
+
+    Args:
+        picture: file to write.
+        run: that has ended.
+        progress: who watches.
+    """
+    measure = "rmse" if "rmse" in run.metrics[-1] else "accuracy"
+    noted = {
+        one["step"]: (None if one[measure] in (None, "inf") else one[measure], float(one["epsilon"]))
+        for one in run.metrics
+    }
+    drawn = over_steps(noted, measure)
+    if not drawn:
+        progress.say(f"{picture}: not written, since neither accuracy nor a finite epsilon was noted")
+        return None
+    write_charts(picture, drawn, Path(run.label).name)
+    progress.say(f"wrote {picture}")
+    return str(picture)
 
 
 def room_for(*plans: TrainingPlan) -> int:

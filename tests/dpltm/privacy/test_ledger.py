@@ -16,6 +16,7 @@ from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.budgets import budgets_in, check_budgets
 from dpltm.privacy.events import UNKNOWN, DatasetRef
 from dpltm.privacy.ledger import Ledger, as_adaptive, beside, merge, missing
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, PrivateSearch, Selection, TwoSteps, sampling_of
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.report import compare_central_limit, if_overlapping, overlap_note, report
 from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport
@@ -474,8 +475,36 @@ def test_golden_tanh_claim():
 def test_nothing_on_record_costs_nothing():
     found = report([], DELTA, "replace-one", notes=["first release"])
     assert found == PrivacyReport(
-        Certified(0.0, DELTA, "pld", "replace-one", "record", "poisson"), None, ("first release",)
+        Certified(0.0, DELTA, "pld", "replace-one", "record", "none"), None, ("first release",)
     )
+
+
+WHOLE, SAMPLED = NoisySgd(1.0, 3, 2.0), NoisySgd(0.5, 3, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sampling"),
+    [
+        (WHOLE, "none"),
+        (SAMPLED, "poisson"),
+        (TwoSteps(WHOLE), "none"),
+        (TwoSteps(SAMPLED), "poisson"),
+        (PrivateSearch((WHOLE, WHOLE), 5.0, 0.3), "none"),
+        (PrivateSearch((WHOLE, SAMPLED), 5.0, 0.3), "poisson"),
+        (TwoSteps(PrivateSearch((SAMPLED,), 5.0, 0.3)), "poisson"),
+        (GaussianRelease(2.0), "none"),
+        (Selection(0.1, 0.1), "none"),
+    ],
+)
+def test_sampling_is_that_of_what_was_done(mechanism, sampling):
+    assert sampling_of([mechanism]) == sampling
+    assert sampling_of([GaussianRelease(2.0), mechanism]) == sampling
+
+
+def test_a_release_on_all_records_is_not_said_to_be_sampled():
+    assert report([GAUSSIAN, having(TRAINING, sampling_rate=1.0)], DELTA, "add-remove").certified.sampling == "none"
+    assert report([GAUSSIAN, TRAINING], DELTA, "add-remove").certified.sampling == "poisson"
+    assert report([SELECTION], DELTA, "add-remove").certified.sampling == "none"
 
 
 # Notes.

@@ -319,11 +319,71 @@ def test_steps_on_all_records_and_what_is_released_beside_them() -> None:
     settings = {**SETTINGS, "sampling_rate": 1.0, "expected_batch": 100.0, "divisor": 100.0}
     body = made(release, whole, subject=replace(RUN, settings=settings))
     assert differences(body) == []
+    assert body["certified"]["sampling"] == "none"
     fields = {field.name: field.value for field in mechanism_fields(body)}
     assert fields["sampling"] == "none: all records, each step"
     words = " ".join(in_plain_words(body))
     assert "Each step took all records," in words
     assert "counted as well: mean of features." in words
+
+
+def test_the_sampling_of_a_card_is_compared() -> None:
+    body = made(TRAINING)
+    assert body["certified"]["sampling"] == "poisson"
+    found = differences(changed(body, "certified", "sampling", to="none"))
+    assert found == ["certified.sampling: none, but its events give poisson"]
+    with pytest.raises(ArtifactError, match=r"^certified.sampling: 'shuffled' is not one of poisson, none$"):
+        check_shape(changed(body, "certified", "sampling", to="shuffled"))
+
+
+def test_parts_are_stated_with_the_sampling_of_the_costlier() -> None:
+    """Which is what whoever computes the card again finds, part by part."""
+    sampled, whole = (
+        TrainingEvent(LEFT, SGD, "f", 1, time="1"),
+        TrainingEvent(RIGHT, NoisySgd(1.0, 1, 0.5), "f", 1, time="2"),
+    )
+    body = made(sampled, whole)
+    assert body["certified"]["sampling"] == "none"
+    assert differences(body) == []
+
+
+def test_only_the_best_try_of_a_search_may_be_released() -> None:
+    event = SearchEvent(REF, PrivateSearch((SGD, replace(SGD, steps=10)), 5.0, 0.3), "clip(C=0.5)", 100, time="1")
+    shown = {
+        kind: next(field for field in guarantee_fields(made(one)) if field.name == "what may be released")
+        for kind, one in (("search", event), ("training", TRAINING))
+    }
+    assert shown["search"].value == "the best try alone"
+    assert "how many there were must stay secret" in shown["search"].meaning
+    assert "intermediate" in shown["training"].meaning
+    assert not any("intermediate" in line for line in meaning(made(event)))
+    assert any("intermediate" in line for line in meaning(made(TRAINING)))
+    assert not [field for field in guarantee_fields(made(DRAW)) if field.name == "what may be released"]
+
+
+@pytest.mark.parametrize(
+    ("filter", "said"),
+    [
+        ("clip(C=0.5)", "Norm that each gradient is clipped to."),
+        ("clip(C=0.5) then tanh(c=1, k=1)", "Norm that each gradient is clipped to."),
+        ("normalize(C=0.5)", "Norm that each gradient is scaled to, the short ones as well."),
+        ("auto(C=0.5, gamma=0.01)", "Norm that each gradient is scaled to, the short ones as well, but for gamma."),
+        ("radial-tanh(C=0.5, k=1)", "Norm that each gradient stays below."),
+        ("per-layer(C=0.5)", "Of all layers together: each of L layers is clipped to C / sqrt(L)."),
+    ],
+)
+def test_what_the_norm_does_is_said_of_each_filter(filter: str, said: str) -> None:
+    body = made(replace(TRAINING, filter=filter), subject=replace(RUN, settings={**SETTINGS, "filter": filter}))
+    (field,) = [field for field in mechanism_fields(body) if field.name == "clip norm"]
+    assert (field.value, field.meaning) == ("0.5", said)
+
+
+@pytest.mark.parametrize(("budget", "said"), [(1000.0, "within it"), (0.001, "larger than it")])
+def test_a_budget_is_compared_with_what_was_spent(budget: float, said: str) -> None:
+    """Noise may have been stated, or calibrated to a claim: that there is a budget does not say that it was kept."""
+    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "budget": budget}))
+    (field,) = [field for field in guarantee_fields(body) if field.name == "budget asked for"]
+    assert field.meaning == f"The certified epsilon is {said}."
 
 
 def test_bounds_that_were_found_are_not_called_public() -> None:

@@ -1,0 +1,185 @@
+"""Persons as the unit of privacy in ``fit``: whose each record is, and what is refused before anything is spent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import GroupKFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import dpltm
+from dpltm.errors import InputError
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd
+
+PERSONS = 50
+WHO = np.repeat(np.arange(PERSONS), 4)
+X = np.random.default_rng(0).random((len(WHO), 4))
+Y = (X[:, 0] > 0.5).astype(int)
+TEXTS = np.array([f"p{number}" for number in WHO])
+
+
+def classifier(**given: Any) -> dpltm.TicketClassifier:
+    public = {"bounds": (0, 1), "classes": 2, "n_records": PERSONS, "noise_multiplier": 2.0, "noise": "fast"}
+    return dpltm.TicketClassifier(**{**public, "batch_size": 10, "epochs": 2, "ledger": Ledger(), **given})
+
+
+def training(made: dpltm.TicketClassifier) -> TrainingEvent:
+    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
+    return event
+
+
+COLUMNS = {
+    "numbers": WHO,
+    "a list": WHO.tolist(),
+    "texts": TEXTS,
+    "objects": TEXTS.astype(object),
+    "numbers as objects": WHO.astype(object),
+    "pandas": pandas.Series(TEXTS, name="who"),
+    "pandas, category": pandas.Series(TEXTS).astype("category"),
+    "pandas, nullable": pandas.Series(WHO).astype("Int64"),
+    "pandas, another index": pandas.Series(WHO, index=np.arange(len(WHO))[::-1]),
+    "polars": polars.Series("who", TEXTS.tolist()),
+}
+
+
+@pytest.mark.parametrize("units", COLUMNS.values(), ids=COLUMNS)
+def test_persons_are_protected(units: Any) -> None:
+    made = classifier(per_unit=4).fit(X, Y, units=units)
+    event = training(made)
+    assert event.mechanism == NoisySgd(10 / PERSONS, 10, 2.0, 1.0, unit="user")  # of 50 persons, not of 200 records
+    certified = made.privacy_.certified
+    assert certified.unit == "user"
+    assert certified.epsilon == pytest.approx(epsilon([event.mechanism], 1e-5), rel=1e-9)
+    assert any("at most 4 of each count" in note for note in made.privacy_.notes)
+    assert not any("one row a person" in note for note in made.privacy_.notes)
+
+
+def test_single_records_are_protected_if_nothing_is_said() -> None:
+    made = classifier(n_records=200).fit(X, Y)
+    assert (training(made).mechanism.unit, made.privacy_.certified.unit) == ("record", "record")
+    assert any("pass `units` to fit, which says whose each is" in note for note in made.privacy_.notes)
+
+
+def test_columns_with_bounds_of_their_own_keep_their_persons() -> None:
+    made = classifier(bounds=([0, 0, 0, 0], [1, 1, 1, 1])).fit(X, Y, units=WHO)
+    assert training(made).mechanism.unit == "user"
+    with pytest.raises(InputError, match="were trained on"):  # other rows of a person who was
+        made.score(X[:8] / 2, Y[:8], units=WHO[:8])
+
+
+def test_a_regressor_protects_persons_too() -> None:
+    public = {"bounds": (0, 1), "target_bounds": (0, 1), "n_records": PERSONS, "noise_multiplier": 2.0}
+    made = dpltm.TicketRegressor(**public, batch_size=10, epochs=2, noise="fast", ledger=Ledger())
+    made.fit(X, X[:, 0], units=WHO)
+    assert made.privacy_.certified.unit == "user"
+    assert np.isfinite(made.score(X / 2, X[:, 0], units=WHO + 1000))
+
+
+def test_persons_go_through_a_pipeline() -> None:
+    made = make_pipeline(FunctionTransformer(), classifier())
+    made.fit(X, Y, ticketclassifier__units=WHO)
+    assert made[-1].privacy_.certified.unit == "user"
+
+
+def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
+    """Folds that keep a person's records together; what is trained on goes with its own part of the column."""
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = classifier(n_records=40).set_fit_request(units=True).set_score_request(units=True)
+        front = classifier().set_fit_request(units=True)
+        through = clone(make_pipeline(FunctionTransformer(), front)).fit(X, Y, units=WHO)
+        folds = list(GroupKFold(5).split(X, Y, WHO))[:1]  # records that were scored for free are private no more
+        got = cross_validate(asked, X, Y, return_estimator=True, params={"units": WHO}, cv=folds, error_score="raise")
+    assert through[-1].run_.config["unit"] == "user"
+    assert got["estimator"][0].run_.config["unit"] == "user"
+    assert not any("was not told whose" in note for note in asked.privacy_.notes)  # score was told as well
+    assert asked.privacy_.certified.unit == "user"
+    assert 0 <= got["test_score"][0] <= 1
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "too few": ({}, WHO[:5], "records: 'units' has shape (5,); expected (200,), one value for each record"),
+    "two columns": (
+        *({}, np.stack([WHO, WHO], 1)),
+        "`units`: has 2 dimensions, not one; give a column that says whose each record is",
+    ),
+    "a hole": (
+        *({}, pandas.Series([None, *TEXTS[1:]])),
+        "records: 'units' says nobody at record 0 (counted from 0); say whose it is, or leave the record out",
+    ),
+    "NaN": (
+        *({}, np.where(np.arange(200) == 7, np.nan, WHO)),
+        "records: 'units' says nobody at record 7 (counted from 0); say whose it is, or leave the record out",
+    ),
+    "NA": (
+        *({}, pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64")),
+        "records: 'units' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
+    ),
+    "halves": ({}, WHO + 0.5, "records: 'units' holds '0.5', a number that is not whole; give whole numbers or texts"),
+    "dates": (
+        *({}, np.full(200, "2025-01-01", "datetime64[D]")),
+        "records: 'units' has dtype datetime64[D]; give whole numbers or texts, one value a person",
+    ),
+    "a score for records": (
+        *({"score_epsilon": 0.1}, WHO),
+        "`score_epsilon`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
+        " `score_epsilon` out, and score on records of other persons",
+    ),
+    "a draw for records": (
+        *({"select_epsilon": 0.1}, WHO),
+        "`select_epsilon`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
+        " `select_epsilon` out",
+    ),
+    "a bound without persons": (
+        *({"per_unit": 3}, None),
+        "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "units", "said"), REFUSED.values(), ids=REFUSED)
+def test_bad_columns_are_refused_before_anything_is_spent(given: dict[str, Any], units: Any, said: str) -> None:
+    made = classifier(**given)
+    with pytest.raises(InputError) as caught:
+        made.fit(X, Y, units=units)
+    assert str(caught.value) == said
+    assert made.ledger_.events == ()
+
+
+def test_a_paid_score_of_a_run_that_protects_persons_is_refused() -> None:
+    made = classifier().fit(X, Y, units=WHO).set_params(score_epsilon=0.1)
+    before = made.ledger_.events
+    with pytest.raises(InputError, match=r"^`score_epsilon`: pays for single records alone"):
+        made.score(X, Y)
+    assert made.ledger_.events == before
+
+
+def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
+    made = classifier().fit(X, Y, units=WHO)
+    other, labels = X / 2, (X[:, 0] > 1).astype(int)  # rows that are nowhere in fit
+    with pytest.raises(InputError) as caught:
+        made.score(other, labels, units=WHO)
+    assert "some of those whose records are in the test split" in str(caught.value)  # how many is private
+    assert 0 <= made.score(other, labels, units=WHO + 1000) <= 1
+    assert not any("was not told whose" in note for note in made.privacy_.notes)
+    made.score(other, labels)
+    assert any("was not told whose" in note for note in made.privacy_.notes)
+
+
+def test_clones_add_up_for_persons() -> None:
+    made = classifier()
+    one, two = clone(made).fit(X, Y, units=WHO), clone(made).fit(X[:160], Y[:160], units=WHO[:160])
+    both = [one.run_, two.run_]
+    mechanisms = [event.mechanism for run in both for event in run.events if isinstance(event, TrainingEvent)]
+    assert len(mechanisms) == 2
+    total = made.privacy_.certified
+    assert (total.unit, total.epsilon) == ("user", pytest.approx(epsilon(mechanisms, 1e-5), rel=1e-6))
