@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -77,8 +78,8 @@ class _Settings:
             torch.set_float32_matmul_precision("highest")
         if self._cudnn:
             torch.backends.cudnn.allow_tf32 = False
-        for operator, _ in self._operators:
-            if operator.fp32_precision not in FULL:
+        for operator, precision in self._operators:
+            if precision not in FULL:
                 operator.fp32_precision = "ieee"
         for name in self._on:
             setattr(torch.backends.cuda.matmul, name, False)
@@ -95,6 +96,7 @@ class _Settings:
             setattr(torch.backends.cuda.matmul, name, True)
 
 
+@cache
 def _operators() -> list[Any]:
     """The newer switches, one an operator; none in a torch that has only the older ones."""
     operators = []
