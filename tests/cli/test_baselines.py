@@ -249,6 +249,20 @@ def test_masks_of_private_records(cli: Any, refused: Any) -> None:
     assert "pri, as dpltm generate made it" in refused("compare", "r", *BASELINES)
 
 
+def test_a_compacted_run_has_none(cli: Any, refused: Any) -> None:
+    """Its network is as small as its ticket left it, which nobody enters in the ledger of a dense one."""
+    units = (*PRIVATE, "--model", "mlp:16", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "32")
+    made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
+    assert cli("generate", *units, *made).code == 0
+    assert cli("train", "units@1", *PRIVATE, *STEPS, "--out", "r", "--quiet").code == 0
+    assert cli("tickets", "compact", "r", "--out", "small", "--quiet").code == 0
+    for kinds in ("dense", "random", "non-private"):
+        assert refused("compare", "small", *BASELINES, "--kinds", kinds) == (
+            "RUN: small: has no baselines: it was compacted, so the size of its network tells of its ticket;"
+            " name the run that it was made from"
+        )
+
+
 def test_what_cannot_have_baselines(ticket: Any, refused: Any) -> None:
     assert refused("compare", "r", *BASELINES, "--kinds", "dense,sparse") == (
         "--kinds: 'sparse' is not one of dense, random and non-private; name some of them, with commas"

@@ -202,10 +202,15 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
 def _check_density(found: FoundRun) -> None:
     """Raises InputError where the network's size or the ticket's density may tell of private records.
 
-    The schedule of a set fixes both but for the draw of a round, which the baseline's ledger enters as well. A set that was
-    compacted, carried over or imported has no schedule: its size may tell of records, or of a draw.
+    The schedule of a set fixes both but for the draw of a round, which the ledger of a random mask enters as well. A set that
+    was compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records, or of a
+    draw.
     """
     config = found.config or {}
+    if config.get("compacted_from") is not None:
+        raise InputError(
+            "it was compacted, so the size of its network tells of its ticket; name the run that it was made from"
+        )
     own = config.get("ticket_set_id")
     elsewhere = any(isinstance(event, SelectionEvent) and event.ticket_set != own for event in found.held)
     if own is None or (config.get("provenance") in ("public", "data-free") and not elsewhere):
