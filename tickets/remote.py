@@ -144,7 +144,7 @@ class Hub:
     Attributes:
         repository: OWNER/NAME.
         revision: branch, tag or commit; None for the newest.
-        public: whether everybody may read a repository that has to be made.
+        public: whether everybody may read what is pushed.
     """
 
     repository: str
@@ -177,6 +177,10 @@ class Hub:
         with self._said():
             interface = client.HfApi()
             interface.create_repo(self.repository, private=not self.public, exist_ok=True)
+            if not self.public and not interface.model_info(self.repository).private:  # one that was there before
+                raise InputError(
+                    f"DEST: {self.name}: everybody can read this repository; make it private there, or say --public"
+                )
             interface.upload_folder(  # one commit
                 repo_id=self.repository, folder_path=str(folder), commit_message="Add lottery tickets of dpltm"
             )
@@ -197,7 +201,7 @@ def destination_of(text: str, *, public: bool) -> Place:
 
     Args:
         text: as :func:`place_of`.
-        public: whether everybody may read a repository that has to be made.
+        public: whether everybody may read what is pushed.
 
     Raises:
         InputError: it is no such address.
@@ -216,7 +220,7 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
     Args:
         text: ``hf://OWNER/NAME[@REVISION]``, ``https://...``, ``file:///...`` or the path of a folder.
         argument: what messages call it.
-        public: whether everybody may read a repository that has to be made.
+        public: whether everybody may read what is pushed.
 
     Raises:
         InputError: it is no such address.

@@ -101,7 +101,8 @@ class PushRequest:
     )
     no_predictors: bool = option(False, "Without the trained networks that select scores.")
     public: bool = option(
-        False, "Let everybody read a repository that has to be made; by default its owner alone can."
+        False,
+        "Let everybody read what is pushed; by default a new repository is private, and a public one is refused.",
     )
     yes: bool = option(False, "Push a set made from private records, knowing what it may reveal.")
 

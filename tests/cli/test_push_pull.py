@@ -83,6 +83,18 @@ def test_a_repository_that_everybody_may_read(cli: Callable[..., Any], hub: Fake
     assert hub.commits == [[name for name in SHARED if name != "predictors.safetensors"]]
 
 
+def test_a_public_repository_that_was_there_gets_nothing_unless_asked(
+    cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub
+) -> None:
+    hub.made["me/open"] = False
+    assert refused("tickets", "push", "pub", "hf://me/open") == (
+        "DEST: hf://me/open: everybody can read this repository; make it private there, or say --public"
+    )
+    assert hub.commits == []
+    assert cli("tickets", "push", "pub", "hf://me/open", "--public", "--quiet").code == 0
+    assert hub.commits == [SHARED]
+
+
 def test_what_is_private_never_leaves(cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub) -> None:
     """The private set of the digits has accuracies beside it, predictors in it, and a ledger."""
     assert refused("tickets", "push", "pri", "hf://me/pri", code=1) == (

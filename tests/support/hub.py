@@ -53,6 +53,9 @@ class FakeHub(types.ModuleType):
                 assert exist_ok
                 hub.made.setdefault(repo_id, private)
 
+            def model_info(self, repo_id: str) -> types.SimpleNamespace:
+                return types.SimpleNamespace(private=hub.made[repo_id])
+
             def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
                 assert repo_id in hub.made
                 assert commit_message
