@@ -211,9 +211,9 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
 def _check_density(found: FoundRun) -> None:
     """Raises InputError where the network's size or the ticket's density may tell of private records.
 
-    The schedule of a set fixes both but for the draw of a round, which the ledger of a random mask enters as well. A set that
-    was compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records, or of a
-    draw.
+    The schedule of a set fixes both but for the draw of a round, which the ledger of a random mask enters as well. A set
+    that was compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records,
+    or of a draw.
     """
     config = found.config or {}
     if config.get("compacted_from") is not None:
