@@ -255,7 +255,19 @@ def test_masks_of_private_records(cli: Any, refused: Any) -> None:
 
 def test_a_compacted_run_has_none(cli: Any, refused: Any) -> None:
     """Its network is as small as its ticket left it, which nobody enters in the ledger of a dense one."""
-    units = (*PRIVATE, "--model", "mlp:16", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "32")
+    units = (
+        *PRIVATE,
+        "--model",
+        "mlp:16",
+        "--rounds",
+        "1",
+        "--prune",
+        "0.5",
+        "--iterations",
+        "3",
+        "--batch-size",
+        "32",
+    )
     made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
     assert cli("generate", *units, *made).code == 0
     assert cli("train", "units@1", *PRIVATE, *STEPS, "--out", "r", "--quiet").code == 0

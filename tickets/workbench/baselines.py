@@ -54,7 +54,9 @@ NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense withou
 """What the table calls each kind."""
 
 UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
-UNSEEN = "{}: its ledgers hold more on these records than the rows above, and for all of it together nothing is certified"
+UNSEEN = (
+    "{}: its ledgers hold more on these records than the rows above, and for all of it together nothing is certified"
+)
 WHERE = "; a run keeps no folders: start the command where its files lie"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
 
