@@ -203,7 +203,7 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
 def _dense_arm(base: Base, kind: str) -> Arm:
     train = dict(base.train)
     if kind == "non-private":
-        for name in ("epsilon", "budget-stop"):
+        for name in ("epsilon", "budget-stop", "audit"):
             train.pop(name, None)
         train["noise-multiplier"] = 0.0
     return _arm(kind, train, None)

@@ -162,6 +162,10 @@ def test_a_training_without_noise_is_made_only_by_its_name(ticket: Any) -> None:
     assert event.mechanism.noise_multiplier == 0
     body = ticket("compare", "r", *BASELINES, "--out", "usual", "--json").json
     assert all(row["noise_multiplier"] > 0 for row in body["rows"])
+    # where it is there and not in the table, what is in the table does not pass for all that these records had to give
+    body = ticket("compare", "r", *BASELINES, "--dry-run", "--json").json
+    assert body["together"]["epsilon"] < 3
+    assert [note for note in body["notes"] if note.startswith("baselines.sweep: its ledgers hold more")]
     # nor is it taken for a run that others are trained like
     said = ticket("compare", "r", "baselines.sweep", *BASELINES, "--out", "usual", "--json").json
     assert said["baselines"]["to_train"] == 0

@@ -54,6 +54,9 @@ NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense withou
 """What the table calls each kind."""
 
 UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
+UNSEEN = (
+    "{}: its ledgers hold more on these records than the rows above, and for all of it together nothing is certified"
+)
 WHERE = "; a run keeps no folders: start the command where its files lie"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
 
@@ -142,13 +145,21 @@ def with_baselines(
         shown, privacy = work.train(request.jobs, session, progress)
         body["trainings"] = _answers(shown)
     bare = [one.candidate.label for one in shown if one.baseline.kind == "non-private"]
-    said = (*notes, *(f"{label}: {UNPROTECTED}" for label in bare))
+    said = (*notes, *(f"{label}: {UNPROTECTED}" for label in bare), *_unseen(root, held, rows))
     return Baselines({"privacy": privacy, "baselines": body}, _rows(shown, there), said)
 
 
 def _rows(shown: Sequence[Shown], there: Collection[Path]) -> tuple[Candidate, ...]:
     """The rows of baselines, but for those that were named as runs."""
     return tuple(one.candidate for one in shown if one.path.resolve() not in there)
+
+
+def _unseen(root: Path, held: Sequence[tuple[Event, ...]], rows: Sequence[Candidate]) -> list[str]:
+    """A note where no row says that the ledgers of the folder certify nothing for these records: of other kinds, or runs."""
+    records = next(row.records for row in rows if row.records is not None)
+    every = [privacy_of(touching(merge(held), records), {}), *(row.privacy for row in rows)]
+    bare = [privacy is not None and privacy["certified"]["epsilon"] == "inf" for privacy in every]
+    return [UNSEEN.format(root)] if bare[0] and not any(bare[1:]) else []
 
 
 def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:

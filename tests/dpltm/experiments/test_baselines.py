@@ -117,3 +117,9 @@ def test_a_table_of_persons_has_no_random_mask() -> None:
     )
     _, made = baselines([people], kinds_of("dense"), Path("x"))
     assert made[0].trial.arm.train["unit-column"] == "person"
+
+
+def test_without_noise_there_is_nothing_to_audit() -> None:
+    """``dpltm train`` refuses to; the baselines that have noise are audited as the run was."""
+    _, made = baselines([base(audit=50)], kinds_of("dense,non-private"), Path("x"))
+    assert [baseline.trial.arm.train.get("audit") for baseline in made] == [50, None]
