@@ -177,6 +177,7 @@ def _notes(
         notes.append(INTERVALS)
     if any(row["accuracy"] is not None and row["low"] is None for row in rows):
         notes.append(
-            "no interval where the number of test records is not on record: runs of versions before 0.3 do not hold it"
+            "no interval where the number of test records is not on record: with eval_private it is not told, and runs of"
+            " versions before 0.3 do not hold it"
         )
     return [*notes, CHOOSING, NO_TIMES]
