@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TITLE = "Baselines"
 """Of the recipe: one folder holds those of any runs."""
 
-OF_A_TRAINING = frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "fresh"})
+OF_A_TRAINING = frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "fresh", "plot"})
 """Options that say which training it is, and not how it is done."""
 
 IN_FRONT = ("model", "features", "public", "components")

@@ -16,7 +16,7 @@ from dpltm.models import ModelSpec
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "ticket": "set@3", "dense": False, "out": "r", "ledger": "l", "seed": 4, "fresh": False,
-    "epsilon": 1.0, "noise_multiplier": None, "delta": 1e-5, "lr": 0.5, "unit": "record", "dry_run": False,
+    "plot": "p.png", "epsilon": 1.0, "noise_multiplier": None, "delta": 1e-5, "lr": 0.5, "unit": "record", "dry_run": False,
 }  # fmt: skip
 
 
