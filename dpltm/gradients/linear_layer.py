@@ -77,7 +77,7 @@ class LinearLayer:
         """
         seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
         dtype, operands = self.module.weight.dtype, self.operands
-        operands.input = seen if seen.dtype == dtype else seen.to(dtype)
+        operands.input = seen.to(dtype)
         shape = (records, len(self.module.weight))
         operands.gradient = operands.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
 

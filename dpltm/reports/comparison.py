@@ -103,12 +103,18 @@ def measured_privately(one: Candidate) -> bool:
     return section(one.config, "options").get("eval_private") is not None
 
 
+def _trained(density: float | None, number_of: int | None) -> str | None:
+    """What was trained: a whole network, or the ticket of a round; None where the run does not say."""
+    if density is None:
+        return None
+    return "dense" if density == 1 or number_of is None else f"ticket, round {number_of}"
+
+
 def _row(one: Candidate, why: str | None) -> dict[str, Any]:
     facts, privacy = section(one.config, "resolved"), one.privacy
     accuracy, density = number(one.result.get("accuracy")), number(facts.get("density"))
     tested = None if measured_privately(one) else count(one.config.get("test_records"))
     ends = interval(accuracy, tested) or {}
-    number_of = count(facts.get("round"))
     return {
         "run": one.label,
         "state": one.state,
@@ -116,11 +122,7 @@ def _row(one: Candidate, why: str | None) -> dict[str, Any]:
         "why_not": why if why is not None else next(iter(one.problems), None),
         "records": None if one.records is None else str(one.records),
         "network": text(one.config.get("model")),
-        "trained": None
-        if density is None
-        else "dense"
-        if density == 1 or number_of is None
-        else f"ticket, round {number_of}",
+        "trained": _trained(density, count(facts.get("round"))),
         "accuracy": accuracy,
         "low": ends.get("low"),
         "high": ends.get("high"),

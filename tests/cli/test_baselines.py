@@ -225,26 +225,19 @@ def test_features_are_those_of_the_run(cli: Any) -> None:
     assert [sum(isinstance(event, paid) for event in events) for events in ledgers().values()] == [2, 2]
 
 
+def prune_units(cli: Any) -> None:
+    """A set of private records, ``units``, whose one round left half of the units."""
+    settings = ("--model", "mlp:16", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "32")
+    made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
+    assert cli("generate", *PRIVATE, *settings, *made).code == 0
+
+
 def test_masks_of_private_records(cli: Any, refused: Any) -> None:
     """Their density is fixed by the schedule: so a random mask costs no more. Without the set nobody can tell."""
     assert cli("train", "pri@2", *PRIVATE, *STEPS, "--out", "r", "--quiet").code == 0
     body = cli("compare", "r", *BASELINES, "--dry-run", "--json").json
     assert [row["certified"] == "inf" for row in body["rows"]] == [True, False, False]
-    units = (
-        *PRIVATE,
-        "--model",
-        "mlp:16",
-        "--rounds",
-        "1",
-        "--prune",
-        "0.5",
-        "--iterations",
-        "3",
-        "--batch-size",
-        "32",
-    )
-    made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
-    assert cli("generate", *units, *made).code == 0
+    prune_units(cli)
     assert cli("tickets", "compact", "units@1", "--out", "small", "--quiet").code == 0
     assert cli("train", "small@0", *PRIVATE, *STEPS, "--out", "s", "--quiet").code == 0
     said = refused("compare", "s", *BASELINES)
@@ -255,21 +248,7 @@ def test_masks_of_private_records(cli: Any, refused: Any) -> None:
 
 def test_a_compacted_run_has_none(cli: Any, refused: Any) -> None:
     """Its network is as small as its ticket left it, which nobody enters in the ledger of a dense one."""
-    units = (
-        *PRIVATE,
-        "--model",
-        "mlp:16",
-        "--rounds",
-        "1",
-        "--prune",
-        "0.5",
-        "--iterations",
-        "3",
-        "--batch-size",
-        "32",
-    )
-    made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
-    assert cli("generate", *units, *made).code == 0
+    prune_units(cli)
     assert cli("train", "units@1", *PRIVATE, *STEPS, "--out", "r", "--quiet").code == 0
     assert cli("tickets", "compact", "r", "--out", "small", "--quiet").code == 0
     for kinds in ("dense", "random", "non-private"):
