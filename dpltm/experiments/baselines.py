@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import InputError
+from dpltm.experiments.reader import REMEMBERED
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, data_options, digest
 from dpltm.generation import GenerationConfig, pruning_rates
 from dpltm.models import ModelSpec
 from dpltm.options.report import BASELINES
 from dpltm.options.sections import section_problems
-from dpltm.options.train import TrainRequest
+from dpltm.options.train import RunFolderOptions, TrainRequest
 from dpltm.privacy.events import Event
 from dpltm.registry import listed
 from dpltm.reports.subjects import number, section, text
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
 TITLE = "Baselines"
 """Of the recipe: one folder holds those of any runs."""
 
-OF_A_TRAINING = frozenset({"ticket", "dense", "out", "ledger", "seed", "dry-run", "fresh", "plot"})
+OF_A_TRAINING = frozenset(
+    {"ticket", "dense", "seed", *(item.name.replace("_", "-") for item in fields(RunFolderOptions))}
+)
 """Options that say which training it is, and not how it is done."""
-
-IN_FRONT = ("model", "features", "public", "components")
-"""What a ticket set remembers."""
 
 UNREPEATABLE = "its features come from another run, whose folder it does not name; train a dense run by hand"
 DIGITS = 6
@@ -134,7 +134,7 @@ def base_of(
     if number(section(config, "resolved").get("noise_multiplier")) == 0:
         raise InputError("it was trained without noise")
     spec = ModelSpec(config["model"], config["features"], config["classes"])  # which the run was read by
-    train = {name: value for name, value in train.items() if name not in IN_FRONT}
+    train = {name: value for name, value in train.items() if name not in REMEMBERED}
     whole = section(config, "resolved").get("round") in (None, 0)
     return Base(
         label,
@@ -211,7 +211,7 @@ def _dense_arm(base: Base, kind: str) -> Arm:
 
 def _random_arm(base: Base, sets: dict[str, Section]) -> Arm:
     """One training of a random mask, whose set is noted in ``sets``."""
-    front = {name: base.train[name] for name in IN_FRONT if name in base.train}
+    front = {name: base.train[name] for name in REMEMBERED if name in base.train}
     section = {
         **data_options(base.train),
         **front,
@@ -221,7 +221,7 @@ def _random_arm(base: Base, sets: dict[str, Section]) -> Arm:
     }
     name = f"random {digest(section)[:DIGITS]}"
     sets[name] = section
-    return _arm("random", {key: value for key, value in base.train.items() if key not in IN_FRONT}, name)
+    return _arm("random", {key: value for key, value in base.train.items() if key not in REMEMBERED}, name)
 
 
 def _arm(kind: str, train: Section, tickets: str | None) -> Arm:
