@@ -29,7 +29,7 @@ from dpltm.data import Dataset, load
 from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.local.bit_strings import BitStrings
-from dpltm.local.class_means import best_codebook, noise
+from dpltm.local.class_means import Estimates, best_codebook, noise
 from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.server import Messages, nearest_mean, of_estimates
@@ -83,7 +83,7 @@ def public_score(x: np.ndarray, y: np.ndarray, book: Codebook) -> float:
     variance, equal = noise(book) / RECORDS, np.full(CLASSES, 1 / CLASSES)
     for seed in range(10):
         blurred = means + np.random.default_rng(seed).normal(size=means.shape) * math.sqrt(variance)
-        scores.append(score(of_estimates(book, blurred, variance, equal), x[~half], y[~half]))
+        scores.append(score(of_estimates(book, Estimates(blurred, variance), equal), x[~half], y[~half]))
     return float(np.mean(scores))
 
 

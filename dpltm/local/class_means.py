@@ -1,4 +1,4 @@
-"""What many messages of a codebook tell, means and frequencies of classes, and which codebook tells most.
+"""What many messages of a codebook tell, means and frequencies of classes and second moments, and which codebook tells most.
 
 All of it is a function of messages or of public numbers, and costs nothing.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,9 @@ from scipy.special import bdtr, ndtr
 from dpltm.errors import InputError
 from dpltm.local.channels import MAX_EPSILON, WHOLE
 from dpltm.local.codebook import NUMBER_BYTES, PAIRS, Codebook, Labels, codewords, indices
+
+AT_ONCE = 4096
+"""Directions whose squares are added up at a time."""
 
 
 def gain(codebook: Codebook) -> float:
@@ -36,23 +40,48 @@ def noise(codebook: Codebook) -> float:
     return codebook.classes**2 * share / max(gain(codebook), 1e-150) ** 2
 
 
-def class_means(codebook: Codebook, files: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Estimates of the mean direction of each class.
+def moment_gain(codebook: Codebook) -> float:
+    """h in E[z z^T] = I + h u u^T, of a reported direction z and the record u of norm 1 that it was ranked for.
 
-    They are right in the mean where classes are equally frequent, or where ``frequencies`` says how frequent they are.
+    Across u a direction is normal whatever its rank. Along u, those near have mean square ``_best_mean(near, 2)``; all
+    candidates together have 1, so the others lack what those near have more.
+    """
+    near, others = codebook.near, codebook.candidates - codebook.near
+    p = near / (near + others * math.exp(-codebook.epsilon))
+    return (_best_mean(near, 2) - 1) * (p - (1 - p) * near / others)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What messages of a codebook tell of records u of norm 1, right in the mean.
+
+    Attributes:
+        means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
+        variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
+        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages: at their budgets its noise
+            is many times what it is.
+        deviation: of each of its numbers that is due to the coins, about: along a record they blur more than across it, which
+            shows where d is below ten.
+    """
+
+    means: np.ndarray
+    variance: float
+    moments: np.ndarray | None = None
+    deviation: float = math.inf
+
+
+def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
+    """What messages tell.
 
     Args:
         codebook: that they are of.
         files: messages, ``(n, 6)`` uint8 each.
 
-    Returns:
-        ``(classes, d)`` float64; and the variance of each of its numbers that is due to the coins, for classes that
-        are equally frequent.
-
     Raises:
         InputError: an index that no candidate has.
     """
     total, count = np.zeros((codebook.classes, codebook.values)), 0
+    squares = _Squares(codebook.values) if codebook.labels == "one-hot" else None
     for rows in files:
         codebook.check(rows)
         numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
@@ -65,8 +94,36 @@ def class_means(codebook: Codebook, files: Iterable[np.ndarray]) -> tuple[np.nda
             often = np.bincount(some, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
             more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
             total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
-    scale = codebook.classes / (max(count, 1) * gain(codebook))
-    return total * scale, noise(codebook) / max(count, 1)
+            if squares is not None:
+                squares.add(directions[some % PAIRS])
+    seen = max(count, 1)
+    means, variance = total * (codebook.classes / (seen * gain(codebook))), noise(codebook) / seen
+    if squares is None:
+        return Estimates(means, variance)
+    h = max(moment_gain(codebook), 1e-150)
+    return Estimates(
+        means, variance, (squares.sum() - count * np.eye(codebook.values)) / (seen * h), 1 / (h * math.sqrt(seen))
+    )
+
+
+class _Squares:
+    """The sum of z z^T, of many rows z at a time."""
+
+    def __init__(self, values: int) -> None:
+        self._total, self._rows, self._held = np.zeros((values, values)), list[np.ndarray](), 0
+
+    def add(self, rows: np.ndarray) -> None:
+        self._rows.append(rows)
+        self._held += len(rows)
+        if self._held >= AT_ONCE:
+            self.sum()
+
+    def sum(self) -> np.ndarray:
+        if self._rows:
+            rows = np.concatenate(self._rows).astype(np.float64)
+            self._total += rows.T @ rows
+            self._rows, self._held = [], 0
+        return self._total
 
 
 def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
@@ -114,9 +171,9 @@ def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
 
 
 @cache
-def _best_mean(near: int) -> float:
-    """Mean of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
+def _best_mean(near: int, power: int = 1) -> float:
+    """Mean power of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
     z = np.linspace(0.0, 9.0, 4001)
     fewer = bdtr(near - 1, PAIRS - 1, 2 * ndtr(-z))  # of the others, larger ones
     density = 2 * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return float(PAIRS / near * np.trapezoid(z * density * fewer, z))
+    return float(PAIRS / near * np.trapezoid(z**power * density * fewer, z))

@@ -12,9 +12,9 @@ from scipy import stats
 
 from dpltm.exact import bits_for, on_grid, whole_rows
 from dpltm.local import codebook
-from dpltm.local.class_means import best_codebook, class_means
+from dpltm.local.class_means import best_codebook, estimates, moment_gain
 from dpltm.local.codebook import PAIRS, WHOLE, Codebook, codewords
-from dpltm.local.server import nearest_mean
+from dpltm.local.server import metric, nearest_mean
 from dpltm.noise import FastSource
 from refusals import refused
 
@@ -135,11 +135,68 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
     off = []
     for seed in range(8):
-        means, variance = class_means(found, [found.randomise(scores, labels, FastSource(seed))[0]])
-        off.append((means - truth) / math.sqrt(variance))
+        told = estimates(found, [found.randomise(scores, labels, FastSource(seed))[0]])
+        off.append((told.means - truth) / math.sqrt(told.variance))
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
     assert 0.8 < off.std() < 1.15
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 5.0, 8.0])
+def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
+    count, values = 480, 30
+    found = best_codebook(values, 3, epsilon)
+    assert found.labels == "one-hot"
+    generator = np.random.default_rng(1)
+    scores = generator.normal(size=(count, values)) * np.linspace(2, 0.5, values) + np.eye(values)[0]
+    labels = generator.integers(0, 3, count)
+    lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+    truth = (scores / lengths).T @ (scores / lengths) / count
+    off = []
+    for seed in range(8):
+        told = estimates(found, [found.randomise(scores.astype("f4"), labels, FastSource(seed))[0]])
+        off.append((told.moments - truth) / told.deviation)
+    off = np.array(off)
+    assert np.abs(off.mean(0)).max() < 5 * math.sqrt(2 / 8)  # on the diagonal, variances are twice as large
+    apart = off[:, ~np.eye(values, dtype=bool)]
+    along = 1 + 2 * moment_gain(found) / values  # a reported direction is longer along its record
+    assert 0.93 < apart.std() / math.sqrt(along) < 1.15  # records that share directions add a little
+
+
+def test_signed_messages_tell_no_second_moments():
+    x, y = records(50, 6)
+    assert estimates(SIGNED, [SIGNED.randomise(x, y, FastSource(0))[0]]).moments is None
+
+
+def test_directions_along_which_records_of_a_class_differ_count_for_less():
+    """Classes lie on the last axis, and records spread along another, which a mean at rest happens to share."""
+    found, count = best_codebook(4, 2, 8.0), 3_000
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 2, count)
+    away = np.where(y, 1.0, -1.0)
+    x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
+    x[:, 1:] *= 0.5
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    parameters = nearest_mean(found, [found.randomise(x.astype("f4"), y, FastSource(0))[0]])
+    outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
+    means = np.stack([x[y == label].mean(0) for label in range(2)])
+    nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
+    assert (outputs.argmax(1) == y).mean() > (nearest == y).mean() + 0.03
+
+
+@given(arrays(np.float64, (4, 3), elements=st.floats(-1, 1)), st.floats(1e-3, 10))
+def test_metric_is_one_over_the_spread_and_the_noise(rows, deviation):
+    within = rows.T @ rows / len(rows)
+    product = metric(within, deviation) @ (within + math.sqrt(3) * deviation / 2 * np.eye(3))
+    np.testing.assert_allclose(product, product[0, 0] * np.eye(3), atol=1e-6 * product[0, 0])
+
+
+def test_metric_of_nothing_but_noise():
+    noise = np.random.default_rng(0).normal(size=(60, 60))
+    within = np.eye(60) / 60 + (noise + noise.T) / math.sqrt(2)
+    sizes = np.linalg.eigvalsh(metric(within, 1.0))
+    assert sizes[0] > 0
+    np.testing.assert_allclose(metric(np.eye(60) / 60, 1e6), np.eye(60), atol=1e-6)
 
 
 def test_codewords_are_public_numbers():
@@ -209,6 +266,6 @@ def test_what_is_no_record(value, label, said):
 
 
 def test_what_is_no_message():
-    assert refused(class_means, SIGNED, [np.full((1, 6), 255, dtype=np.uint8)]) == (
+    assert refused(estimates, SIGNED, [np.full((1, 6), 255, dtype=np.uint8)]) == (
         "an index is 65535, and there are 256 candidates"
     )
