@@ -20,15 +20,16 @@ from dpltm.local.codebook import NUMBER_BYTES, PAIRS, Codebook, Labels, codeword
 AT_ONCE = 4096
 """Directions whose squares are added up at a time."""
 
+MOST_SQUARED = 1024
+"""Values of a record up to which second moments are estimated: of more, they would be noise in 8 MB and more."""
+
 
 def gain(codebook: Codebook) -> float:
     """Mean of a reported direction along the record that it was ranked for, a number from 0 on.
 
     Those near point along the record by ``_best_mean`` on average; all others together, by as much the other way.
     """
-    near, others = codebook.near, codebook.candidates - codebook.near
-    p = near / (near + others * math.exp(-codebook.epsilon))
-    return _best_mean(near) * (p - (1 - p) * near / others)
+    return _best_mean(codebook.near) * _surplus(codebook)
 
 
 def noise(codebook: Codebook) -> float:
@@ -46,9 +47,14 @@ def moment_gain(codebook: Codebook) -> float:
     Across u a direction is normal whatever its rank. Along u, those near have mean square ``_best_mean(near, 2)``; all
     candidates together have 1, so the others lack what those near have more.
     """
+    return (_best_mean(codebook.near, 2) - 1) * _surplus(codebook)
+
+
+def _surplus(codebook: Codebook) -> float:
+    """Chance of a near candidate, less that of another for each of the others that one near stands for."""
     near, others = codebook.near, codebook.candidates - codebook.near
     p = near / (near + others * math.exp(-codebook.epsilon))
-    return (_best_mean(near, 2) - 1) * (p - (1 - p) * near / others)
+    return p - (1 - p) * near / others
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,8 @@ class Estimates:
     Attributes:
         means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
-        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages: at their budgets its noise
-            is many times what it is.
+        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
+            noise is many times what it is, and above ``MOST_SQUARED`` values.
         deviation: of each of its numbers that is due to the coins, about: along a record they blur more than across it, which
             shows where d is below ten.
     """
@@ -81,7 +87,8 @@ def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
         InputError: an index that no candidate has.
     """
     total, count = np.zeros((codebook.classes, codebook.values)), 0
-    squares = _Squares(codebook.values) if codebook.labels == "one-hot" else None
+    squared = codebook.labels == "one-hot" and codebook.values <= MOST_SQUARED
+    squares = _Squares(codebook.values) if squared else None
     for rows in files:
         codebook.check(rows)
         numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]

@@ -163,9 +163,12 @@ def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     assert 0.93 < apart.std() / math.sqrt(along) < 1.15  # records that share directions add a little
 
 
-def test_signed_messages_tell_no_second_moments():
-    x, y = records(50, 6)
-    assert estimates(SIGNED, [SIGNED.randomise(x, y, FastSource(0))[0]]).moments is None
+@pytest.mark.parametrize("found", [SIGNED, Codebook(1025, 3, 4.0, "one-hot", 20)])
+def test_signed_messages_and_long_records_tell_no_second_moments(found):
+    x, y = records(50, found.values)
+    files = [found.randomise(x, y, FastSource(0))[0]]
+    assert estimates(found, files).moments is None
+    assert nearest_mean(found, files)["fc1.weight"].shape == (3, found.values)
 
 
 def test_directions_along_which_records_of_a_class_differ_count_for_less():
