@@ -66,8 +66,8 @@ class Estimates:
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
         moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
             noise is many times what it is, and above ``MOST_SQUARED`` values.
-        deviation: of each of its numbers that is due to the coins, about: along a record they blur more than across it, which
-            shows where d is below ten.
+        deviation: of each of its numbers that is due to the coins, about: along a record they blur more than across it,
+            which shows where d is below ten.
     """
 
     means: np.ndarray
