@@ -1,7 +1,7 @@
 """Local privacy that learns: MNIST from one message a record, label included, at local epsilon 0.5 to 8.
 
     DPLTM_DATA=... python benchmarks/latent_accuracy.py [--threads 2] [--features scatter | drawings] [--without-bits] \
-        [--epsilons 0.5 1 2 4 8]
+        [--epsilons 0.5 1 2 4 8] [--values 24 64 ...]
 
 Prints one JSON object a line. Records are projected onto d principal components of the scattering features of public
 Kuzushiji characters, or onto d directions of the encoder of drawings. d, and the scale J of scattering, are chosen
@@ -119,6 +119,7 @@ def main() -> None:
     parser.add_argument("--features", choices=("scatter", "drawings"), default="scatter")
     parser.add_argument("--without-bits", action="store_true")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
+    parser.add_argument("--values", type=int, nargs="+", default=DIMENSIONS, help="numbers of features to choose from")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     public, private = load("kmnist-7k"), load("mnist")
@@ -136,7 +137,7 @@ def main() -> None:
                 unit(inputs[scale][0], values), public.train.y, best_codebook(values, CLASSES, epsilon)
             )
             for scale in inputs
-            for values in DIMENSIONS
+            for values in options.values
         }
         scale, values = max(tried, key=lambda pair: tried[pair])
         book = best_codebook(values, CLASSES, epsilon)
