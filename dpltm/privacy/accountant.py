@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, renyi
@@ -57,7 +58,15 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    return _price(compose(mechanisms, unit), delta, ACCOUNTANTS[accountant], resolution)
+    return _known(tuple(mechanisms), delta, ACCOUNTANTS[accountant], resolution, unit)
+
+
+@lru_cache(maxsize=2048)
+def _known(
+    mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution, unit: Unit | None
+) -> float:
+    """A search for the noise, the report and the ledger ask for the same, and so does the next training alike."""
+    return _price(compose(mechanisms, unit), delta, accountant, resolution)
 
 
 def approximate(
