@@ -2,7 +2,7 @@
 
     DPLTM_DATA=... python benchmarks/which_ticket.py --cache FILE [--datasets mnist ...] [--epsilons 0.2 1] [--seeds 20]
 
-Behind each map stands a single layer or, but for the 3,969 features of photographs, one with 100 hidden units. Arms keep
+Behind each map stands a single layer or, but for photographs, one with 100 hidden units. Arms keep
 half of it: weights or inputs at random; the first components of the map, where those have an order (no data); inputs or
 weights that are largest in a network trained on public records, where there are any of the kind; weights that are largest in
 a training under DP, for a tenth of the budget. Of the hidden network: all of it, half of its weights at random, and the last
@@ -66,7 +66,7 @@ CELLS = {
     "kmnist-7k": Cell("drawings", "mnist", ordered=True),
     "isolet": Cell("unit", centred=True),
     "har-raw": Cell("wavelets", centred=True),
-    "cifar10-12k": Cell("scatter"),
+    "cifar10-12k": Cell("photographs"),
 }
 ARMS = {
     "whole": ("mlp", "all"),
@@ -203,7 +203,7 @@ class Cache:
 def arms_of(cell: Cell) -> list[str]:
     """Arms that the dataset has what they need for."""
     left_out = (
-        ["first"] * (not cell.ordered) + ["public"] * (not cell.public) + ["hidden"] * (cell.features == "scatter")
+        ["first"] * (not cell.ordered) + ["public"] * (not cell.public) + ["hidden"] * (cell.features == "photographs")
     )
     return [arm for arm in ARMS if not arm.startswith(tuple(left_out))]
 
