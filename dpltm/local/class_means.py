@@ -66,8 +66,7 @@ class Estimates:
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
         moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
             noise is many times what it is, and above ``MOST_SQUARED`` values.
-        deviation: of each of its numbers that is due to the coins, about: along a record they blur more than across it,
-            which shows where d is below ten.
+        deviation: of its numbers off the diagonal that is due to the coins, on average over them.
     """
 
     means: np.ndarray
@@ -108,9 +107,12 @@ def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
     if squares is None:
         return Estimates(means, variance)
     h = max(moment_gain(codebook), 1e-150)
-    return Estimates(
-        means, variance, (squares.sum() - count * np.eye(codebook.values)) / (seen * h), 1 / (h * math.sqrt(seen))
-    )
+    along = (
+        1 + 2 * h / codebook.values
+    )  # a reported direction is longer along its record, and any may be reported twice
+    shared = 1 + (codebook.records_per_codebook - 1) / PAIRS
+    moments = (squares.sum() - count * np.eye(codebook.values)) / (seen * h)
+    return Estimates(means, variance, moments, math.sqrt(along * shared / seen) / h)
 
 
 class _Squares:

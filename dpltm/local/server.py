@@ -19,6 +19,10 @@ MIN_SIGNAL = 1e-3
 """Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
 
+STANDS_OUT = 5
+"""Standard deviations of noise by which second moments must exceed it, to be made anything of."""
+
+
 class Messages:
     """Messages in files, read as a network wants them, some at a time: more of them than fit into memory will do.
 
@@ -59,8 +63,8 @@ def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Ten
 
     Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
     1961): at a small budget that is worth several points. One-hot messages tell as well how frequent classes are, and along
-    which directions records of a class differ, which count for less then (:func:`metric`). From signed ones neither can be
-    known: classes are taken to be equally frequent, and all directions count the same.
+    which directions records of a class differ; where that stands out from the noise, they count for less (:func:`metric`).
+    From signed ones neither can be known: classes are taken to be equally frequent, and all directions count the same.
     """
     files = list(files)
     return of_estimates(answer, estimates(answer, files), frequencies(answer, files))
@@ -91,18 +95,24 @@ def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[
 def metric(within: np.ndarray, deviation: float) -> np.ndarray:
     """How much directions count in the distance to a mean: one over how records of a class vary along them.
 
-    Noise of this deviation in a symmetric matrix moves its eigenvalues by up to 2 sqrt(d) deviations (Wigner 1955). They
-    are cut at 0, and a quarter of that is added to all: chosen on kmnist-7k, where a half and an eighth do about as
-    well. Where noise is much larger than what there is, all directions count the same, and the nearest mean is left.
+    A symmetric matrix of nothing but noise of this deviation has squares that add up to d (d + 1) deviation^2, give or take
+    2 d deviation^2. Unless those of ``within``, less its mean eigenvalue, exceed that by ``STANDS_OUT`` times as much, all
+    directions count the same, and the nearest mean is left: noise taken for spread costs up to six points. Else eigenvalues,
+    which the noise moves by up to 2 sqrt(d) deviations (Wigner 1955), are cut at 0, and a quarter of that is added to all:
+    chosen on kmnist-7k.
 
     Args:
         within: estimated mean of (u - m) (u - m)^T, of records u and the means m of their classes, ``(d, d)``.
-        deviation: of each of its numbers.
+        deviation: of each of its numbers off the diagonal.
 
     Returns:
         ``(d, d)``, symmetric and positive; around 1.
     """
+    size = len(within)
+    apart = within - np.trace(within) / size * np.eye(size)
+    if np.square(apart).sum() <= (size + 1 + 2 * STANDS_OUT) * size * deviation**2:
+        return np.eye(size)
     values, vectors = np.linalg.eigh(within)
-    sizes = np.maximum(values, 0) + math.sqrt(len(values)) * deviation / 2
+    sizes = np.maximum(values, 0) + math.sqrt(size) * deviation / 2
     result: np.ndarray = (vectors * (sizes.mean() / sizes)) @ vectors.T
     return result

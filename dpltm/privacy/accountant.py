@@ -58,7 +58,12 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    return _known(tuple(mechanisms), delta, ACCOUNTANTS[accountant], resolution, unit)
+    asked = tuple(mechanisms), delta, ACCOUNTANTS[accountant], resolution, unit
+    try:
+        hash(asked)
+    except TypeError:  # what is no mechanism is refused by name
+        return _known.__wrapped__(*asked)
+    return _known(*asked)
 
 
 @lru_cache(maxsize=2048)

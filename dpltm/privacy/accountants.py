@@ -51,7 +51,8 @@ class Accountant:
         help: one sentence on what it is.
         source: where it comes from.
         function: its epsilon of a composition that is private and not empty, without the ``plain`` part of it, which is
-            added to every figure. It is not asked for more than basic composition gives, if it certifies.
+            added to every figure. It is not asked for more than basic composition gives, if it certifies. Equal
+            arguments give equal answers, which are remembered.
     """
 
     name: str
