@@ -2,10 +2,10 @@
 
     DPLTM_DATA=... python benchmarks/which_ticket.py --cache FILE [--datasets mnist ...] [--epsilons 0.2 1] [--seeds 20]
 
-Behind each map stands a single layer or, but for photographs, one with 100 hidden units. Arms keep
-half of it: weights or inputs at random; the first components of the map, where those have an order (no data); inputs or
-weights that are largest in a network trained on public records, where there are any of the kind; weights that are largest in
-a training under DP, for a tenth of the budget. Of the hidden network: all of it, half of its weights at random, and the last
+Behind each map stands a single layer or, but for photographs, one with 100 hidden units. Arms keep half of it: weights or
+inputs at random; the first components of the map, where those have an order (no data); inputs or weights that are largest
+in a network trained on public records, where there are any of the kind; weights that are largest in a training under DP,
+for a tenth of the budget. Of the hidden network: all of it, half of its weights at random, and the last
 layer alone. Clip norm 0.2, momentum; batches of 4,096 for 16 epochs, or all records 120 times. The step size is that at
 which the noise of all steps adds up to S in each weight. S is 0.125, 0.25 or 0.5, chosen for every arm, budget and dataset
 on three seeds of kmnist-7k (for itself, MNIST) with mean gradients as noisy as the private run's.

@@ -107,10 +107,8 @@ def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
     if squares is None:
         return Estimates(means, variance)
     h = max(moment_gain(codebook), 1e-150)
-    along = (
-        1 + 2 * h / codebook.values
-    )  # a reported direction is longer along its record, and any may be reported twice
-    shared = 1 + (codebook.records_per_codebook - 1) / PAIRS
+    along = 1 + 2 * h / codebook.values  # a reported direction is longer along its record
+    shared = 1 + (codebook.records_per_codebook - 1) / PAIRS  # and may be reported twice
     moments = (squares.sum() - count * np.eye(codebook.values)) / (seen * h)
     return Estimates(means, variance, moments, math.sqrt(along * shared / seen) / h)
 
@@ -151,12 +149,12 @@ def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
     p, rest = codebook.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
-    estimates = (often / max(count, 1) - other) / (same - other)
-    apart = estimates - equal
+    shares = (often / max(count, 1) - other) / (same - other)
+    apart = shares - equal
     blurred = codebook.classes * other * (1 - other) / max(count, 1) / (same - other) ** 2
     signal = max(float(np.square(apart).sum()) - blurred, 0.0)
-    estimates = np.maximum(equal + apart * signal / (signal + blurred), 0.1 / codebook.classes)
-    return estimates / estimates.sum()
+    shares = np.maximum(equal + apart * signal / (signal + blurred), 0.1 / codebook.classes)
+    return shares / shares.sum()
 
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:

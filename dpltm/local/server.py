@@ -18,9 +18,8 @@ from dpltm.local.codebook import Codebook
 MIN_SIGNAL = 1e-3
 """Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
-
 STANDS_OUT = 5
-"""Standard deviations of noise by which second moments must exceed it, to be made anything of."""
+"""Second moments are used only if they exceed their noise by so many of its standard deviations."""
 
 
 class Messages:

@@ -58,12 +58,12 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    asked = tuple(mechanisms), delta, ACCOUNTANTS[accountant], resolution, unit
+    asked, how = tuple(mechanisms), ACCOUNTANTS[accountant]
     try:
         hash(asked)
-    except TypeError:  # what is no mechanism is refused by name
-        return _known.__wrapped__(*asked)
-    return _known(*asked)
+    except TypeError:  # made of lists: priced, and not remembered
+        return _price(compose(asked, unit), delta, how, resolution)
+    return _known(asked, delta, how, resolution, unit)
 
 
 @lru_cache(maxsize=2048)

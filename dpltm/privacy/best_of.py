@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
+from dpltm.privacy.mechanisms import PrivateSearch
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 
@@ -76,23 +75,13 @@ def _price(group: list[TrainingEvent], every: float, delta: float, accountant: s
     made = like.unit == "record" and like.adjacency == "add-remove" and ref.cut != "positions"
     if not made or len(mechanisms) > MAX_PRICED:
         return None
-    costliest = max(mechanisms, key=lambda mechanism: _alone(mechanism, delta))
+    costliest = max(
+        mechanisms, key=lambda mechanism: epsilon((mechanism,), delta, "rdp")
+    )  # quick, and only to rank by
     price = every
     for _ in range(2):  # the noise of scores follows from the price; a third time would change it by one percent
-        price = _of_search(costliest, SCORE_NOISE / price, len(group), delta, accountant)
+        search = PrivateSearch((costliest,), SCORE_NOISE / price, gamma_for(len(group)))
+        price = epsilon((search,), delta, accountant)
         if math.isinf(price):
             return None
     return price
-
-
-@lru_cache(maxsize=64)
-def _alone(mechanism: NoisySgd, delta: float) -> float:
-    """To rank by: rdp is quick."""
-    return epsilon((mechanism,), delta, "rdp")
-
-
-@lru_cache(maxsize=64)
-def _of_search(training: NoisySgd, score_noise: float, tries: int, delta: float, accountant: str) -> float:
-    """Half a second, which a report and a ledger need several times."""
-    search = PrivateSearch((training,), score_noise, gamma_for(tries))
-    return epsilon((search,), delta, accountant)

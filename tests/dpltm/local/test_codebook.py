@@ -171,7 +171,7 @@ def test_signed_messages_and_long_records_tell_no_second_moments(found):
 
 
 def test_directions_along_which_records_of_a_class_differ_count_for_less():
-    """Classes lie on the last axis, and records spread along another, which a mean at rest happens to share."""
+    """Means of classes differ along two axes; along the first of them records spread widely as well."""
     found, count = best_codebook(4, 2, 8.0), 3_000
     generator = np.random.default_rng(0)
     y = generator.integers(0, 2, count)
@@ -184,9 +184,8 @@ def test_directions_along_which_records_of_a_class_differ_count_for_less():
     means = np.stack([x[y == label].mean(0) for label in range(2)])
     nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
     spread = (x - means[y]).T @ (x - means[y]) / count
-    best = (x - means.mean(0)) @ np.linalg.solve(
-        spread, means[1] - means[0]
-    ) > 0  # Fisher's, of the records themselves
+    fisher = np.linalg.solve(spread, means[1] - means[0])  # of the records themselves
+    best = (x - means.mean(0)) @ fisher > 0
     right, most, least = ((guessed == y).mean() for guessed in (outputs.argmax(1), best, nearest))
     assert most > least + 0.15
     assert right > most - 0.03
@@ -199,10 +198,8 @@ def test_noise_is_not_taken_for_spread(epsilon, count):
     y = generator.integers(0, 4, count)
     x = (np.eye(values)[y] + 0.3 * generator.normal(size=(count, values))).astype("f4")
     told = estimates(found, [found.randomise(x, y, FastSource(0))[0]])
-    spread = np.full(4, 0.25)
-    np.testing.assert_array_equal(
-        metric(told.moments - (told.means.T * spread) @ told.means, told.deviation), np.eye(40)
-    )
+    within = told.moments - told.means.T @ told.means / 4
+    np.testing.assert_array_equal(metric(within, told.deviation), np.eye(40))
 
 
 @pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
