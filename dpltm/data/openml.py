@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,8 @@ def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, 
     Raises:
         DataError: OpenML cannot be reached, or what it has under the ids is something else.
     """
+    from http.client import HTTPException
+
     from sklearn.datasets import fetch_openml
 
     # The parser that is fast needs pandas, which dpltm does not depend on.

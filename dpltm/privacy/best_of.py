@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.accountants import FINE, QUICK
 from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import PrivateSearch
@@ -79,9 +80,12 @@ def _price(group: list[TrainingEvent], every: float, delta: float, accountant: s
         mechanisms, key=lambda mechanism: epsilon((mechanism,), delta, "rdp")
     )  # quick, and only to rank by
     price = every
-    for _ in range(2):  # the noise of scores follows from the price; a third time would change it by one percent
+    for resolution in (
+        QUICK,
+        FINE,
+    ):  # the noise of scores follows from the price; a third time would change it by one percent
         search = PrivateSearch((costliest,), SCORE_NOISE / price, gamma_for(len(group)))
-        price = epsilon((search,), delta, accountant)
+        price = epsilon((search,), delta, accountant, resolution=resolution)
         if math.isinf(price):
             return None
     return price

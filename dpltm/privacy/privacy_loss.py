@@ -19,7 +19,9 @@ from typing import Protocol
 import numpy as np
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution
+from dp_accounting.pld.pld_pmf import PLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
 from dpltm.privacy import renyi
 
@@ -109,15 +111,69 @@ def _gaussian_span(noise_multiplier: float) -> float:
 def _gaussian_pld(
     noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float
 ) -> PrivacyLossDistribution:
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sensitivity=0.5 if replace_one else 1.0,
-        value_discretization_interval=width,
-        sampling_prob=sampling_rate,
-        neighboring_relation=(
-            NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
-        ),
-    )
+    if replace_one:
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            noise_multiplier,
+            sensitivity=0.5,
+            value_discretization_interval=width,
+            sampling_prob=sampling_rate,
+            neighboring_relation=NeighboringRelation.REPLACE_ONE,
+        )
+    both = (AdjacencyType.REMOVE, AdjacencyType.ADD) if sampling_rate < 1 else (AdjacencyType.REMOVE,)
+    return PrivacyLossDistribution(*(_Gaussian(noise_multiplier, sampling_rate, way).pmf(width) for way in both))
+
+
+class _Gaussian(GaussianPrivacyLoss):
+    """dp-accounting's loss, whose deltas are asked for all at once: it finds their thresholds in a Python loop.
+
+    Args:
+        noise_multiplier: of sensitivity 1.
+        sampling_rate: in (0, 1].
+        way: REMOVE is (1-q) N(-1) + q N(0), over N(0); ADD is N(0) over (1-q) N(0) + q N(1).
+    """
+
+    def __init__(self, noise_multiplier: float, sampling_rate: float, way: AdjacencyType) -> None:
+        super().__init__(noise_multiplier, sampling_prob=sampling_rate, adjacency_type=way)
+
+    def pmf(self, width: float) -> PLDPmf:
+        """Dominating, on multiples of ``width``: deltas of the grid's losses, connected."""
+        bounds = self.connect_dots_bounds()
+        first, last = math.floor(bounds.epsilon_lower / width), math.ceil(bounds.epsilon_upper / width)
+        deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * width)
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, last, deltas)
+
+    def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
+        """The hockey-stick divergence P(X <= x) - e^epsilon Q(X <= x), x the last point whose loss reaches epsilon.
+
+        It is largest at x, so what rounding moves x by hardly shows.
+        """
+        removed = self.adjacency_type == AdjacencyType.REMOVE
+        losses = epsilon if removed else -epsilon
+        least = math.log1p(-self.sampling_prob) if self.sampling_prob < 1 else -math.inf
+        reached = losses > least  # no loss of a removal is beneath ln(1 - q), none of an addition above -ln(1 - q)
+        deltas = -np.expm1(np.minimum(epsilon, 0.0)) if removed else np.zeros(len(epsilon))
+        whole = _unsampled(losses[reached], self.sampling_prob)
+        x = -0.5 - whole * self._standard_deviation**2 if removed else 0.5 + whole * self._standard_deviation**2
+        deltas[reached] = self.mu_upper_cdf(x) - np.exp(epsilon[reached] + self.mu_lower_log_cdf(x))
+        return np.clip(deltas, 0.0, 1.0)
+
+
+def _unsampled(losses: np.ndarray, sampling_rate: float) -> np.ndarray:
+    """ln(1 + (e^l - 1) / q): the loss of a record that is in the sample, from that of one which is at rate q.
+
+    Args:
+        losses: above ln(1 - q).
+        sampling_rate: q in (0, 1].
+    """
+    near = np.clip(losses, -math.log(2), math.log(2))  # beyond these the other form cancels less
+    with np.errstate(divide="ignore"):  # at ln(1 - q) itself, rounded
+        small = np.log1p(np.maximum(np.expm1(near) / sampling_rate, -1.0))
+        large = (
+            losses
+            - math.log(sampling_rate)
+            + np.log1p(np.maximum((sampling_rate - 1) * np.exp(np.minimum(-losses, 700.0)), -1.0))
+        )
+    return np.where(losses == near, small, large)
 
 
 @dataclass(frozen=True)

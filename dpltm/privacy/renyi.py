@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of the order alpha > 1."""
@@ -61,7 +60,9 @@ def sampled_gaussian(
     density = -((x / sigma) ** 2) / 2 + math.log(step / (sigma * math.sqrt(2 * math.pi)))
     terms = exponent + density
     slack = _SLACK + 4e-16 * float(np.abs(terms).max())
-    return min(plain, (max(float(logsumexp(terms)), 0.0) + slack) / (order - 1))
+    most = float(terms.max())
+    total = most + math.log(float(np.exp(terms - most).sum()))
+    return min(plain, (max(total, 0.0) + slack) / (order - 1))
 
 
 def _log_ratio(offset: np.ndarray, sigma: float, q: float, distance: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from dataclasses import dataclass
@@ -83,9 +84,13 @@ class SearchLoss:
         curves = _curves(self)
         if curves is None:
             return 1.0
-        losses = np.geomspace(1e-6, _WIDEST, 2000)
-        deltas = np.max([curve(losses) for curve in curves], axis=0)
-        return float(losses[int((deltas <= deltas[-1] + _NEGLIGIBLE).argmax())])
+
+        def delta(loss: float) -> float:
+            return max(float(curve(np.array([loss]))[0]) for curve in curves)
+
+        losses, most = np.geomspace(1e-6, _WIDEST, 2000).tolist(), delta(_WIDEST) + _NEGLIGIBLE
+        place = bisect.bisect_left(losses, -most, hi=len(losses) - 1, key=lambda loss: -delta(loss))
+        return float(losses[place])
 
 
 @functools.lru_cache(maxsize=8)

@@ -30,7 +30,7 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
     tickets, ledger = str(out / "tickets"), str(out / "ledger.jsonl")
     pipeline = Pipeline(
         GenerateRequest(
-            dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=500, batch_size=64,
+            dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=250, batch_size=64,
             seed=options.seed, threads=1, name="digits", out=tickets, ledger=ledger, delta=options.delta,
         ),
         SelectRequest(

@@ -2,8 +2,10 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -17,6 +19,7 @@ from dpltm.privacy.privacy_loss import (
     LaplaceLoss,
     RandomizedResponseLoss,
     SampledGaussianLoss,
+    _Gaussian,
 )
 from exact import added_delta, gaussian_delta, hockey_stick, removed_delta, two_outcomes
 
@@ -47,6 +50,50 @@ def test_gaussian(sigma):
 def test_sampled_gaussian_add_remove(sigma, rate):
     exact = [lambda x: removed_delta(x, sigma, rate), lambda x: added_delta(x, sigma, rate)]
     dominates(SampledGaussianLoss(sigma, rate, False), exact, np.linspace(-1, 1 / sigma**2 + 2 / sigma, 80), 1e-6)
+
+
+def at_losses(sigma, rate, way):
+    """dp-accounting's loss, and epsilons all over its range, near zero, and where one of the two stops."""
+    theirs = GaussianPrivacyLoss(sigma, sampling_prob=rate, adjacency_type=way)
+    bounds = theirs.connect_dots_bounds()
+    edge = math.log1p(-rate) if rate < 1 else 0.0
+    near = [sign * edge + off for sign in (-1, 1) for off in (0.0, 1e-12, -1e-12, 1e-6, -1e-6)]
+    return theirs, np.concatenate([np.linspace(bounds.epsilon_lower, bounds.epsilon_upper, 200), near])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    sigma=st.floats(0.05, 1000),
+    rate=st.one_of(st.just(1.0), st.floats(1e-7, 0.999)),
+    way=st.sampled_from([AdjacencyType.REMOVE, AdjacencyType.ADD]),
+)
+def test_deltas_asked_for_at_once_are_those_that_dp_accounting_finds_one_by_one(sigma, rate, way):
+    theirs, epsilons = at_losses(sigma, rate, way)
+    found = _Gaussian(sigma, rate, way).get_delta_for_epsilon(epsilons)
+    assert found == pytest.approx(theirs.get_delta_for_epsilon(epsilons), abs=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate"), [(0.125, 0.5), (0.25, 1.0), (0.25, 0.25), (2.0, 1e-5), (1.1, 0.999), (40.0, 0.01)]
+)
+def test_deltas_are_exact_to_the_last_bits(sigma, rate):
+    _, epsilons = at_losses(sigma, rate, AdjacencyType.REMOVE)
+    with mpmath.workdps(60):
+        s, q = mpmath.mpf(sigma), mpmath.mpf(rate)
+
+        def removed(epsilon):
+            e = mpmath.exp(epsilon)
+            if e <= 1 - q:
+                return 1 - e
+            x = -mpmath.mpf(0.5) - mpmath.log((e - 1 + q) / q) * s**2
+            below, shifted = mpmath.ncdf(x / s), mpmath.ncdf((x + 1) / s)
+            return (1 - q) * below + q * shifted - e * below
+
+        remove = [float(removed(mpmath.mpf(x))) for x in epsilons]
+        add = [float(1 - mpmath.exp(mpmath.mpf(x)) * (1 - removed(-mpmath.mpf(x)))) for x in epsilons]
+    for way, exact in ((AdjacencyType.REMOVE, remove), (AdjacencyType.ADD, add)):
+        off = np.abs(_Gaussian(sigma, rate, way).get_delta_for_epsilon(epsilons) - exact)
+        assert (off <= 3e-16 * (1 + np.abs(epsilons))).all()  # e^epsilon Q is the exponential of a sum
 
 
 def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
