@@ -5,11 +5,12 @@ PYTHON = python3
 ARGS =
 
 .NOTPARALLEL:
-.PHONY: help demo test test-elsewhere bench papers docs check clean distclean
+.PHONY: help demo test test-elsewhere proofs bench papers docs check clean distclean
 
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
 	@echo 'make test            every test                          (ARGS=... goes to pytest)'
+	@echo 'make proofs          the tests that take too long for that: many audits, large recipes, pages of figures  (minutes; ARGS=...)'
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
 	@echo 'make bench           every promise about speed beside its goal, in one table (six minutes; nothing else should run; DPLTM_DATA)'
 	@echo 'make papers          the quick version of every recipe of a paper (minutes; the test suite runs some)'
@@ -31,13 +32,17 @@ test-elsewhere:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	@sh scripts/other_processors.sh $(ARGS)
 
+proofs:
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
+	.venv/bin/pytest -n 2 -m long $(ARGS)
+
 bench:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
 	.venv/bin/python benchmarks/table.py
 
 papers:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	DPLTM_LONG=1 .venv/bin/pytest -n 2 tests/examples/test_papers.py $(ARGS)
+	.venv/bin/pytest -n 2 -m '' tests/examples/test_papers.py $(ARGS)
 
 docs:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev

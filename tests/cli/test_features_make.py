@@ -24,34 +24,32 @@ def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_written_and_said(cli, cwd):
-    answers = [
-        cli(*MAKE, "--steps", "2", "--seed", seed, "--out", out, "--json").json for seed, out in ("5a", "5b", "6c")
-    ]
-    bodies = [(cwd / name).read_bytes() for name in "abc"]
-    assert bodies[0] == bodies[1] != bodies[2]
-    assert answers[0] == {
+    answer = cli(*MAKE, "--steps", "1", "--seed", "5", "--out", "a", "--json").json
+    body = (cwd / "a").read_bytes()
+    assert answer == {
         "file": "a",
-        "bytes": len(bodies[0]),
-        "digest": hashlib.sha256(bodies[0]).hexdigest(),
+        "bytes": len(body),
+        "digest": hashlib.sha256(body).hexdigest(),
         "bundled": False,
-        "command": "dpltm features make drawings --seed 5 --steps 2",
+        "command": "dpltm features make drawings --seed 5 --steps 1",
         "provenance": "data-free",
-        "torch": answers[0]["torch"],
-        "numpy": answers[0]["numpy"],
+        "torch": answer["torch"],
+        "numpy": answer["numpy"],
     }
     with safe_open(cwd / "a", "np") as file:
         made = json.loads(file.metadata()["made"])
-        assert made["command"] == answers[0]["command"]
+        assert made["command"] == answer["command"]
         assert file.get_tensor("directions").shape[1] == UNITS
-    assert cli(*MAKE, "--steps", "2", "--out", "d").out.endswith(
+    assert cli(*MAKE, "--steps", "1", "--seed", "6", "--out", "b").out.endswith(
         "not the bundled file: other settings, other versions, or other rounding\n"
     )
+    assert (cwd / "b").read_bytes() != body
 
 
 def test_photographs_are_made_in_as_many_rounds_as_the_bundled_ones(cli, cwd):
-    first, again = (cli("features", "make", "photographs", "--out", out, "--json").json for out in "ab")
+    first = cli("features", "make", "photographs", "--out", "a", "--json").json
     assert first["command"] == "dpltm features make photographs --seed 0 --steps 8"
-    assert first["digest"] == again["digest"] == hashlib.sha256((cwd / "a").read_bytes()).hexdigest()
+    assert first["digest"] == hashlib.sha256((cwd / "a").read_bytes()).hexdigest()
     assert not first["bundled"]  # it saw fewer scenes
     cli("features", "make", "photographs", "--steps", "1")
     with safe_open(cwd / "photographs.safetensors", "np") as file:

@@ -211,7 +211,6 @@ def test_flags_that_a_recipe_does_not_take(refused, cwd, flags, said):
 # --- the demo ---
 
 
-@pytest.mark.slow
 def test_demo(cli, events):
     body = cli("demo", "--out", "d", "--json").json
     check_stages(body, 3)

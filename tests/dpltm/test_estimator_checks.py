@@ -32,7 +32,6 @@ ESTIMATORS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.filterwarnings("ignore")  # checks try what is deprecated, on purpose
 def test_the_checks_of_scikit_learn(kind):

@@ -125,7 +125,6 @@ def test_a_grid_over_relations_is_stated_for_replace_one():
     assert alone < stated.certified.epsilon <= apart
 
 
-@pytest.mark.slow
 def test_workers_in_other_processes_are_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -133,7 +132,6 @@ def test_workers_in_other_processes_are_refused():
             cross_val_score(classifier(), *table(), cv=2, n_jobs=2)
 
 
-@pytest.mark.slow
 def test_workers_share_a_ledger_file(tmp_path):
     made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
     scores = cross_val_score(made, *table(), cv=3, n_jobs=2, error_score="raise")
@@ -293,7 +291,6 @@ print(np.isfinite(scores).all(), made.privacy_.notes[0])
 """
 
 
-@pytest.mark.slow
 def test_the_way_with_workers_that_the_documentation_shows(tmp_path):
     """In a process of its own: here somebody has imported all modules."""
     done = subprocess.run(

@@ -112,6 +112,7 @@ def test_a_recurrent_network_learns_within_its_budget():
     assert 2.9 < float(spent[1]) <= 3.0
 
 
+@pytest.mark.long
 def test_a_bug_in_another_library_is_noticed():
     """Few trainings of Opacus: what it says stands, and falls where a third of the noise is added."""
     command = [sys.executable, str(EXAMPLES / "audit_opacus.py"), "--trials", "80"]
@@ -185,9 +186,9 @@ def test_adapters_move_and_the_body_stays(capsys):
     assert capsys.readouterr().out == ""  # above all no loss of private records
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "least", "packages"), [("private_lightning", 70, "lightning"), ("private_lora", 35, "peft")]
+    ("name", "least", "packages"),
+    [("private_lightning", 70, "lightning"), pytest.param("private_lora", 35, "peft", marks=pytest.mark.long)],
 )
 def test_training_where_people_train_already(name, least, packages):
     """Chance is 10 % of ten digits, and 20 % of five."""

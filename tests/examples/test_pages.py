@@ -2,7 +2,8 @@
 
 README.md and the quickstart run as they stand, and so does whatever shows what it prints. Elsewhere ``QUICKER`` makes
 trainings short, ``INSTEAD`` changes a few words of a page, and made-up files stand for the reader's own and for published
-datasets. What does not run stands in ``NOT_RUN`` with the reason: that list may only become shorter.
+datasets. The commands of docs/results.md, a page of figures, run with ``make proofs``. What does not run stands in
+``NOT_RUN`` with the reason: that list may only become shorter.
 """
 
 from __future__ import annotations
@@ -296,7 +297,11 @@ def failures(said: list[str]) -> Iterator[None]:
         said.append("".join(traceback.format_exception_only(error)))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.long if page.name == "results.md" else ()) for page in PAGES if steps(page)],
+    ids=lambda page: page.name,
+)
 def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Path) -> None:
     names, entries, before, wrong = given(), set(FILTERS), dict(BEFORE), list[str]()
     try:

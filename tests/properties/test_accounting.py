@@ -199,7 +199,6 @@ extremes = {
 }
 
 
-@pytest.mark.slow
 @settings(max_examples=8)
 @given(**extremes)
 def test_extreme_settings_have_a_figure(sigma, rate, steps, delta, adjacency):

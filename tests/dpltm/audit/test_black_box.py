@@ -66,6 +66,7 @@ def test_answers_that_stand_out_on_both_sides():
     assert found.lower_bound > 2.5
 
 
+@pytest.mark.long
 def test_a_true_epsilon_is_exceeded_no_oftener_than_it_may(monkeypatch):
     """100 audits at 95 %, each with its own score and threshold, of a training that is exactly as private as it says.
 
@@ -216,6 +217,7 @@ def test_a_target_with_a_wrong_label():
     assert (record.tolist(), label) == ([0, 0, 1], 0)
 
 
+@pytest.mark.long
 def test_a_private_loop_is_attacked_by_its_last_weights():
     """Least squares of one weight for each class, all records in every step: the target's gradient is the clipped one."""
     torch = pytest.importorskip("torch")

@@ -123,7 +123,7 @@ def looped(seed=0, model=None, width=20, **settings):
     return loop
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("adjacency", ["add-remove", pytest.param("replace-one", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_correct_loop_survives_its_audit(name, adjacency):
     found = looped(filter=make_filter(name), adjacency=adjacency).audit()
@@ -132,6 +132,7 @@ def test_a_correct_loop_survives_its_audit(name, adjacency):
     assert found.lower_bound <= found.certified.epsilon
 
 
+@pytest.mark.long
 def test_the_attack_is_a_good_one():
     """Nothing would survive one that sees nothing: at epsilon about 3.4, a bound of at least a fifth, each of three times.
 

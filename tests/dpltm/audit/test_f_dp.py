@@ -85,7 +85,8 @@ def bound(rate, steps, start, canaries, guesses, correct, confidence=0.95):
 
 
 @pytest.mark.parametrize(
-    ("noise", "steps", "one_run", "by_trade_off"), [(1.1, 14062, 1.26, 1.57), (0.7, 10547, 2.04, 2.64)]
+    ("noise", "steps", "one_run", "by_trade_off"),
+    [(1.1, 14062, 1.26, 1.57), pytest.param(0.7, 10547, 2.04, 2.64, marks=pytest.mark.long)],
 )
 def test_an_ideal_attacker_reaches_the_reference_bounds(noise, steps, one_run, by_trade_off):
     """docs/privacy-model.md section 7, within three deviations of how many guesses are right; 5,000 canaries.
@@ -122,8 +123,10 @@ def simulated_scores(generator, included, noise, rate, steps):
     return scores
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.1, 50), (2.0, 1.0, 4), (0.6, 0.02, 50)])
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps"),
+    [(0.6, 0.02, 50), *(pytest.param(*case, marks=pytest.mark.long) for case in ((1.0, 0.1, 50), (2.0, 1.0, 4)))],
+)
 def test_simulated_audits_exceed_the_certified_epsilon_no_oftener_than_they_may(noise, rate, steps):
     """200 audits of noisy SGD at 95 %, all errors paid for; refuting the truth itself is exceeding it."""
     generator, above = np.random.default_rng(3), 0

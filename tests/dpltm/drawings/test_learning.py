@@ -20,7 +20,7 @@ def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_bit():
-    first = check_seed(lambda seed: make(seed, 4), "layers.0.weight")
+    first = check_seed(lambda seed: make(seed, 2), "layers.0.weight")
     assert first["directions"].shape == (DIRECTIONS, UNITS)
 
 
