@@ -48,7 +48,7 @@ def mlp() -> Iterator[Row]:
 
 
 def cnn() -> Iterator[Row]:
-    steps = answer_of("training_step.py", "--network", "cnn", "--peers", "--repeat", "12")
+    steps = answer_of("training_step.py", "--network", "cnn", "--peers", "--repeat", "10")
     best = min(value["ms"] for name, value in steps.items() if name.startswith("opacus"))
     yield "cnn: plain step", steps["plain"]["ms"], "ms", float("nan"), True
     yield "cnn: clip, 10 % live", steps["clip"]["P"], "P", 1.6, True
@@ -57,7 +57,7 @@ def cnn() -> Iterator[Row]:
 
 
 def features() -> Iterator[Row]:
-    found = answer_of("features.py", "--images", "8192", "--repeats", "3", "--threads", str(torch.get_num_threads()))
+    found = answer_of("features.py", "--images", "8192", "--repeats", "2", "--threads", str(torch.get_num_threads()))
     yield "linear on 3,969 features, batch 4,096", found["ratio"], "of the plain loop", 1.3, True
     yield "features of 8,192 images", found["seconds"], "s", float("nan"), True
 
@@ -75,7 +75,7 @@ def whole() -> Iterator[Row]:
 
 
 def starts() -> Iterator[Row]:
-    for row in start_up.rows(repeats=2):
+    for row in start_up.rows(repeats=1):
         yield f"`dpltm {row['what']}`", row["ratio"], f"of {row['against']}", row["goal"], True
 
 
