@@ -9,7 +9,7 @@ ARGS =
 
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
-	@echo 'make test            every test                          (ARGS=... goes to pytest)'
+	@echo 'make test            the tests                           (ARGS=... goes to pytest)'
 	@echo 'make proofs          the tests that take too long for that: many audits, large recipes, pages of figures  (minutes; ARGS=...)'
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
 	@echo 'make bench           every promise about speed beside its goal, in one table (six minutes; nothing else should run; DPLTM_DATA)'

@@ -7,8 +7,8 @@ choice. It does not cover what is the same for all: clip norm, momentum, batch s
 power of whitening, which were fixed while this was written, by people who had seen results on MNIST and others. Arms
 with more to choose have more tries, and tickets are tuned on the records that they were pruned on.
 
-Five seeds (--seeds) of sampling and noise then train on all private records, and are scored on the test split. Prints one JSON
-object: per cell the settings, the mean and the half width of its 95 % confidence interval (Student's t over the
+Five seeds (--seeds) of sampling and noise then train on all private records, and are scored on the test split. Prints one
+JSON object: per cell the settings, the mean and the half width of its 95 % confidence interval (Student's t over the
 seeds), and for masks the same of the paired difference to the dense network. Pairs share the seed: sampling where
 batch and steps agree, noise nowhere that the number of live weights differs. The intervals are over sampling and
 noise; test records and tuning stay as they are.

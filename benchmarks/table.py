@@ -75,7 +75,7 @@ def whole() -> Iterator[Row]:
 
 
 def starts() -> Iterator[Row]:
-    for row in start_up.rows(repeats=1):
+    for row in start_up.rows(repeats=2):
         yield f"`dpltm {row['what']}`", row["ratio"], f"of {row['against']}", row["goal"], True
 
 

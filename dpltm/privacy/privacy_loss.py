@@ -5,7 +5,8 @@ Several mechanisms share one: a training step that takes every record and a Gaus
 whatever else is pure epsilon-DP. ``composition`` turns the one into the other.
 
 A privacy loss distribution (PLD) here always dominates the mechanism: for every epsilon its delta is at least the true
-one, whichever neighbours are compared. The arithmetic of PLDs is dp-accounting's; every one is built pessimistically.
+one, whichever neighbours are compared. dp-accounting builds and composes them, pessimistically; deltas of Gaussian steps
+under add/remove, of bounded range and of searches are our own.
 """
 
 from __future__ import annotations
@@ -124,12 +125,12 @@ def _gaussian_pld(
 
 
 class _Gaussian(GaussianPrivacyLoss):
-    """dp-accounting's loss, whose deltas are asked for all at once: it finds their thresholds in a Python loop.
+    """dp-accounting's loss with deltas of our own, all at once (docs/privacy-model.md section 5.6).
 
     Args:
         noise_multiplier: of sensitivity 1.
         sampling_rate: in (0, 1].
-        way: REMOVE is (1-q) N(-1) + q N(0), over N(0); ADD is N(0) over (1-q) N(0) + q N(1).
+        way: REMOVE is (1-q) N(0) + q N(-1) over N(0); ADD is N(0) over (1-q) N(0) + q N(1).
     """
 
     def __init__(self, noise_multiplier: float, sampling_rate: float, way: AdjacencyType) -> None:
@@ -139,22 +140,22 @@ class _Gaussian(GaussianPrivacyLoss):
         """Dominating, on multiples of ``width``: deltas of the grid's losses, connected."""
         bounds = self.connect_dots_bounds()
         first, last = math.floor(bounds.epsilon_lower / width), math.ceil(bounds.epsilon_upper / width)
-        deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * width)
+        deltas = self.deltas(np.arange(first, last + 1) * width)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, last, deltas)
 
-    def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
-        """The hockey-stick divergence P(X <= x) - e^epsilon Q(X <= x), x the last point whose loss reaches epsilon.
+    def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+        """The hockey-stick divergences P(X <= x) - e^epsilon Q(X <= x); x is the last point whose loss reaches epsilon.
 
-        It is largest at x, so what rounding moves x by hardly shows.
+        Each is largest at its x, so what rounding moves x by hardly shows.
         """
         removed = self.adjacency_type == AdjacencyType.REMOVE
-        losses = epsilon if removed else -epsilon
+        losses = epsilons if removed else -epsilons
         least = math.log1p(-self.sampling_prob) if self.sampling_prob < 1 else -math.inf
         reached = losses > least  # no loss of a removal is beneath ln(1 - q), none of an addition above -ln(1 - q)
-        deltas = -np.expm1(np.minimum(epsilon, 0.0)) if removed else np.zeros(len(epsilon))
+        deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
         whole = _unsampled(losses[reached], self.sampling_prob)
         x = -0.5 - whole * self._standard_deviation**2 if removed else 0.5 + whole * self._standard_deviation**2
-        deltas[reached] = self.mu_upper_cdf(x) - np.exp(epsilon[reached] + self.mu_lower_log_cdf(x))
+        deltas[reached] = self.mu_upper_cdf(x) - np.exp(epsilons[reached] + self.mu_lower_log_cdf(x))
         return np.clip(deltas, 0.0, 1.0)
 
 

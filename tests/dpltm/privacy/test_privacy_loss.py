@@ -24,6 +24,7 @@ from dpltm.privacy.privacy_loss import (
 from exact import added_delta, gaussian_delta, hockey_stick, removed_delta, two_outcomes
 
 WIDTH = 2.0**-10
+EPSILONS = np.linspace(0, 5, 20)
 
 
 def profile(mechanism, epsilons, width=WIDTH):
@@ -69,15 +70,12 @@ def at_losses(sigma, rate, way):
 )
 def test_deltas_asked_for_at_once_are_those_that_dp_accounting_finds_one_by_one(sigma, rate, way):
     theirs, epsilons = at_losses(sigma, rate, way)
-    found = _Gaussian(sigma, rate, way).get_delta_for_epsilon(epsilons)
+    found = _Gaussian(sigma, rate, way).deltas(epsilons)
     assert found == pytest.approx(theirs.get_delta_for_epsilon(epsilons), abs=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "rate"), [(0.125, 0.5), (0.25, 1.0), (0.25, 0.25), (2.0, 1e-5), (1.1, 0.999), (40.0, 0.01)]
-)
-def test_deltas_are_exact_to_the_last_bits(sigma, rate):
-    _, epsilons = at_losses(sigma, rate, AdjacencyType.REMOVE)
+def exact_deltas(sigma, rate, epsilons):
+    """Removal and addition, to 60 digits."""
     with mpmath.workdps(60):
         s, q = mpmath.mpf(sigma), mpmath.mpf(rate)
 
@@ -91,9 +89,37 @@ def test_deltas_are_exact_to_the_last_bits(sigma, rate):
 
         remove = [float(removed(mpmath.mpf(x))) for x in epsilons]
         add = [float(1 - mpmath.exp(mpmath.mpf(x)) * (1 - removed(-mpmath.mpf(x)))) for x in epsilons]
-    for way, exact in ((AdjacencyType.REMOVE, remove), (AdjacencyType.ADD, add)):
-        off = np.abs(_Gaussian(sigma, rate, way).get_delta_for_epsilon(epsilons) - exact)
+    return {AdjacencyType.REMOVE: remove, AdjacencyType.ADD: add}
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate"), [(0.125, 0.5), (0.25, 1.0), (0.25, 0.25), (2.0, 1e-5), (1.1, 0.999), (40.0, 0.01)]
+)
+def test_deltas_are_right_in_the_last_bits(sigma, rate):
+    _, epsilons = at_losses(sigma, rate, AdjacencyType.REMOVE)
+    for way, exact in exact_deltas(sigma, rate, epsilons).items():
+        off = np.abs(_Gaussian(sigma, rate, way).deltas(epsilons) - exact)
         assert (off <= 3e-16 * (1 + np.abs(epsilons))).all()  # e^epsilon Q is the exponential of a sum
+
+
+def test_deltas_next_to_the_loss_that_none_exceeds():
+    """dp-accounting takes a threshold within 1e-9 of it for infinite: delta is 0 there, 1.4e-10 too small."""
+    sigma, rate = 0.022957406205236397, 0.6969347613990869
+    epsilons = -np.log1p(-rate) * (1 - np.array([1.2e-10, 1e-9, 1e-8]))
+    exact = exact_deltas(sigma, rate, epsilons)[AdjacencyType.ADD]
+    assert exact[0] == pytest.approx(1.43e-10, rel=1e-2)
+    assert _Gaussian(sigma, rate, AdjacencyType.ADD).deltas(epsilons) == pytest.approx(exact, abs=3e-16)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.3, 1.0])
+def test_a_rate_next_to_one_costs_what_one_costs(sigma):
+    """dp-accounting refuses some of these."""
+    for near, whole in zip(
+        profile(SampledGaussianLoss(sigma, 1 - 2.0**-53, False), EPSILONS),
+        2 * profile(GaussianLoss(sigma), EPSILONS),
+        strict=True,
+    ):
+        assert near == pytest.approx(whole, abs=1e-9)
 
 
 def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
