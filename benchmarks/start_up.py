@@ -69,9 +69,8 @@ def _seconds(program: tuple[str, ...]) -> float:
     """Wall time of a process of a new user, in a folder of its own, which writes byte code where there is none."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
-        environment["XDG_CONFIG_HOME"] = (
-            folder  # no ledger of an earlier run, whose trainings would be counted and priced
-        )
+        # Without the ledgers of earlier runs, whose trainings would be counted and priced.
+        environment["XDG_CONFIG_HOME"] = folder
         began = time.perf_counter()
         subprocess.run(program, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=True)
         return time.perf_counter() - began

@@ -76,14 +76,10 @@ def _price(group: list[TrainingEvent], every: float, delta: float, accountant: s
     made = like.unit == "record" and like.adjacency == "add-remove" and ref.cut != "positions"
     if not made or len(mechanisms) > MAX_PRICED:
         return None
-    costliest = max(
-        mechanisms, key=lambda mechanism: epsilon((mechanism,), delta, "rdp")
-    )  # quick, and only to rank by
+    costliest = max(mechanisms, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
     price = every
-    for resolution in (
-        QUICK,
-        FINE,
-    ):  # the noise of scores follows from the price; a third time would change it by one percent
+    # The noise of scores follows from the price; a third time would change it by one percent.
+    for resolution in (QUICK, FINE):
         search = PrivateSearch((costliest,), SCORE_NOISE / price, gamma_for(len(group)))
         price = epsilon((search,), delta, accountant, resolution=resolution)
         if math.isinf(price):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -137,11 +137,10 @@ class _Gaussian(GaussianPrivacyLoss):
         super().__init__(noise_multiplier, sampling_prob=sampling_rate, adjacency_type=way)
 
     def pmf(self, width: float) -> PLDPmf:
-        """Dominating, on multiples of ``width``: deltas of the grid's losses, connected."""
+        """Of one direction, on multiples of ``width``."""
         bounds = self.connect_dots_bounds()
         first, last = math.floor(bounds.epsilon_lower / width), math.ceil(bounds.epsilon_upper / width)
-        deltas = self.deltas(np.arange(first, last + 1) * width)
-        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, last, deltas)
+        return connected(self.deltas, width, first, last)
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
         """The hockey-stick divergences P(X <= x) - e^epsilon Q(X <= x); x is the last point whose loss reaches epsilon.
@@ -149,14 +148,26 @@ class _Gaussian(GaussianPrivacyLoss):
         Each is largest at its x, so what rounding moves x by hardly shows.
         """
         removed = self.adjacency_type == AdjacencyType.REMOVE
-        losses = epsilons if removed else -epsilons
+        side = -1.0 if removed else 1.0  # of the noise that the record moves sums to
+        losses = -side * epsilons
         least = math.log1p(-self.sampling_prob) if self.sampling_prob < 1 else -math.inf
         reached = losses > least  # no loss of a removal is beneath ln(1 - q), none of an addition above -ln(1 - q)
         deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
         whole = _unsampled(losses[reached], self.sampling_prob)
-        x = -0.5 - whole * self._standard_deviation**2 if removed else 0.5 + whole * self._standard_deviation**2
+        x = side * (0.5 + whole * self._standard_deviation**2)
         deltas[reached] = self.mu_upper_cdf(x) - np.exp(epsilons[reached] + self.mu_lower_log_cdf(x))
         return np.clip(deltas, 0.0, 1.0)
+
+
+def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> PLDPmf:
+    """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022).
+
+    Args:
+        deltas: the profile, asked for at ascending losses.
+        width, first, last: of the grid, whose losses are ``first`` to ``last`` times ``width``.
+    """
+    losses = np.arange(first, last + 1) * width
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, last, deltas(losses))
 
 
 def _unsampled(losses: np.ndarray, sampling_rate: float) -> np.ndarray:
@@ -263,10 +274,7 @@ class BoundedRangeLoss(BoundedLoss):
 
     def pld(self, width: float) -> PrivacyLossDistribution:
         last = math.ceil(self.epsilon / width)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            width, -last, last, self.profile(np.arange(-last, last + 1) * width)
-        )
-        return privacy_loss_distribution.PrivacyLossDistribution(pmf)
+        return PrivacyLossDistribution(connected(self.profile, width, -last, last))
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x), rounded up where float64 would cancel."""

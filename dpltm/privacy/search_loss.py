@@ -14,7 +14,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import FINE
 from dpltm.privacy.mechanisms import mean_tries
-from dpltm.privacy.privacy_loss import PrivacyLoss
+from dpltm.privacy.privacy_loss import PrivacyLoss, connected
 from dpltm.privacy.private_search import Curve, search_curve
 
 Try = tuple[tuple[PrivacyLoss, int], ...]
@@ -57,11 +57,7 @@ class SearchLoss:
         if curves is None:
             return PrivacyLossDistribution(pld_pmf.create_pmf({0: 0.0}, width, 1.0, pessimistic_estimate=True))
         last = math.ceil(self._end / width)
-        losses = np.arange(-last, last + 1) * width
-        remove, add = (
-            pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, -last, last, _convex(curve, losses))
-            for curve in curves
-        )
+        remove, add = (connected(functools.partial(_convex, curve), width, -last, last) for curve in curves)
         return PrivacyLossDistribution(remove, add)
 
     def renyi(self, order: float) -> float:
