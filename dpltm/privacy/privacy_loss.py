@@ -5,8 +5,8 @@ Several mechanisms share one: a training step that takes every record and a Gaus
 whatever else is pure epsilon-DP. ``composition`` turns the one into the other.
 
 A privacy loss distribution (PLD) here always dominates the mechanism: for every epsilon its delta is at least the true
-one, whichever neighbours are compared. dp-accounting builds and composes them, pessimistically; deltas of Gaussian steps
-under add/remove, of bounded range and of searches are our own.
+one, whichever neighbours are compared. Losses of the classical mechanisms are dp-accounting's; deltas of Gaussian steps, of
+bounded range and of searches, and what connects them on a grid, are our own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from dp_accounting import NeighboringRelation
-from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution
-from dp_accounting.pld.pld_pmf import PLDPmf
+from dp_accounting.pld import common, privacy_loss_distribution
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
@@ -113,30 +112,27 @@ def _gaussian_pld(
     noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float
 ) -> PrivacyLossDistribution:
     if replace_one:
-        return privacy_loss_distribution.from_gaussian_mechanism(
-            noise_multiplier,
-            sensitivity=0.5,
-            value_discretization_interval=width,
-            sampling_prob=sampling_rate,
-            neighboring_relation=NeighboringRelation.REPLACE_ONE,
-        )
-    both = (AdjacencyType.REMOVE, AdjacencyType.ADD) if sampling_rate < 1 else (AdjacencyType.REMOVE,)
-    return PrivacyLossDistribution(*(_Gaussian(noise_multiplier, sampling_rate, way).pmf(width) for way in both))
+        ways: tuple[AdjacencyType, ...] = (AdjacencyType.REPLACE,)
+    else:
+        ways = (AdjacencyType.REMOVE, AdjacencyType.ADD) if sampling_rate < 1 else (AdjacencyType.REMOVE,)
+    return PrivacyLossDistribution(*(_Gaussian(noise_multiplier, sampling_rate, way).pmf(width) for way in ways))
 
 
 class _Gaussian(GaussianPrivacyLoss):
     """dp-accounting's loss with deltas of our own, all at once (docs/privacy-model.md section 5.6).
 
     Args:
-        noise_multiplier: of sensitivity 1.
+        noise_multiplier: noise over the sensitivity of the relation.
         sampling_rate: in (0, 1].
-        way: REMOVE is (1-q) N(0) + q N(-1) over N(0); ADD is N(0) over (1-q) N(0) + q N(1).
+        way: REMOVE is (1-q) N(0) + q N(-1) over N(0); ADD is N(0) over (1-q) N(0) + q N(1); REPLACE is
+            (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2), whose other direction is the same.
     """
 
     def __init__(self, noise_multiplier: float, sampling_rate: float, way: AdjacencyType) -> None:
-        super().__init__(noise_multiplier, sampling_prob=sampling_rate, adjacency_type=way)
+        shift = 0.5 if way == AdjacencyType.REPLACE else 1.0
+        super().__init__(noise_multiplier, shift, sampling_prob=sampling_rate, adjacency_type=way)
 
-    def pmf(self, width: float) -> PLDPmf:
+    def pmf(self, width: float) -> DensePLDPmf:
         """Of one direction, on multiples of ``width``."""
         bounds = self.connect_dots_bounds()
         first, last = math.floor(bounds.epsilon_lower / width), math.ceil(bounds.epsilon_upper / width)
@@ -147,6 +143,9 @@ class _Gaussian(GaussianPrivacyLoss):
 
         Each is largest at its x, so what rounding moves x by hardly shows.
         """
+        variance = self._standard_deviation**2
+        if self.adjacency_type == AdjacencyType.REPLACE:
+            return self._at(-variance * _apart(epsilons, self.sampling_prob, variance), epsilons)
         removed = self.adjacency_type == AdjacencyType.REMOVE
         side = -1.0 if removed else 1.0  # of the noise that the record moves sums to
         losses = -side * epsilons
@@ -154,20 +153,48 @@ class _Gaussian(GaussianPrivacyLoss):
         reached = losses > least  # no loss of a removal is beneath ln(1 - q), none of an addition above -ln(1 - q)
         deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
         whole = _unsampled(losses[reached], self.sampling_prob)
-        x = side * (0.5 + whole * self._standard_deviation**2)
-        deltas[reached] = self.mu_upper_cdf(x) - np.exp(epsilons[reached] + self.mu_lower_log_cdf(x))
-        return np.clip(deltas, 0.0, 1.0)
+        deltas[reached] = self._at(side * (0.5 + whole * variance), epsilons[reached])
+        return deltas
+
+    def _at(self, x: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
+        return np.clip(self.mu_upper_cdf(x) - np.exp(epsilons + self.mu_lower_log_cdf(x)), 0.0, 1.0)
 
 
-def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> PLDPmf:
-    """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022).
+def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndarray:
+    """-x / s^2 where the loss of (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2) is l.
+
+    With z = -x / (2 s^2), a = e^(1 / (8 s^2)) (1 - q) / q and the common factor left out, e^l is (a + e^z) / (a + e^-z).
+    So a sinh(l / 2) = sinh(z - l / 2), which gives z.
+
+    Args:
+        losses: l.
+        sampling_rate: q in (0, 1].
+        variance: s^2.
+    """
+    half = np.abs(losses) / 2
+    with np.errstate(divide="ignore"):  # sinh(0), and q = 1
+        log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
+        log_a = 1 / (8 * variance) + np.log1p(-sampling_rate) - math.log(sampling_rate)
+    y = log_a + log_sinh
+    return losses + 2 * np.copysign(np.logaddexp(0.5 * np.logaddexp(0.0, 2 * y), y), losses)
+
+
+def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> DensePLDPmf:
+    """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
+
+    Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
+    rounding lets deltas rise, or bends them the wrong way, those below are raised, and chances below 0 left out: both only
+    add.
 
     Args:
         deltas: the profile, asked for at ascending losses.
         width, first, last: of the grid, whose losses are ``first`` to ``last`` times ``width``.
     """
-    losses = np.arange(first, last + 1) * width
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, last, deltas(losses))
+    known = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
+    falls = np.append(-np.diff(known), 0.0) / math.expm1(width)  # (d_i - d_i+1) / (e^h - 1), and none after the last
+    before = np.append((1.0 - known[0]) * math.exp(-width), falls[:-1])
+    chances = np.maximum(before * math.exp(width) - falls, 0.0)
+    return DensePLDPmf(width, first, chances, float(known[-1]), pessimistic_estimate=True)
 
 
 def _unsampled(losses: np.ndarray, sampling_rate: float) -> np.ndarray:

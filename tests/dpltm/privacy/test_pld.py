@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import fft
@@ -164,6 +165,46 @@ def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, 
     curve = profile.delta(np.linspace(0, found + 1, 50))
     assert (np.diff(curve) <= 1e-13).all()
     assert ((curve >= 0) & (curve <= 1)).all()
+
+
+# Like steps.
+
+
+def some_losses(seed, points=300):
+    """Chances on a grid, most of them at a few losses, as at low sampling rates."""
+    chances = np.random.default_rng(seed).random(points) ** (1 + 40 * (seed % 3))
+    return DensePLDPmf(0.01, -points // 3, chances / (chances.sum() * (1 + 1e-6)), 1e-6 / (1 + 1e-6), True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 1000])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_like_steps_compose_as_dp_accounting_composes_them(count, seed):
+    pmf = some_losses(seed)
+    found, known = pld.self_composed(pmf, count), pmf.self_compose(count)
+    epsilons = (
+        np.linspace(-1, 1, 41) * 0.3 * math.sqrt(count) + count * float(pmf._probs @ np.arange(-100, 200)) * 0.01
+    )
+    assert pld.Losses(found).delta(epsilons) == pytest.approx(pld.Losses(known).delta(epsilons), abs=1e-14 * count)
+    assert found._infinity_mass == pytest.approx(known._infinity_mass, abs=2 * pld.TAILS)
+
+
+@settings(max_examples=30)
+@given(st.floats(0, 1), st.integers(2, 200), st.integers(1, 400))
+def test_hardly_anything_is_outside_the_bulk(chance, points, count):
+    """Two values: how often the larger comes is binomial."""
+    chances = np.zeros(points)
+    chances[0], chances[-1] = 1 - chance, chance
+    low, high = pld._bulk(chances, count)
+    heads = np.arange(count + 1)
+    outside = (heads * (points - 1) < low) | (heads * (points - 1) > high)
+    assert 0 <= low <= high <= count * (points - 1)
+    assert binom.pmf(heads[outside], count, chance).sum() <= pld.TAILS
+
+
+def test_the_bulk_is_not_everything():
+    """A normal sum: not much more than the 8 deviations to either side that hold all but 1e-15."""
+    low, high = pld._bulk(np.full(100, 0.01), 10_000)
+    assert 16 < (high - low) / (math.sqrt((100**2 - 1) / 12) * 100) < 18.5
 
 
 # The draw that came first.
